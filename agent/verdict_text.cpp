@@ -26,7 +26,7 @@ std::string rule(char c) { return std::string(kWidth, c) + "\n"; }
 std::string field(std::string_view name, std::string_view value) { return fmt::format("  {:<12}: {}\n", name, value); }
 
 /// Returns `text` with a bar in front of every line, so that it cannot be mistaken for a line of ddprun.
-std::string quoted(std::string_view text) {
+std::string barred(std::string_view text) {
     std::string result;
     while (!text.empty()) {
         const std::size_t end = text.find('\n');
@@ -112,7 +112,7 @@ bool rejected_its_arguments(const FailureReport& culprit) {
 }
 
 /// Returns the lines behind bars; a line that occurs several times in a row appears once, with its count.
-std::string quoted_lines(const std::vector<std::string>& lines) {
+std::string barred_lines(const std::vector<std::string>& lines) {
     std::string text;
     for (std::size_t i = 0, end = 0; i < lines.size(); i = end) {
         end = i + 1;
@@ -120,7 +120,7 @@ std::string quoted_lines(const std::vector<std::string>& lines) {
         if (lines[i].empty())
             text += "    |\n";
         else
-            text += quoted(end - i > 1 ? fmt::format("{}  (x{})", lines[i], end - i) : lines[i]);
+            text += barred(end - i > 1 ? fmt::format("{}  (x{})", lines[i], end - i) : lines[i]);
     }
     return text;
 }
@@ -128,7 +128,7 @@ std::string quoted_lines(const std::vector<std::string>& lines) {
 /// Describes a program that rejected its arguments. Rank and host are shown too, in short: an argument may differ from
 /// host to host, and the usage text may be that of a tool which the program has called.
 std::string describe_usage_error(const FailureReport& culprit) {
-    std::string text = quoted_lines(culprit.last_lines);
+    std::string text = barred_lines(culprit.last_lines);
     text += "Put arguments of the program behind its name, and options of ddprun before it.\n";
     text +=
         field("rank", fmt::format("{} (local rank {}) on {} (node rank {}), process {}", number(culprit.rank),
@@ -147,9 +147,9 @@ std::string describe(const FailureReport& culprit, const Verdict& verdict) {
     text += culprit.pid > 0 ? field("what", fmt::format("process {} {}", culprit.pid, describe_end(culprit)))
                             : field("what", "it could not be started and has not run");
     if (!culprit.activity.empty() && !verdict.names_activity) text += field("at its end", culprit.activity);
-    if (!culprit.message.empty() && !verdict.names_message) text += field("message", "") + quoted(culprit.message);
+    if (!culprit.message.empty() && !verdict.names_message) text += field("message", "") + barred(culprit.message);
     if (!culprit.last_lines.empty()) {
-        text += field("stderr", "its last lines") + quoted_lines(culprit.last_lines);
+        text += field("stderr", "its last lines") + barred_lines(culprit.last_lines);
     }
     if (!culprit.log_file.empty()) text += field("log file", culprit.log_file);
     return text;

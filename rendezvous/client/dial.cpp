@@ -4,16 +4,15 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <cctype>
 #include <cstring>
 
 #include "common/text/number.hpp"
 #include "rendezvous/client/resolve.hpp"
+#include "rendezvous/transport/completion.hpp"
 #include "rendezvous/transport/websocket.hpp"
 
 namespace ddprun::client {
@@ -26,7 +25,6 @@ using boost::system::error_code;
 using std::chrono::milliseconds;
 using transport::Channel;
 
-constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
 constexpr milliseconds kFirstPause{50};
 constexpr milliseconds kMaxPause{1000};
 constexpr milliseconds kAddressTimeout{5000};  // a host that drops packets must not use up the time of the next address
@@ -105,7 +103,7 @@ awaitable<Result<std::shared_ptr<Channel>>> dial(Endpoint endpoint, TimePoint de
             report_at = now + kReportAgain;
         }
         timer.expires_after(pause);
-        co_await timer.async_wait(kTuple);
+        co_await timer.async_wait(transport::kTuple);
         pause = std::min(2 * pause, kMaxPause);
     }
 }

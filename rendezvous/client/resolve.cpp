@@ -2,16 +2,15 @@
 
 #include <fmt/format.h>
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <memory>
 #include <optional>
 #include <utility>
 
 #include "common/mutex.hpp"
+#include "rendezvous/transport/completion.hpp"
 
 namespace ddprun::client {
 namespace {
@@ -67,7 +66,7 @@ awaitable<Result<Addresses>> async_resolve(Endpoint endpoint, TimePoint deadline
         endpoint, std::move(look_up), [question](Result<Addresses> found) { answer(question, std::move(found)); });
     if (!asked) co_return asked.error();
     // The wait ends at the deadline, or when the answer has arrived.
-    (void)co_await timer.async_wait(asio::as_tuple(asio::use_awaitable));
+    (void)co_await timer.async_wait(transport::kTuple);
     std::optional<Result<Addresses>> found;
     {
         const Lock lock(question->mutex);

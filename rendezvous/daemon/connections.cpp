@@ -1,13 +1,12 @@
 #include "rendezvous/daemon/connections.hpp"
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <cassert>
 #include <exception>
 #include <utility>
 
 #include "rendezvous/protocol/json.hpp"
+#include "rendezvous/transport/completion.hpp"
 
 namespace ddprun::daemon {
 
@@ -15,12 +14,6 @@ namespace asio = boost::asio;
 using asio::awaitable;
 using diagnosis::InspectorId;
 using protocol::NodeId;
-
-namespace {
-
-constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
-
-}  // namespace
 
 Connections::Connections(asio::any_io_executor executor)
     : executor_(std::move(executor)),
@@ -101,7 +94,7 @@ awaitable<void> Connections::close_all() {
     for (const auto& [node, channel] : agents_) close_later(channel);
     for (const auto& [id, inspector] : inspectors_) close_later(inspector.channel);
     agents_.clear();
-    while (closing_->channels > 0) co_await closing_->none_left.async_wait(kTuple);
+    while (closing_->channels > 0) co_await closing_->none_left.async_wait(transport::kTuple);
 }
 
 }  // namespace ddprun::daemon

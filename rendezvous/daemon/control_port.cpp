@@ -4,15 +4,14 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/ip/v6_only.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <utility>
 
 #include "common/clock.hpp"
 #include "common/endpoint.hpp"
 #include "common/text/escape.hpp"
+#include "rendezvous/transport/completion.hpp"
 #include "rendezvous/transport/socket.hpp"
 
 namespace ddprun::daemon {
@@ -24,7 +23,6 @@ using boost::system::error_code;
 
 namespace {
 
-constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
 constexpr std::chrono::milliseconds kCrowdedPause{10};
 constexpr std::chrono::milliseconds kAcceptPause{500};  // after EMFILE and the like, until a descriptor was closed
 
@@ -48,7 +46,7 @@ Error cannot_listen(const tcp::endpoint& wanted, const error_code& ec) {
 
 awaitable<void> pause(asio::any_io_executor executor, Duration duration) {
     asio::steady_timer timer(std::move(executor), duration);
-    co_await timer.async_wait(kTuple);
+    co_await timer.async_wait(transport::kTuple);
 }
 
 }  // namespace
@@ -84,7 +82,7 @@ awaitable<std::optional<tcp::socket>> ControlPort::accept() {
             co_await pause(acceptor_.get_executor(), kCrowdedPause);
             continue;
         }
-        auto [ec, socket] = co_await acceptor_.async_accept(kTuple);
+        auto [ec, socket] = co_await acceptor_.async_accept(transport::kTuple);
         if (!acceptor_.is_open()) break;
         if (ec) {
             log(fmt::format("cannot accept a connection: {}; trying again", ec.message()));

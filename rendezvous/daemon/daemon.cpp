@@ -2,25 +2,18 @@
 
 #include <spdlog/spdlog.h>
 
-#include <boost/asio/as_tuple.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <utility>
 
 #include "common/overloaded.hpp"
 #include "common/text/escape.hpp"
 #include "rendezvous/daemon/report.hpp"
+#include "rendezvous/transport/completion.hpp"
 
 namespace ddprun::daemon {
 
 namespace asio = boost::asio;
 using asio::awaitable;
 using coordinator::kTickInterval;
-
-namespace {
-
-constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
-
-}  // namespace
 
 Result<std::shared_ptr<Daemon>> Daemon::listen(const asio::any_io_executor& executor, DaemonConfig config) {
     Result<ControlPort> port = ControlPort::listen(executor, config.bind, config.port, config.handshake_time);
@@ -53,7 +46,7 @@ awaitable<void> Daemon::tick() {
         connections_.end_idle_inspectors(now);
         if (exit_code_) co_return;
         tick_timer_.expires_at(now + kTickInterval);
-        co_await tick_timer_.async_wait(kTuple);
+        co_await tick_timer_.async_wait(transport::kTuple);
     }
 }
 

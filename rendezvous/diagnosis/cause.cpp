@@ -8,7 +8,7 @@ namespace ddprun::diagnosis {
 namespace {
 
 /// Two signs of failure that are no further apart may have been seen in the wrong order.
-constexpr std::chrono::milliseconds kSameMoment{10};
+constexpr std::chrono::milliseconds kUncertainOrder{10};
 
 /// Phrases by which Linux, Gloo, NCCL and PyTorch's store report a lost peer, in lower case. worker_lib reports it in
 /// the flight record.
@@ -38,7 +38,7 @@ bool explains(const TimedFailure& later, const TimedFailure& first) {
     const bool first_is_a_victim = lost_a_peer(first.report);
     if (first_is_a_victim != lost_a_peer(later.report)) return first_is_a_victim;
     const bool seen_to_fail = later.report.failing_for > std::chrono::milliseconds(0);
-    return seen_to_fail && later.began + kSameMoment < first.began;
+    return seen_to_fail && later.began + kUncertainOrder < first.began;
 }
 
 }  // namespace ddprun::diagnosis

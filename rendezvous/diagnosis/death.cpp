@@ -16,9 +16,6 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-/// The flight records of different hosts are read up to this long apart.
-constexpr nanoseconds kSameMoment = std::chrono::seconds(1);
-
 const RecordedGroup* group_of(const FlightRecord& view, const RecordedOperation& operation) {
     const auto index = static_cast<std::size_t>(operation.group);
     return operation.group >= 0 && index < view.groups.size() ? &view.groups[index] : nullptr;

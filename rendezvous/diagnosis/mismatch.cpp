@@ -18,8 +18,7 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-/// The flight records of different hosts, and those of one host, are read up to this long apart.
-constexpr nanoseconds kSameMoment = std::chrono::seconds(1);
+/// The flight records of one host are read up to this long apart.
 constexpr nanoseconds kSameMomentHere = std::chrono::milliseconds(5);
 
 nanoseconds slack(const RankRecord& one, const RankRecord& other) {

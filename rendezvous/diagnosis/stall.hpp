@@ -13,6 +13,9 @@ namespace ddprun::diagnosis {
 
 using namespace protocol;  // the diagnosis works on these messages
 
+/// The flight records of different hosts are read up to this long apart.
+inline constexpr std::chrono::nanoseconds kSameMoment = std::chrono::seconds(1);
+
 /// The cause of a stall.
 enum class StallKind {
     kNone,        ///< no rank is stuck in an operation

@@ -2,14 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <boost/asio/as_tuple.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
 #include <boost/beast/websocket/stream.hpp>
 #include <optional>
 
 #include "common/endpoint.hpp"
+#include "rendezvous/transport/completion.hpp"
 #include "rendezvous/transport/websocket_channel.hpp"
 
 namespace ddprun::transport {
@@ -23,7 +22,6 @@ using asio::awaitable;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
 constexpr char kTlsHandshake = 0x16;  // the first byte of a TLS connection
 constexpr char kHttpGet = 'G';
 

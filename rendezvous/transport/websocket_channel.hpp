@@ -4,9 +4,7 @@
 
 #include <fmt/format.h>
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core/bind_handler.hpp>
 #include <boost/beast/core/buffers_to_string.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
@@ -16,6 +14,7 @@
 #include <optional>
 
 #include "rendezvous/transport/channel.hpp"
+#include "rendezvous/transport/completion.hpp"
 #include "rendezvous/transport/socket.hpp"
 #include "rendezvous/transport/websocket.hpp"
 
@@ -41,7 +40,6 @@ template <typename Stream>
 class WebSocketChannel final : public Channel, public std::enable_shared_from_this<WebSocketChannel<Stream>> {
     using tcp = boost::asio::ip::tcp;
     using error_code = boost::system::error_code;
-    static constexpr auto kTuple = boost::asio::as_tuple(boost::asio::use_awaitable);
     static constexpr std::chrono::seconds kCloseTime{1};
     static constexpr std::size_t kReadBytes = 64u << 10;
 

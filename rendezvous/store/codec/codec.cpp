@@ -16,7 +16,7 @@ using enum RequestKind;
 
 constexpr std::size_t kValidateBytes = 1 + sizeof wire::kMagic;
 /// A connection keeps at most this much memory of each kind while it is between requests.
-constexpr std::size_t kKeptBytes = 512;
+constexpr std::size_t kKeptInputBytes = 512;
 /// The minimum initial room of a large value. The room then grows with the bytes that have arrived (R3).
 constexpr std::size_t kFirstBlockBytes = std::size_t{4} << 10;
 
@@ -113,8 +113,8 @@ void Decoder::give_memory_back() {
     input_.fed = {};
     input_.copied = false;
     // Assigning an empty string keeps the memory of a string, and `= {}` keeps that of a vector.
-    if (input_.buffer.capacity() > kKeptBytes) std::string().swap(input_.buffer);
-    if (held_bytes() <= kKeptBytes) return;
+    if (input_.buffer.capacity() > kKeptInputBytes) std::string().swap(input_.buffer);
+    if (held_bytes() <= kKeptInputBytes) return;
     request_.pieces = std::vector<Piece>();
     views_.keys = std::vector<std::string_view>();
     views_.values = std::vector<std::string_view>();

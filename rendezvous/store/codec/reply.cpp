@@ -7,7 +7,7 @@ namespace ddprun::store {
 namespace {
 
 /// The memory that is kept for the next reply when all bytes are sent.
-constexpr std::size_t kKeptBytes = std::size_t{256} << 10;
+constexpr std::size_t kKeptReplyBytes = std::size_t{256} << 10;
 
 }  // namespace
 
@@ -54,10 +54,10 @@ void Reply::sent(std::size_t bytes) {
 
 void Reply::clear() {
     bytes_.clear();
-    if (bytes_.capacity() > kKeptBytes) std::string().swap(bytes_);  // an assignment would keep its memory
+    if (bytes_.capacity() > kKeptReplyBytes) std::string().swap(bytes_);  // an assignment would keep its memory
     sent_bytes_ = 0;
     blocks_.clear();
-    if (blocks_.capacity() * sizeof(Reference) > kKeptBytes) blocks_ = std::vector<Reference>();
+    if (blocks_.capacity() * sizeof(Reference) > kKeptReplyBytes) blocks_ = std::vector<Reference>();
     sent_blocks_ = 0;
     sent_of_block_ = 0;
     block_bytes_ = 0;

@@ -8,7 +8,7 @@
 namespace ddprun::bench {
 namespace {
 
-constexpr std::size_t kSetsPerSend = 32;  // small sends: buffers for large ones are not what is asked about
+constexpr std::size_t kSetsPerSmallSend = 32;  // small sends: buffers for large ones are not what is asked about
 
 std::vector<double> measure_keys(Server& server, std::size_t keys) {
     run_once(server, {});
@@ -19,11 +19,11 @@ std::vector<double> measure_keys(Server& server, std::size_t keys) {
     std::vector<Request> sets;
     for (const std::string& key : numbered_keys(keys)) {
         sets.push_back(server.protocol->set(key, value));
-        if (sets.size() < kSetsPerSend) continue;
+        if (sets.size() < kSetsPerSmallSend) continue;
         requests.push_back(join(sets));
         sets.clear();
     }
-    const std::size_t stored = requests.size() * kSetsPerSend;
+    const std::size_t stored = requests.size() * kSetsPerSmallSend;
     run_once(server, std::move(requests));
     return {empty / 1e6, (double(server.process->resident_bytes()) - empty) / double(stored)};
 }

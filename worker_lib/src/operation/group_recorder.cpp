@@ -32,7 +32,7 @@ constexpr Name kSend = padded<24>("send");
 constexpr Name kRecv = padded<24>("recv");
 constexpr Name kArrived = padded<24>("arrived");
 
-std::uint32_t milliseconds(ddprun::Duration timeout) {
+std::uint32_t whole_milliseconds(ddprun::Duration timeout) {
     const std::int64_t count = std::chrono::ceil<std::chrono::milliseconds>(timeout).count();
     return static_cast<std::uint32_t>(std::clamp<std::int64_t>(count, 0, UINT32_MAX));
 }
@@ -68,7 +68,7 @@ layout::Operation entry_of(const Operation& operation, ddprun::TimePoint now) {
     entry.seq = operation.seq;
     entry.fingerprint = operation.counts_hash;
     entry.queued = nanoseconds(now);
-    entry.timeout_ms = milliseconds(operation.timeout);
+    entry.timeout_ms = whole_milliseconds(operation.timeout);
     entry.op = table.of(operation.kind);
     if (!operation.tag.empty()) ddprun::copy_cut(entry.tag, operation.tag);
     if (has_root(operation.kind)) entry.peer = operation.root;
@@ -87,7 +87,7 @@ layout::Operation entry_of(const TransferBatch& batch, const Transfer& transfer,
     layout::Operation entry;
     entry.p2p_seq = batch.seq;
     entry.queued = nanoseconds(now);
-    entry.timeout_ms = milliseconds(batch.timeout);
+    entry.timeout_ms = whole_milliseconds(batch.timeout);
     entry.peer = transfer.peer;
     entry.count = entry.input_count = entry.output_count = transfer.buffer.count;
     entry.op = op;
@@ -112,7 +112,7 @@ RecordEntry record(FlightRecorder& recorder, const StoreStep& step, const GroupE
     layout::Operation entry;
     entry.seq = step.seq;
     entry.queued = nanoseconds(now);
-    entry.timeout_ms = milliseconds(step.timeout);
+    entry.timeout_ms = whole_milliseconds(step.timeout);
     copy(entry.op, step.what);
     ddprun::copy_cut(entry.tag, step.tag);
     return group.slot != nullptr ? FlightRecorder::queue(entry, recorder.claim(), group) : RecordEntry();

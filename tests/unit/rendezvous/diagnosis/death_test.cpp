@@ -151,7 +151,7 @@ TEST_CASE("a worker that ended because an operation had failed kept no rank wait
 
 namespace {
 
-constexpr ExitStatus kError{ExitStatus::Kind::kExited, 1, false};
+constexpr ExitStatus kExitOne{ExitStatus::Kind::kExited, 1, false};
 
 std::string error_line(const std::vector<RankRecord>& records, const FailureReport& dead) {
     return diagnose_error(records, dead).text;
@@ -177,14 +177,14 @@ TEST_CASE("the line on a mismatch that was found at once says which ranks called
     const std::string line =
         "MISMATCH at #2 of group 'world': ranks 0-1 (node n0) all_reduce sum f32[4], rank 3 (node b) broadcast "
         "'weights'";
-    CHECK(error_line(records, killed(record, kError)) == line);
-    CHECK(error_line(records, killed(records[0], kError)) == line);  // whichever rank is taken for the cause
+    CHECK(error_line(records, killed(record, kExitOne)) == line);
+    CHECK(error_line(records, killed(records[0], kExitOne)) == line);  // whichever rank is taken for the cause
     CHECK(error_line(records, killed(record, {ExitStatus::Kind::kSignaled, 6, false})) == line);
     CHECK(error_line(records, killed(records[2])) == "");  // killed by SIGKILL, of something else
     for (RankRecord& old : records)
         for (RecordedOperation& operation : old.view.operations)
             if (operation.mismatch) operation.ended_ago = 11s;
-    CHECK(error_line(records, killed(record, kError)) == "");  // the program has survived it
+    CHECK(error_line(records, killed(record, kExitOne)) == "");  // the program has survived it
 }
 
 TEST_CASE("of a mismatch in counts or steps alone the odd rank is named, and of several the first", "[coordinator]") {
@@ -197,13 +197,13 @@ TEST_CASE("of a mismatch in counts or steps alone the odd rank is named, and of 
     std::vector<RankRecord> records;
     for (const int rank : {0, 1, 2}) records.push_back(gathering(rank, rank == 1 ? 7 : 8, "all_gather_v"));
     CHECK(
-        error_line(records, killed(records[0], kError)) ==
+        error_line(records, killed(records[0], kExitOne)) ==
         "MISMATCH at #1 of group 'world': ranks 0, 2 (node n0) all_gather_v with one list of counts, rank 1 (node n0) "
         "all_gather_v with another list of counts");
     records.clear();
     for (const int rank : {0, 1, 2}) records.push_back(gathering(rank, rank == 2 ? 0 : 8, "barrier"));
     CHECK(
-        error_line(records, killed(records[0], kError)) ==
+        error_line(records, killed(records[0], kExitOne)) ==
         "MISMATCH at #1 of group 'world': ranks 0-1 (node n0) barrier of step 8, rank 2 (node n0) barrier of no step");
 }
 
@@ -217,15 +217,15 @@ TEST_CASE("a rank that aborted a group is named with the reason, and with the ra
     const std::string line =
         "ABORTED group 'world': rank 3 (node b) aborted it: 'loss is NaN'; rank 0 (node n0) was "
         "in #2 all_reduce sum f32[4]; rank 3 in phase 'eval'";
-    CHECK(error_line(records, killed(record, kError)) == line);
-    CHECK(error_line(records, killed(record)) == line);        // by what it did next
-    CHECK(error_line(records, killed(peer, kError)) == line);  // it failed because of the abort
-    CHECK(error_line(records, killed(peer)) == "");            // killed by SIGKILL
+    CHECK(error_line(records, killed(record, kExitOne)) == line);
+    CHECK(error_line(records, killed(record)) == line);          // by what it did next
+    CHECK(error_line(records, killed(peer, kExitOne)) == line);  // it failed because of the abort
+    CHECK(error_line(records, killed(peer)) == "");              // killed by SIGKILL
     // A rank that had ended before, or an operation that had failed, is the cause of the abort.
     RankRecord before = ended(On(2).host("b").world(4).done(), 90ms);
-    CHECK(error_line({peer, record, before}, killed(before, kError)) == "");
+    CHECK(error_line({peer, record, before}, killed(before, kExitOne)) == "");
     RankRecord of_another_error = ended(failed(aborter.in(), 81ms));
-    CHECK(error_line({peer, of_another_error}, killed(of_another_error, kError)) == "");
+    CHECK(error_line({peer, of_another_error}, killed(of_another_error, kExitOne)) == "");
 }
 
 TEST_CASE("a rank that continues after it has aborted a group, and is killed later, did not end because of that",
@@ -237,7 +237,7 @@ TEST_CASE("a rank that continues after it has aborted a group, and is killed lat
     const std::vector<RankRecord> records{On(0).world(4).done().in(), record};
     CHECK(error_line(records, killed(record)) == "");
     CHECK_THAT(diagnose_death(records, killed(record)).text, Contains("; rank 0 (node n0) waited for it"));
-    CHECK_THAT(error_line(records, killed(record, kError)), Catch::StartsWith("ABORTED group 'world'"));
+    CHECK_THAT(error_line(records, killed(record, kExitOne)), Catch::StartsWith("ABORTED group 'world'"));
 }
 
 TEST_CASE("a rank that is no member of a group, or failed in none of its operations, did not end because of its error",
@@ -248,17 +248,18 @@ TEST_CASE("a rank that is no member of a group, or failed in none of its operati
     const RankRecord peer = ended(failed(On(0).world(4).done().group("eval", {{0, 2, 1}}).done().in(), 70ms));
     const RankRecord calm = ended(On(0).world(4).done().group("eval", {{0, 2, 1}}).done());
     const RankRecord stranger = ended(failed(On(3).world(4).done().in(), 70ms));
-    CHECK_THAT(error_line({peer, aborter, stranger}, killed(peer, kError)), Catch::StartsWith("ABORTED group 'eval'"));
-    CHECK(error_line({peer, aborter, stranger}, killed(stranger, kError)) == "");
-    CHECK(error_line({calm, aborter, stranger}, killed(calm, kError)) == "");
+    CHECK_THAT(error_line({peer, aborter, stranger}, killed(peer, kExitOne)),
+               Catch::StartsWith("ABORTED group 'eval'"));
+    CHECK(error_line({peer, aborter, stranger}, killed(stranger, kExitOne)) == "");
+    CHECK(error_line({calm, aborter, stranger}, killed(calm, kExitOne)) == "");
 
     On first = mismatched(On(0).world(4).done().group("eval", {{0, 2, 1}}).in());
     const RankRecord second = mismatched(On(1).world(4).done().group("eval", {{0, 2, 1}}).in("barrier"));
-    CHECK_THAT(error_line({first, second, stranger}, killed(second, kError)),
+    CHECK_THAT(error_line({first, second, stranger}, killed(second, kExitOne)),
                Catch::StartsWith("MISMATCH at #1 of group 'eval'"));
-    CHECK(error_line({first, second, stranger}, killed(stranger, kError)) == "");
+    CHECK(error_line({first, second, stranger}, killed(stranger, kExitOne)) == "");
     first.record.rank = Rank{3};  // the others' member lists have a member without a flight record
-    CHECK_THAT(error_line({first, second}, killed(RankRecord(On(0)), kError)), Catch::StartsWith("MISMATCH at #1"));
+    CHECK_THAT(error_line({first, second}, killed(RankRecord(On(0)), kExitOne)), Catch::StartsWith("MISMATCH at #1"));
 }
 
 TEST_CASE("the line on a send and a receive that do not match has both, whichever rank is taken for the cause",
@@ -279,11 +280,12 @@ TEST_CASE("the line on a send and a receive that do not match has both, whicheve
     const std::string line =
         "MISMATCH of a send and its receive in group 'world': rank 0 (node n0) send #7 f32[4] peer 1 tag 5 'halo', "
         "rank 1 (node b) recv #1 f32[5] peer 0 tag 5";
-    for (const RankRecord& record : records) CHECK(error_line(records, killed(record, kError)) == line);
-    CHECK(error_line(records, killed(records[1])) == "");                 // killed by SIGKILL, of something else
-    CHECK(error_line(records, killed(RankRecord(On(3)), kError)) == "");  // no member
+    for (const RankRecord& record : records) CHECK(error_line(records, killed(record, kExitOne)) == line);
+    CHECK(error_line(records, killed(records[1])) == "");                   // killed by SIGKILL, of something else
+    CHECK(error_line(records, killed(RankRecord(On(3)), kExitOne)) == "");  // no member
     receiver.record.view.operations.back().ended_ago = 11s;
-    CHECK(error_line({ended(receiver), records[2]}, killed(records[2], kError)) == "");  // the program has survived it
+    CHECK(error_line({ended(receiver), records[2]}, killed(records[2], kExitOne)) ==
+          "");  // the program has survived it
 }
 
 TEST_CASE("a rank that left a group without an error is named when a peer fails because of that", "[coordinator]") {
@@ -298,20 +300,20 @@ TEST_CASE("a rank that left a group without an error is named when a peer fails 
     const std::string line =
         "LEFT rank 1 (node b, exited with code 0): let go of group 'world' after #1 all_reduce sum f32[4]; ranks 0, 3 "
         "(node n0) were in #2 all_reduce sum f32[4]";
-    CHECK(error_line({victim, gone, second, third}, killed(victim, kError)) == line);
-    CHECK(error_line({victim, gone, second, third}, killed(second, kError)) == line);
+    CHECK(error_line({victim, gone, second, third}, killed(victim, kExitOne)) == line);
+    CHECK(error_line({victim, gone, second, third}, killed(second, kExitOne)) == line);
     CHECK(error_line({victim, gone, second, third}, killed(victim)) == "");  // killed by SIGKILL
     On without_a_word = leaver;                                              // it has ended without letting go
     without_a_word.record.view.groups[0].left_ago.reset();
-    CHECK(error_line({victim, ended(without_a_word, 85ms), third}, killed(victim, kError)) == line);
+    CHECK(error_line({victim, ended(without_a_word, 85ms), third}, killed(victim, kExitOne)) == line);
     without_a_word.ended(kKilled, 12ms);
-    CHECK(error_line({victim, ended(without_a_word, 85ms), third}, killed(victim, kError)) == "");
+    CHECK(error_line({victim, ended(without_a_word, 85ms), third}, killed(victim, kExitOne)) == "");
 
     const RankRecord receiver = ended(failed(On(0).world(4).done().transfer("recv", 1, 7), 80ms));
-    CHECK_THAT(error_line({receiver, gone}, killed(receiver, kError)),
+    CHECK_THAT(error_line({receiver, gone}, killed(receiver, kExitOne)),
                Catch::EndsWith("; rank 0 (node n0) was in recv #1 peer 1 tag 7"));
     const RankRecord of_another = ended(failed(On(0).world(4).done().transfer("recv", 2, 7), 80ms));
-    CHECK(error_line({of_another, gone}, killed(of_another, kError)) == "");
+    CHECK(error_line({of_another, gone}, killed(of_another, kExitOne)) == "");
 }
 
 TEST_CASE("of several ranks that had left the one that was needed is named, not the one that left first",
@@ -322,13 +324,13 @@ TEST_CASE("of several ranks that had left the one that was needed is named, not 
     needed.record.view.groups[0].left_ago = 90ms;
     const RankRecord victim = ended(failed(On(0).world(4).done().in(), 80ms));
     const RankRecord other = failed(On(3).world(4).done().in(), 75ms);
-    CHECK(error_line({victim, early, needed, other}, killed(victim, kError)) ==
+    CHECK(error_line({victim, early, needed, other}, killed(victim, kExitOne)) ==
           "LEFT rank 2 (node b): let go of group 'world' after #1 all_reduce sum f32[4]; ranks 0, 3 (node n0) were in "
           "#2 all_reduce sum f32[4]");
     // Of two that were needed, the one that left first.
     On first = On(1).host("b").world(4).done();
     first.record.view.groups[0].left_ago = 300ms;
-    CHECK_THAT(error_line({victim, first, needed, other}, killed(victim, kError)),
+    CHECK_THAT(error_line({victim, first, needed, other}, killed(victim, kExitOne)),
                Catch::StartsWith("LEFT rank 1 (node b): "));
 }
 
@@ -336,22 +338,22 @@ TEST_CASE("the line on a rank that left a group with work in flight names that w
     const RankRecord victim = ended(failed(On(0).world(3).done().in(), 80ms));
     On leaver = failed(On(1).host("b").world(3).done().in(), 89ms);
     leaver.record.view.groups[0].left_ago = 90ms;
-    CHECK(error_line({victim, leaver}, killed(victim, kError)) ==
+    CHECK(error_line({victim, leaver}, killed(victim, kExitOne)) ==
           "LEFT rank 1 (node b): let go of group 'world' after #1 all_reduce sum f32[4], with #2 all_reduce sum f32[4] "
           "in flight; rank 0 (node n0) was in #2 all_reduce sum f32[4]");
-    CHECK(diagnose_error({victim, leaver}, killed(victim, kError)).hint == kInFlightHint);
+    CHECK(diagnose_error({victim, leaver}, killed(victim, kExitOne)).hint == kInFlightHint);
     // What it had given its part to is no loss: the peers have failed of what came after.
     On later = failed(On(0).world(4).done().done().in(), 80ms);
     const RankRecord beyond = ended(later);
     leaver.record.view.groups[0].size = beyond.view.groups[0].size;
     leaver.record.view.groups[0].members = beyond.view.groups[0].members;
-    const auto verdict = diagnose_error({beyond, leaver}, killed(beyond, kError));
+    const auto verdict = diagnose_error({beyond, leaver}, killed(beyond, kExitOne));
     CHECK_THAT(verdict.text, Catch::StartsWith("LEFT rank 1 ") && !Catch::Contains("in flight"));
     CHECK(verdict.hint == kStepsHint);
     leaver.record.view.groups[0].size = victim.view.groups[0].size;
     leaver.record.view.groups[0].members = victim.view.groups[0].members;
     leaver.record.view.operations.back().ended_ago = 95ms;  // it had failed before
-    CHECK(error_line({victim, leaver}, killed(victim, kError)) == "");
+    CHECK(error_line({victim, leaver}, killed(victim, kExitOne)) == "");
 }
 
 TEST_CASE("a rank that left because of an error, or later, or was not needed any more, is no cause of a peer's failure",
@@ -361,7 +363,7 @@ TEST_CASE("a rank that left because of an error, or later, or was not needed any
         peer.record.view.groups[0].left_ago = ago;
         return peer;
     };
-    const auto line = [&](const On& peer) { return error_line({victim, peer}, killed(victim, kError)); };
+    const auto line = [&](const On& peer) { return error_line({victim, peer}, killed(victim, kExitOne)); };
     const On peer = On(1).world(4).done();
     CHECK(line(left(peer, 90ms)) != "");
     CHECK(line(left(peer, 11s)) == "");  // too long ago
@@ -376,8 +378,9 @@ TEST_CASE("a rank that left because of an error, or later, or was not needed any
     On by_exception = left(peer, 90ms);
     by_exception.record.view.groups[0].left_by_exception = true;
     CHECK(line(by_exception) == "");
-    CHECK(error_line({ended(failed(On(0).world(4).done().in(), 2s)), left(peer, 90ms)}, killed(victim, kError)) == "");
+    CHECK(error_line({ended(failed(On(0).world(4).done().in(), 2s)), left(peer, 90ms)}, killed(victim, kExitOne)) ==
+          "");
     RankRecord late = victim;
     late.view.operations.back().timed_out = true;  // a deadline has its own line
-    CHECK(error_line({late, left(peer, 90ms)}, killed(late, kError)) == "");
+    CHECK(error_line({late, left(peer, 90ms)}, killed(late, kExitOne)) == "");
 }

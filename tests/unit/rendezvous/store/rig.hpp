@@ -40,6 +40,8 @@ std::string request(RequestKind kind, const Fields&... fields) {
 }
 
 std::string validate();
+/// The reply that ends a wait.
+inline const std::string kStop(1, wire::kStopWaiting);
 /// Replies: a number, a byte string.
 std::string number(std::int64_t value);
 std::string bytes(std::string_view value);

@@ -19,19 +19,19 @@ using Names = std::set<std::string>;
 namespace {
 
 /// Two parameters of one size, as in a network of equal layers.
-struct State {
-    explicit State(float start) : first{start, start}, second{-start, -start} {}
+struct Layers {
+    explicit Layers(float start) : first{start, start}, second{-start, -start} {}
     std::vector<NamedBuffer> buffers() {
         return {{"first", buffer(std::span<float>(first))}, {"second", buffer(std::span<float>(second))}};
     }
-    bool operator==(const State&) const = default;
+    bool operator==(const Layers&) const = default;
     std::array<float, 2> first;
     std::array<float, 2> second;
 };
 
 void save_first(const std::filesystem::path& directory) {
     run_ranks({}, [&](Context& context) {
-        State state(1);
+        Layers state(1);
         Checkpointer(directory, context).save(1, state.buffers());
     });
 }
@@ -52,13 +52,13 @@ TEST_CASE("ranks that name their parameters in another order load nothing", "[ch
     save_first(directory.path());
     std::array<bool, 3> untouched{};
     const auto errors = errors_of({.ranks_per_node = shape}, [&](Context& context) {
-        State state(7);
+        Layers state(7);
         auto buffers = state.buffers();
         if (context.rank() == 2) std::swap(buffers[0], buffers[1]);
         try {
             Checkpointer(directory.path(), context).load(1, buffers);
         } catch (const Error&) {
-            untouched[static_cast<std::size_t>(context.rank())] = state == State(7);
+            untouched[static_cast<std::size_t>(context.rank())] = state == Layers(7);
             throw;
         }
     });
@@ -71,7 +71,7 @@ TEST_CASE("ranks that save different steps, names, types or sizes save nothing",
     const TemporaryDirectory directory;
     save_first(directory.path());
     const auto errors = errors_of({.ranks_per_node = {3}}, [&](Context& context) {
-        State state(2);
+        Layers state(2);
         auto buffers = state.buffers();
         const bool odd = context.rank() == 2;
         if (odd && what == 1) buffers[1].name = "third";
@@ -92,7 +92,7 @@ TEST_CASE("a buffer without memory is refused, on every rank", "[checkpoint]") {
     const TemporaryDirectory directory;
     save_first(directory.path());
     const auto errors = errors_of({.ranks_per_node = {2}}, [&](Context& context) {
-        State state(2);
+        Layers state(2);
         auto buffers = state.buffers();
         if (everywhere || context.rank() == 0) buffers[1].buffer.data = nullptr;
         Checkpointer checkpointer(directory.path(), context);
@@ -117,7 +117,7 @@ TEST_CASE("a save of a group that has failed leaves the last checkpoint", "[chec
                                       Checkpointer checkpointer(directory.path(), context, 1);
                                       if (context.rank() == 1) context.world().abort("no memory left");
                                       failed.pass();
-                                      State state(2);
+                                      Layers state(2);
                                       checkpointer.save(step, state.buffers());
                                   }));
     for (const auto& error : errors) {
@@ -135,7 +135,7 @@ TEST_CASE("older checkpoints stay until all ranks know of the new one", "[checkp
     const auto errors = errors_of(
         {.ranks_per_node = {2}}, behind(done, [&](Context& context) {
             Checkpointer checkpointer(directory.path(), context, 1);
-            State state(2);
+            Layers state(2);
             if (context.rank() == 0) return checkpointer.save(2, state.buffers());
             const std::vector<std::string> same{"step 2", "tensor 0 'first' f32[2]", "tensor 1 'second' f32[2]"};
             detail::require_agreement(context.world(), "the checkpoint", same);
@@ -150,18 +150,18 @@ TEST_CASE("the survivors of a shrunk group continue with its checkpoints", "[che
     const TemporaryDirectory directory;
     Gate left(3);
     const auto right = run_ranks({.ranks_per_node = {3}}, [&](Context& context) {
-        State first(1);
+        Layers first(1);
         Checkpointer(directory.path(), context).save(1, first.buffers());
         const auto group = context.rank() == 0 ? nullptr : context.world().shrink(std::vector<int>{0});
         left.pass();
         if (!group) return true;
         Checkpointer checkpointer(directory.path(), *group);
         const bool found = checkpointer.latest() == 1;
-        State mine(static_cast<float>(context.rank()));
+        Layers mine(static_cast<float>(context.rank()));
         checkpointer.save(2, mine.buffers());
-        State loaded(7);
+        Layers loaded(7);
         checkpointer.load(2, loaded.buffers());
-        return found && loaded == State(1);
+        return found && loaded == Layers(1);
     });
     CHECK(right == std::vector<bool>{true, true, true});
     CHECK(directory.names() == Names{"step-1.ckpt", "step-2.ckpt"});

@@ -26,7 +26,7 @@ using namespace ddp::testing;
 
 namespace {
 
-constexpr std::size_t kCount = 25'000'000;  // 100 MB
+constexpr std::size_t kLargeCount = 25'000'000;  // 100 MB
 
 std::string system_text(const char* what) { return std::string(what) + ": " + std::strerror(errno); }
 
@@ -74,12 +74,12 @@ std::string forbid_ptrace() {
 std::string reduce_large(Context& context) {
     const int ranks = context.world().size();
     const auto sum = static_cast<float>(ranks * (ranks + 1) / 2);
-    auto* const owned = static_cast<float*>(context.world().arena().allocate(kCount * sizeof(float)));
-    std::vector<float> foreign(kCount);
+    auto* const owned = static_cast<float*>(context.world().arena().allocate(kLargeCount * sizeof(float)));
+    std::vector<float> foreign(kLargeCount);
     for (float* const data : {owned, foreign.data()}) {
-        std::fill_n(data, kCount, static_cast<float>(context.rank() + 1));
-        context.world().all_reduce({data, kCount, DType::f32}, ReduceOp::Sum).wait();
-        if (std::count(data, data + kCount, sum) != static_cast<std::ptrdiff_t>(kCount)) return "wrong sums";
+        std::fill_n(data, kLargeCount, static_cast<float>(context.rank() + 1));
+        context.world().all_reduce({data, kLargeCount, DType::f32}, ReduceOp::Sum).wait();
+        if (std::count(data, data + kLargeCount, sum) != static_cast<std::ptrdiff_t>(kLargeCount)) return "wrong sums";
     }
     return "right";
 }

@@ -61,7 +61,7 @@ private:
     const std::shared_ptr<Store> store_ = detail::make_local_store();
 };
 
-Context alone() {
+Context lone_context() {
     const LocalWorld world;
     return {world.environment(0), detail::make_local_store(), world.options()};
 }
@@ -69,7 +69,7 @@ Context alone() {
 }  // namespace
 
 TEST_CASE("wrong arguments are refused at the call and the group stays usable", "[group][unit]") {
-    Context context = alone();
+    Context context = lone_context();
     ProcessGroup& world = context.world();
     std::vector<float> floats(4, 2);
     std::vector<int> integers(4, 3);
@@ -137,7 +137,7 @@ TEST_CASE("errors show the beginning of a long tag", "[group][unit]") {
 }
 
 TEST_CASE("a world of one does everything alone", "[group][unit]") {
-    Context context = alone();
+    Context context = lone_context();
     CHECK(context.world().size() == 1);
     CHECK(context.world().backend() == Backend::Native);
     std::vector<float> values{1, 2, 3};
@@ -173,7 +173,7 @@ TEST_CASE("the ranks of a machine are a group, and the first ranks of all machin
 }
 
 TEST_CASE("ranks have names", "[group][unit]") {
-    Context context = alone();
+    Context context = lone_context();
     CHECK_THAT(context.world().name_of(0), Catch::StartsWith("rank 0 (host ") && Catch::Contains(", pid "));
     CHECK_THAT(refusal([&] { (void)context.world().name_of(1); }),
                Catch::Contains("): there is no rank 1 in a group of 1"));
@@ -213,7 +213,7 @@ TEST_CASE("waiting with a limit leaves the operation alone", "[group][unit]") {
 }
 
 TEST_CASE("the arena gives zeroed, aligned, separate memory, and an error when there is no room", "[group][unit]") {
-    Context context = alone();
+    Context context = lone_context();
     Arena& arena = context.world().arena();
     auto* first = static_cast<std::byte*>(arena.allocate(1));
     auto* second = static_cast<std::byte*>(arena.allocate(100'000));

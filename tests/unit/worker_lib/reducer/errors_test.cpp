@@ -21,7 +21,7 @@ using ddp::testing::values;
 
 namespace {
 
-constexpr std::chrono::minutes kNever{5};  // no test waits for a deadline
+constexpr std::chrono::minutes kNoDeadline{5};  // no test waits for a deadline
 constexpr std::chrono::seconds kSoon{60};
 
 enum class Place { kNowhere, kPrepare, kLaunch, kComplete, kCallback };
@@ -73,7 +73,7 @@ TEST_CASE("an exception of a hook or a callback ends the reducer, here and on th
     const bool number = GENERATE(false, true);
     CAPTURE(static_cast<int>(place), number);
     const auto raise = number ? raise_number : raise_runtime_error;
-    const auto outcomes = try_ranks({.ranks_per_node = {2}, .timeout = kNever}, [&](Context& context) {
+    const auto outcomes = try_ranks({.ranks_per_node = {2}, .timeout = kNoDeadline}, [&](Context& context) {
         const Place mine = context.rank() == 0 ? place : Place::kNowhere;
         GradientReducer reducer(context.world(), {{"a", 1}, {"b", 1}},
                                 {.limits = kOneEach,
@@ -104,7 +104,7 @@ TEST_CASE("an exception of a hook or a callback ends the reducer, here and on th
 
 TEST_CASE("peers get the error of a failed callback at once, not when the backward ends", "[reducer]") {
     std::atomic<bool> told = false;
-    const auto outcomes = try_ranks({.ranks_per_node = {2}, .timeout = kNever}, [&](Context& context) {
+    const auto outcomes = try_ranks({.ranks_per_node = {2}, .timeout = kNoDeadline}, [&](Context& context) {
         const auto fail = [&](const ddp::GradBucket&) {
             if (context.rank() == 0) throw std::runtime_error("the optimiser diverged");
         };
@@ -130,7 +130,7 @@ TEST_CASE("peers get the error of a failed callback at once, not when the backwa
 }
 
 TEST_CASE("when an exception ends a rank's backward, its peers get an error that names that rank alone", "[reducer]") {
-    const auto outcomes = try_ranks({.ranks_per_node = {3}, .timeout = kNever}, [&](Context& context) {
+    const auto outcomes = try_ranks({.ranks_per_node = {3}, .timeout = kNoDeadline}, [&](Context& context) {
         GradientReducer reducer(context.world(), {{"a", 1}, {"b", 1}}, {.limits = kOneEach});
         reducer.begin_backward();
         reducer.mark_ready(1);
@@ -150,7 +150,7 @@ TEST_CASE("when a reducer is destroyed in the middle of a backward, no peer is l
     const auto began = std::chrono::steady_clock::now();
     const bool callback = GENERATE(false, true);
     CAPTURE(callback);
-    const auto outcomes = try_ranks({.ranks_per_node = {2}, .timeout = kNever}, [&](Context& context) {
+    const auto outcomes = try_ranks({.ranks_per_node = {2}, .timeout = kNoDeadline}, [&](Context& context) {
         ddp::ReducerOptions options{.limits = kOneEach};
         if (callback) options.on_bucket_done = [](const ddp::GradBucket&) {};
         GradientReducer reducer(context.world(), {{"a", 1}, {"b", 1}}, options);
@@ -170,7 +170,7 @@ TEST_CASE("buckets of different backwards are never averaged with each other", "
     const auto nodes = GENERATE(std::vector<int>{2}, std::vector<int>{1, 1});
     const bool hook = GENERATE(false, true);
     CAPTURE(nodes, hook);
-    const auto outcomes = try_ranks({.ranks_per_node = nodes, .timeout = kNever}, [&](Context& context) {
+    const auto outcomes = try_ranks({.ranks_per_node = nodes, .timeout = kNoDeadline}, [&](Context& context) {
         GradientReducer reducer(context.world(), {{"a", 1}},
                                 {.hook = hook ? ddp::compress(ddp::DType::bf16) : nullptr});
         run_step(reducer, 1, 1);
@@ -200,7 +200,7 @@ TEST_CASE("when ranks disagree, the culprits are the outvoted ones", "[reducer]"
 
 TEST_CASE("a problem of one rank alone is reported on all ranks, before any rank waits", "[reducer]") {
     const auto began = std::chrono::steady_clock::now();
-    const LocalWorld world{.ranks_per_node = {2}, .timeout = kNever, .init_timeout = kNever};
+    const LocalWorld world{.ranks_per_node = {2}, .timeout = kNoDeadline, .init_timeout = kNoDeadline};
     SECTION("a parameter") {
         const auto outcomes = try_ranks(world, [](Context& context) {
             GradientReducer(context.world(), {{"tied", 2, ddp::DType::f32, context.rank()}});

@@ -19,7 +19,7 @@ namespace {
 using std::chrono::milliseconds;
 
 /// The interval at which a rank looks for lost survivors and for other requests.
-constexpr milliseconds kSlice{100};
+constexpr milliseconds kSurvivorInterval{100};
 constexpr milliseconds kReadTimeout{5000};  ///< for keys that exist
 /// Time to wait for a larger side that may be about to exclude this one, and for reports that a rank is lost or
 /// present.
@@ -85,7 +85,7 @@ void SurvivorAgreement::catch_up() {
 }
 
 void SurvivorAgreement::wait_for_entry() {
-    const auto entry = spec_.store->try_get(key(fmt::format("journal/{}", journal().next())), kSlice);
+    const auto entry = spec_.store->try_get(key(fmt::format("journal/{}", journal().next())), kSurvivorInterval);
     if (entry) history_.journal.read(*entry, ddprun::Clock::now());
 }
 

@@ -24,6 +24,8 @@ static_assert(kLocalPieceBytes <= kStagingBytes);
 /// Bytes of a window between nodes. Two fit a slot, so that the next one is staged while this one is sent. The
 /// same on all nodes, whether a node stages or not.
 inline constexpr std::size_t kWindowBytes = kStagingBytes / 2;
+/// Bytes of half a slot: pieces of the owner's input lie in the first half where a collective needs both.
+inline constexpr std::size_t kHalfSlot = kStagingBytes / 2;
 /// Offset in a slot of the results of an all-reduce inside a node. Peers may still be reading them when the owner
 /// stages the first piece of its next operation.
 inline constexpr std::size_t kResultOffset = 1u << 20;

@@ -20,9 +20,6 @@ namespace ddp::detail {
 
 namespace {
 
-/// A staging slot holds pieces of its owner's input in its first half, and of other nodes' blocks in the second.
-constexpr std::size_t kHalf = kStagingBytes / 2;
-
 enum class Sources { kAnnounced, kAllStaged };
 
 /// One such operation, of one rank. It has 15 members because its functions share the arguments and the plan of the
@@ -103,7 +100,7 @@ private:
             }
             max_pieces = std::max(max_pieces, in_inbox);
         }
-        piece_ = std::clamp<std::size_t>(kHalf / max_pieces, 1, piece_);
+        piece_ = std::clamp<std::size_t>(kHalfSlot / max_pieces, 1, piece_);
     }
 
     std::size_t carriers() const { return static_cast<std::size_t>(context_.topology.carriers); }
@@ -167,7 +164,7 @@ private:
         }
     }
 
-    std::byte* inbox(std::size_t carrier) const { return node_.ranks.staging(static_cast<int>(carrier)) + kHalf; }
+    std::byte* inbox(std::size_t carrier) const { return node_.ranks.staging(static_cast<int>(carrier)) + kHalfSlot; }
 
     void exchange(std::uint32_t step) {
         if (!context_.topology.own_carries()) return;

@@ -14,9 +14,6 @@ namespace ddp::detail {
 
 namespace {
 
-/// A staging slot holds pieces of its owner's input in its first half, and of its output in the second.
-constexpr std::size_t kHalf = kStagingBytes / 2;
-
 /// One reduce-scatter, of one rank.
 class ReduceScatter final : ScatterSums {
 public:
@@ -54,7 +51,7 @@ public:
             const bool last = first_ + size_ == count_;
             if (staged || last) node_.barrier.arrive_and_wait(operation_);
             if (across && output_is_staged(node_.ranks.own_index())) {
-                own_.output.copy_in_from(node_.ranks.staging(node_.ranks.own_index()) + kHalf, first_ * width_,
+                own_.output.copy_in_from(node_.ranks.staging(node_.ranks.own_index()) + kHalfSlot, first_ * width_,
                                          size_ * width_);
             }
             first_ += size_;
@@ -68,7 +65,7 @@ private:
         const auto ranks = static_cast<std::size_t>(context_.topology.ranks());
         piece_ = std::max<std::size_t>(count_, 1);
         if (context_.nodes() == 1 ? !staged : context_.topology.has_one_rank_each()) return;
-        const std::size_t bytes = context_.nodes() > 1 ? kHalf : kLocalPieceBytes;
+        const std::size_t bytes = context_.nodes() > 1 ? kHalfSlot : kLocalPieceBytes;
         piece_ = std::clamp<std::size_t>(bytes / (ranks * width_), 1, piece_);
     }
 
@@ -169,7 +166,7 @@ private:
 
     /// Returns the address of the current piece of a local rank's output, which may be in its slot.
     std::byte* output(int index) const {
-        if (output_is_staged(index)) return node_.ranks.staging(index) + kHalf;
+        if (output_is_staged(index)) return node_.ranks.staging(index) + kHalfSlot;
         if (index == node_.ranks.own_index()) return own_.output.data + first_ * width_;
         return node_.meetings.buffer(index, Side::kOutput) + first_ * width_;
     }

@@ -8,7 +8,7 @@ namespace ddp::detail {
 
 namespace {
 
-constexpr std::size_t kDepth = 4;
+constexpr std::size_t kPiecesUnderWay = 4;
 
 }  // namespace
 
@@ -30,7 +30,7 @@ ScatterStream::ScatterStream(const CollectiveContext& context, const ScatterSums
         largest = std::max(largest, sums.size(node));
     }
     const std::size_t message_bytes = std::min(message_elements_, largest) * width_;
-    const std::size_t depth = std::min(kDepth, max_pieces_);
+    const std::size_t depth = std::min(kPiecesUnderWay, max_pieces_);
     outbox_ = context.scratch.sums.first(nodes_ * message_bytes);
     inbox_ = context.scratch.inbox.first(depth * nodes_ * message_bytes);
 }
@@ -50,7 +50,7 @@ std::size_t ScatterStream::messages(std::size_t node) const {
 }
 
 std::byte* ScatterStream::inbox(std::size_t number, std::size_t node) const {
-    const std::size_t slot = number % std::min(kDepth, max_pieces_);
+    const std::size_t slot = number % std::min(kPiecesUnderWay, max_pieces_);
     return inbox_.data() + (slot * nodes_ + node) * (outbox_.size() / nodes_);
 }
 
@@ -69,7 +69,7 @@ NextOut ScatterStream::next_out(std::size_t peer) {
 NextIn ScatterStream::next_in(std::size_t peer) {
     auto& [node, given, expected, arrived] = peers_[peer];
     if (expected == messages(own_)) return {};
-    if (expected >= combined_ + kDepth) return {.readiness = Readiness::kLater, .step = 0, .bytes = {}};
+    if (expected >= combined_ + kPiecesUnderWay) return {.readiness = Readiness::kLater, .step = 0, .bytes = {}};
     const std::size_t number = expected++;
     return {.readiness = Readiness::kNow,
             .step = step_ + static_cast<std::uint32_t>(number),

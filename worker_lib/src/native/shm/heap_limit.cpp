@@ -17,7 +17,6 @@ namespace ddp::detail {
 namespace {
 
 constexpr std::size_t kLargestHeap = std::size_t{64} << 30;
-constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 /// Returns the lowest memory limit. cgroup v2: of the own group and all its ancestors. v1: of the root, which inside a
 /// container is the container's group.

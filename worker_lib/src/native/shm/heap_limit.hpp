@@ -6,6 +6,9 @@
 
 namespace ddp::detail {
 
+/// Bytes of a huge page. On machines with larger ones, requests for them have no effect.
+inline constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
 struct HeapLimit {
     std::size_t bytes = 0;
     std::string reason;  ///< for errors: "the memory of this machine"

@@ -46,7 +46,6 @@ struct stat status_of(int fd) {
     return status;
 }
 
-constexpr std::size_t kHugePage = 2u << 20;  // on machines with larger ones the requests below have no effect
 /// Requests are limited in time, because with fragmented memory the kernel may take long for each huge page.
 constexpr std::size_t kBatchBytes = 8 * kHugePage;
 constexpr std::chrono::milliseconds kRequestTimeout{50};

@@ -10,14 +10,13 @@
 #include <vector>
 
 #include "tests/catch.hpp"
+#include "tests/unit/rendezvous/store/client/scripted_store.hpp"
 #include "tests/unit/rendezvous/store/server/server_thread.hpp"
 
 namespace ddprun::store::test {
 namespace {
 
 using namespace std::chrono_literals;
-
-Client connected(const Endpoint& endpoint) { return Client::connect(endpoint, soon()).value(); }
 
 TEST_CASE("client: every operation, against the server") {
     ServerThread server;

@@ -19,8 +19,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-Client connected(const Endpoint& endpoint) { return Client::connect(endpoint, soon()).value(); }
-
 /// "waited 0.1 s for key" becomes "waited a while for key": a busy machine may make it more.
 std::string timeless(const std::string& message) {
     return std::regex_replace(message, std::regex("waited \\d+\\.\\d s "), "waited a while ");

@@ -1,5 +1,5 @@
 #pragma once
-// Stores whose answers the client's tests choose.
+// For the client's tests: stores whose answers they choose, and a connected client.
 
 #include <arpa/inet.h>
 #include <sys/socket.h>
@@ -13,11 +13,14 @@
 
 #include "common/endpoint.hpp"
 #include "common/system/unique_fd.hpp"
+#include "rendezvous/store/client/client.hpp"
 #include "rendezvous/store/client/socket.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/rendezvous/store/server/server_thread.hpp"
 
 namespace ddprun::store::test {
+
+inline Client connected(const Endpoint& endpoint) { return Client::connect(endpoint, soon()).value(); }
 
 /// A listening socket on loopback; the test answers.
 class Listening {

@@ -174,7 +174,7 @@ std::string_view large_piece(const Reply& reply) {
 }
 
 /// A decoder and an engine with their count of memory.
-struct Store {
+struct CountedStore {
     Options options;
     BlockMemory memory;
     const std::size_t& counted = memory.bytes;
@@ -199,7 +199,7 @@ struct Store {
 };
 
 TEST_CASE("large values: received into their final memory, sent from there, never copied") {
-    Store store;
+    CountedStore store;
     const std::string set = validate() + request(kSet, "/a", std::string(1 << 20, 'v'));
     const auto first = std::string_view(set).substr(0, 100);
     store.decoder.feed(first);
@@ -225,7 +225,7 @@ TEST_CASE("large values: received into their final memory, sent from there, neve
 }
 
 TEST_CASE("large values: R3, room grows with the bytes that have arrived, not with the announced length") {
-    Store store;
+    CountedStore store;
     const std::string set = validate() + request(kSet, "/a", std::string(60u << 20, 'v'));
     for (std::size_t size = 64; size < 1u << 20; size *= 2) {
         Decoder decoder(store.options, &store.memory);
@@ -257,7 +257,7 @@ TEST_CASE("large values: cut anywhere, with requests before and behind them") {
 }
 
 TEST_CASE("large values: a reply in progress keeps the value of its request") {
-    Store store;
+    CountedStore store;
     store.ask(validate() + request(kSet, "/a", kLarge));
     Reply before = store.ask(request(kGet, "/a"));
     store.ask(request(kAppend, "/a", "!"));
@@ -274,7 +274,7 @@ TEST_CASE("large values: a reply in progress keeps the value of its request") {
 TEST_CASE("large values: a block that the store did not keep is freed with its request") {
     const std::string unwanted = request(kCompareSet, "/a", "other", kLarge);
     const std::string next = GENERATE(std::string(), request(kGet, "/a").substr(0, 5));
-    Store store;
+    CountedStore store;
     store.ask(validate() + request(kSet, "/a", "1"));
     store.decoder.feed(std::string_view(unwanted).substr(0, 100));
     REQUIRE_FALSE(store.more());
@@ -286,7 +286,7 @@ TEST_CASE("large values: a block that the store did not keep is freed with its r
 }
 
 TEST_CASE("large values: an unshared one grows in place when it is appended to") {
-    Store store;
+    CountedStore store;
     store.ask(validate() + request(kSet, "/a", kLarge));
     for (int i = 0; i < 100; ++i) store.ask(request(kAppend, "/a", std::string(100, 'x')));
     const char* const slot = large_piece(store.ask(request(kGet, "/a"))).data();

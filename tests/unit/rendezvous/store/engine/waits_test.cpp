@@ -9,7 +9,6 @@ namespace {
 
 using enum RequestKind;
 
-const std::string kStop(1, wire::kStopWaiting);
 const std::string kCanceled(1, wire::kWaitCanceled);
 
 /// Three modern connections.

@@ -27,8 +27,6 @@ namespace {
 using enum RequestKind;
 using namespace std::chrono_literals;
 
-const std::string kStop(1, wire::kStopWaiting);
-
 TEST_CASE("server: R15, silence in the middle of a request ends its connection after 60 s, not before") {
     const CapturedLog log;
     Server server;

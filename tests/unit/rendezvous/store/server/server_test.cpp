@@ -25,7 +25,6 @@ namespace {
 
 using enum RequestKind;
 
-const std::string kStop(1, wire::kStopWaiting);
 const std::string kPong = hex("78110000");
 /// VALIDATE and PING: the answer proves that the server has served all that was sent before it in the same segment.
 const std::string kGreeting = validate() + hex("0d78110000");

@@ -26,11 +26,11 @@ using namespace ddp::testing;
 
 namespace {
 
-const std::vector<std::string> kAll{"all_reduce",     "small all_reduce", "barrier",      "broadcast",
-                                    "reduce",         "reduce_scatter",   "all_gather_v", "gather_v",
-                                    "large gather_v", "scatter_v",        "all_to_all_v"};
+const std::vector<std::string> kCollectives{"all_reduce",     "small all_reduce", "barrier",      "broadcast",
+                                            "reduce",         "reduce_scatter",   "all_gather_v", "gather_v",
+                                            "large gather_v", "scatter_v",        "all_to_all_v"};
 
-struct Scene {
+struct LeavingRank {
     std::vector<int> shape;
     int victim = 0;
     bool always = false;  ///< not only in many rounds
@@ -38,9 +38,9 @@ struct Scene {
 
 /// Rank 1 or 3 of {2, 2} leaves a neighbour behind that fails in the next operation, and reports that to the other
 /// node at once.
-const std::vector<Scene> kScenes{{{2, 2}, 1, true}, {{2, 2}, 3, true}, {{3}, 1, true}, {{2, 2}, 0},
-                                 {{2, 2}, 2},       {{3}, 0},          {{1, 1}, 0},    {{1, 1}, 1},
-                                 {{1, 1, 1}, 0},    {{1, 1, 1}, 1},    {{2, 2, 2}, 3}, {{1, 3}, 3}};
+const std::vector<LeavingRank> kLeavingRanks{{{2, 2}, 1, true}, {{2, 2}, 3, true}, {{3}, 1, true}, {{2, 2}, 0},
+                                             {{2, 2}, 2},       {{3}, 0},          {{1, 1}, 0},    {{1, 1}, 1},
+                                             {{1, 1, 1}, 0},    {{1, 1, 1}, 1},    {{2, 2, 2}, 3}, {{1, 3}, 3}};
 
 /// Does `most` operations and ends at once if it is the victim; else returns how many it has done until one failed.
 std::string operate_until_it_fails(Context& context, const std::string& what, int victim, int most) {
@@ -75,13 +75,13 @@ std::string wrong_words(const LocalWorld& world, const std::string& what, int vi
 
 TEST_CASE("what a rank has done before its process ends is done by all others", "[faults][unit]") {
     const int rounds = std::max(4, fault_rounds());  // before this was so, one of three broadcasts failed
-    for (const auto& [shape, victim, always] : kScenes) {
+    for (const auto& [shape, victim, always] : kLeavingRanks) {
         if (!always && fault_rounds() == 1) continue;
         const std::string name = fmt::format("rank {} of nodes of {}", victim, fmt::join(shape, " "));
         DYNAMIC_SECTION(name) {
             const LocalWorld world{.ranks_per_node = shape};
             int right = 0;
-            for (const std::string& what : kAll) {
+            for (const std::string& what : kCollectives) {
                 for (int round = 0; round < rounds; ++round) {
                     const std::string wrong = wrong_words(world, what, victim, 3 + round % 3);
                     CHECK(wrong == "");
@@ -89,7 +89,7 @@ TEST_CASE("what a rank has done before its process ends is done by all others", 
                 }
             }
             if (fault_rounds() == 1) continue;
-            std::printf("%s: %d of %d right\n", name.c_str(), right, rounds * static_cast<int>(kAll.size()));
+            std::printf("%s: %d of %d right\n", name.c_str(), right, rounds * static_cast<int>(kCollectives.size()));
             std::fflush(stdout);
         }
     }

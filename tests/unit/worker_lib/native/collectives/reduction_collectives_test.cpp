@@ -26,9 +26,10 @@ bool is_in_place(Form form) {
 Bytes bytes_at(const std::byte* memory, std::size_t bytes) { return {memory, memory + bytes}; }
 
 /// One call on one rank: its input, the reduced result (both whole), and what was wrong.
-class Call {
+class ReductionCall {
 public:
-    Call(Context& context, RankMemory& place, const Case& one, Form form, const Bytes& input, const Bytes& reduced)
+    ReductionCall(Context& context, RankMemory& place, const Case& one, Form form, const Bytes& input,
+                  const Bytes& reduced)
         : context_(context), place_(place), one_(one), form_(form), input_(input), reduced_(reduced) {}
 
     std::string run(int root) {
@@ -101,7 +102,7 @@ std::string run_cases(const Setting& setting, const std::vector<Case>& cases, co
             const std::size_t bytes = whole * size_of(one.type);
             const Bytes input = repeat(inputs.of_rank[static_cast<std::size_t>(context.rank())], bytes);
             const Bytes reduced = repeat(inputs.reduced, bytes);
-            wrong = Call(context, place, one, form, input, reduced).run(static_cast<int>(i % ranks));
+            wrong = ReductionCall(context, place, one, form, input, reduced).run(static_cast<int>(i % ranks));
         }
         return wrong;
     });

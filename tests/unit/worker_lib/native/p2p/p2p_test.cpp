@@ -18,15 +18,15 @@ using namespace ddp::testing;
 
 namespace {
 
-using Values = std::vector<std::int32_t>;
+using Ints = std::vector<std::int32_t>;
 
 /// Returns what `from` sends to `to`: no two elements are equal.
 std::int32_t element(int from, int to, std::size_t i) {
     return static_cast<std::int32_t>(i) * 7 + from * 1000 + to * 100'000;
 }
 
-Values message(int from, int to, std::size_t count) {
-    Values values(count);
+Ints message(int from, int to, std::size_t count) {
+    Ints values(count);
     for (std::size_t i = 0; i < count; ++i) values[i] = element(from, to, i);
     return values;
 }
@@ -44,7 +44,7 @@ struct Place {
         data = in_arena ? static_cast<std::int32_t*>(group.arena().allocate(count * sizeof(std::int32_t))) : own.data();
         view = {data, count, DType::i32};
     }
-    Values own;
+    Ints own;
     std::int32_t* data;
     Buffer view;
 };
@@ -58,7 +58,7 @@ bool exchange_all(Context& context, std::size_t count, bool sender_in_arena, boo
     received.reserve(static_cast<std::size_t>(world.size()));
     Batch batch = world.batch();
     for (int peer = 0; peer < world.size(); ++peer) {
-        const Values values = message(world.rank(), peer, count);
+        const Ints values = message(world.rank(), peer, count);
         std::copy_n(values.data(), count, sent.emplace_back(world, count, sender_in_arena).data);
         received.emplace_back(world, count, receiver_in_arena);
         batch.send(sent.back().view, peer, 3).recv(received.back().view, peer, 3);
@@ -118,7 +118,7 @@ TEST_CASE("messages of one tag arrive in order, those of other tags when they ar
     const std::size_t count = GENERATE(std::size_t{1}, kEager + 1);
     const auto results = run_ranks({.ranks_per_node = shape}, [&](Context& context) {
         ProcessGroup& world = context.world();
-        std::vector<Values> messages;
+        std::vector<Ints> messages;
         std::vector<Work> works;
         constexpr int kMessages = 30;
         for (int i = 0; i < kMessages; ++i) messages.emplace_back(count, world.rank() == 0 ? i : -1);
@@ -130,9 +130,9 @@ TEST_CASE("messages of one tag arrive in order, those of other tags when they ar
         } else {
             for (const int tag : {2, 0, 1}) {
                 for (int i = 0; i < kMessages / 3; ++i) {
-                    Values& values = messages[static_cast<std::size_t>(i)];
+                    Ints& values = messages[static_cast<std::size_t>(i)];
                     world.recv(buffer(std::span(values)), 0, tag).wait();
-                    if (values != Values(count, 3 * i + tag)) order += "wrong ";
+                    if (values != Ints(count, 3 * i + tag)) order += "wrong ";
                 }
             }
         }

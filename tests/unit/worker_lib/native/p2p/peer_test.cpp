@@ -77,8 +77,8 @@ struct End {
     p2p::Peer peer;
 };
 
-struct Pair {
-    explicit Pair(std::size_t capacity) : rings{Ring(capacity), Ring(capacity)} {}
+struct RingPair {
+    explicit RingPair(std::size_t capacity) : rings{Ring(capacity), Ring(capacity)} {}
     /// Lets both make progress until nothing moves any more: a large message takes several passes.
     void progress() {
         for (int pass = 0; pass < 100; ++pass) {
@@ -97,7 +97,7 @@ constexpr std::size_t kLargeRing = std::size_t{512} << 10;
 }  // namespace
 
 TEST_CASE("an immediate send neither splits nor overtakes a message that is being sent", "[p2p][unit]") {
-    Pair pair(kSmallRing);
+    RingPair pair(kSmallRing);
     Values large(200, 7);
     Values got(200);
     const auto sent = pair.a.post(true, buffer(std::span(large)));
@@ -114,7 +114,7 @@ TEST_CASE("an immediate send neither splits nor overtakes a message that is bein
 }
 
 TEST_CASE("an immediate send sends the whole message or nothing, by the room in the ring", "[p2p][unit]") {
-    Pair pair(kSmallRing);
+    RingPair pair(kSmallRing);
     std::int64_t sent = 0;
     while (pair.a.send_immediately(Values(20, sent))) ++sent;
     CHECK(sent == 4);                           // of 240 bytes with their frame
@@ -130,7 +130,7 @@ TEST_CASE("an immediate send sends the whole message or nothing, by the room in 
 }
 
 TEST_CASE("immediate messages count against the eager window, and credit is sent back", "[p2p][unit]") {
-    Pair pair(kLargeRing);
+    RingPair pair(kLargeRing);
     Values message(ProcessGroup::kEagerBytes / sizeof(std::int64_t), 5);
     const Buffer all = buffer(std::span(message));
     constexpr int kFit = ProcessGroup::kEagerWindow / (ProcessGroup::kEagerBytes + sizeof(Frame));
@@ -150,7 +150,7 @@ TEST_CASE("immediate messages count against the eager window, and credit is sent
 }
 
 TEST_CASE("an unexpected message is received before a later one of its tag in the ring", "[p2p][unit]") {
-    Pair pair(kLargeRing);
+    RingPair pair(kLargeRing);
     Values got{-1};
     REQUIRE(pair.a.send_immediately({1}, 1));
     REQUIRE(pair.a.send_immediately({2}, 2));
@@ -168,7 +168,7 @@ TEST_CASE("an unexpected message is received before a later one of its tag in th
 }
 
 TEST_CASE("beside many unexpected messages no immediate receive is tried", "[p2p][unit]") {
-    Pair pair(kLargeRing);
+    RingPair pair(kLargeRing);
     Values got{-1};
     for (int i = 0; i < 8; ++i) REQUIRE(pair.a.send_immediately({i}, 1));
     pair.b.progress();
@@ -182,7 +182,7 @@ TEST_CASE("beside many unexpected messages no immediate receive is tried", "[p2p
 }
 
 TEST_CASE("the middle of a message is not taken for a frame, even if it looks like one", "[p2p][unit]") {
-    Pair pair(kSmallRing);
+    RingPair pair(kSmallRing);
     Frame fake;
     fake.dtype = DType::i64;
     fake.count = 1;
@@ -206,7 +206,7 @@ TEST_CASE("the middle of a message is not taken for a frame, even if it looks li
 }
 
 TEST_CASE("a partly arrived message is not received immediately", "[p2p][unit]") {
-    Pair pair(kSmallRing);
+    RingPair pair(kSmallRing);
     Values large(200, 7);
     Values got(200, -1);
     const auto sent = pair.a.post(true, buffer(std::span(large)));
@@ -220,7 +220,7 @@ TEST_CASE("a partly arrived message is not received immediately", "[p2p][unit]")
 }
 
 TEST_CASE("a message that does not fit is not received immediately, and is a mismatch afterwards", "[p2p][unit]") {
-    Pair pair(kLargeRing);
+    RingPair pair(kLargeRing);
     Values got(2, -1);
     REQUIRE(pair.a.send_immediately({1}));
     std::array<double, 1> other_type{};
@@ -233,7 +233,7 @@ TEST_CASE("a message that does not fit is not received immediately, and is a mis
 }
 
 TEST_CASE("an offer is not received immediately", "[p2p][unit]") {
-    Pair pair(kLargeRing);
+    RingPair pair(kLargeRing);
     Values large(ProcessGroup::kEagerBytes / sizeof(std::int64_t) + 1, 7);
     Values got(large.size(), -1);
     CHECK_FALSE(pair.a.send_immediately(large));
@@ -246,7 +246,7 @@ TEST_CASE("an offer is not received immediately", "[p2p][unit]") {
 }
 
 TEST_CASE("an empty message that is only offered is not received immediately", "[p2p][unit]") {
-    Pair pair(kLargeRing);
+    RingPair pair(kLargeRing);
     Values none;
     std::int64_t sent = 0;
     while (pair.a.send_immediately({sent, sent}, 1)) ++sent;
@@ -265,7 +265,7 @@ TEST_CASE("an empty message that is only offered is not received immediately", "
 }
 
 TEST_CASE("a frame that contradicts itself is refused, not received immediately", "[p2p][unit]") {
-    Pair pair(kLargeRing);
+    RingPair pair(kLargeRing);
     Frame frame;
     frame.dtype = DType::i64;
     frame.count = 1;
@@ -283,7 +283,7 @@ TEST_CASE("a frame that contradicts itself is refused, not received immediately"
 }
 
 TEST_CASE("a sender without room is woken after an immediate receive, and only then", "[p2p][unit]") {
-    Pair pair(kSmallRing);
+    RingPair pair(kSmallRing);
     REQUIRE(pair.a.send_immediately({1}));
     Values large(200, 7);
     const auto sent = pair.a.post(true, buffer(std::span(large)));
@@ -296,7 +296,7 @@ TEST_CASE("a sender without room is woken after an immediate receive, and only t
 }
 
 TEST_CASE("a long tag is cut between two characters of UTF-8, with a mark", "[p2p][unit]") {
-    Pair pair(kLargeRing);
+    RingPair pair(kLargeRing);
     const std::string prefix(GENERATE(range(std::size_t{0}, std::size_t{3})), 'x');
     Values values{1};
     TransferBatch batch = pair.a.batch(true, buffer(std::span(values)), 0);
