@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <deque>
 #include <memory>
@@ -196,6 +197,46 @@ TEST_CASE("of three hosts the others name the one that is cut off", "[e2e]") {
         }
         tally.print("3 hosts, " + scene.cut + " is cut off");
     }
+}
+
+TEST_CASE("a host that is cut off while its process takes no more data is known to be cut off", "[e2e]") {
+    if (e2e::no_hosts_here()) return;
+    const e2e::Sandbox sandbox("partition-full");
+    const e2e::Hosts hosts(sandbox, 2);
+    World world(sandbox, hosts, {.hosts = {"n1", "n2"}, .store_host = "n2", .environment = {}});
+    world.start({"large gather_v"});
+    REQUIRE(world.running());
+    for (const pid_t pid : sandbox.pids("lasting_collectives")) {
+        if (e2e::read_file("/proc/" + std::to_string(pid) + "/environ").find("GROUP_RANK=0") != std::string::npos)
+            ::kill(pid, SIGSTOP);
+    }
+    // The kernel probes a receiver that has no room: the timer is called "persist".
+    CHECK(e2e::eventually(e2e::Seconds(20), [&] {
+        return e2e::run(sandbox, hosts.on("n2", {"ss", "-tno"})).out.find("persist") != std::string::npos;
+    }));
+    hosts.call({"partition", "n1", "n2"});
+    CHECK(world.rank(1).wait(e2e::Seconds(30)).exit_code() == 0);
+    const Ending ending = ending_of(world.rank(1).out(), "large gather_v");
+    CHECK(ending.culprits == std::vector<int>{0});
+    CHECK_THAT(ending.text, Catch::Contains("is that host down, or cut off?"));
+    hosts.call({"heal"});
+}
+
+TEST_CASE("a machine that stands still at the deadline makes no other rank look late", "[e2e]") {
+    if (e2e::no_hosts_here()) return;
+    const e2e::Sandbox sandbox("partition-pause");
+    const e2e::Hosts hosts(sandbox, 3);
+    Tally tally;
+    for (int round = 0; round < fault_rounds(); ++round) {
+        Cut cut(sandbox, hosts, {.hosts = {"n1", "n2", "n3"}, .environment = {}}, "n3", "n1,n2", round);
+        std::this_thread::sleep_for(std::chrono::milliseconds(kDeadlineMs - 300));
+        const std::vector<pid_t> ranks = sandbox.pids("lasting_collectives");
+        for (const pid_t pid : ranks) ::kill(pid, SIGSTOP);
+        std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+        for (const pid_t pid : ranks) ::kill(pid, SIGCONT);
+        for (const int rank : {0, 1}) tally.check_blame(cut.world, rank, {2}, "n3");
+    }
+    tally.print("3 hosts that stand still at the deadline");
 }
 
 TEST_CASE("a peer that cannot be reached is named with its host, process and address", "[e2e]") {

@@ -76,7 +76,7 @@ std::size_t BroadcastStream::number_of(const Course& course, std::size_t message
 }
 
 std::uint32_t BroadcastStream::step_of(const Course& course, std::size_t message) {
-    constexpr std::uint32_t kOpening = MessageHeader::kFinalReport - 1;  // no piece has this number
+    constexpr std::uint32_t kOpening = MessageHeader::kWaiting - 1;  // no piece has this number
     return message < course.openings ? kOpening : static_cast<std::uint32_t>(number_of(course, message));
 }
 

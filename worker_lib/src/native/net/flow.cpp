@@ -2,6 +2,7 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 
@@ -65,6 +66,19 @@ void Flow::receive(std::uint32_t step, std::span<std::byte> bytes) {
     in.seal = Seal::kGood;
     in.progress = {
         sizeof(MessageHeader), {.payload_bytes = bytes.size(), .sockets = link->sockets()}, seal_bytes(bytes.size())};
+}
+
+void Flow::drop_header() {
+    // Header and payload are received in one go: the bytes behind the header lie where the payload and its seal belong.
+    std::vector<std::byte> rest(in.progress.done(0) - sizeof(MessageHeader));
+    const std::size_t in_payload = std::min(rest.size(), in.bytes.size());
+    std::copy_n(in.bytes.begin(), in_payload, rest.begin());
+    if (rest.size() > in_payload) rest.back() = static_cast<std::byte>(in.seal);
+    receive(in.step, in.bytes);
+    const std::size_t in_header = std::min(rest.size(), sizeof(MessageHeader));
+    std::copy_n(rest.begin(), in_header, std::as_writable_bytes(std::span(&in.header, 1)).begin());
+    std::ranges::copy(std::span(rest).subspan(in_header), in.bytes.begin());
+    in.progress.advance(0, rest.size());
 }
 
 void Flow::send_more() {

@@ -25,6 +25,7 @@ struct Link {
     bool sending_broken = false;         ///< a message was cut off, so no other can follow
     ddprun::Duration lag{};              ///< from the begin of this operation here to the peer's first message in it
     bool heard = false;                  ///< the peer has sent something in this operation
+    bool waits = false;                  ///< the peer waits past a deadline for another rank, as it has reported
 
     [[nodiscard]] std::size_t sockets() const { return 1 + more.size(); }
     [[nodiscard]] int fd(std::size_t number) const { return (number == 0 ? socket : more[number - 1]).get(); }
@@ -35,12 +36,16 @@ struct MessageHeader {
     static constexpr std::uint32_t kMagic = 0x64647031;  // "ddp1"
     static constexpr std::uint32_t kFinalReport =
         ~std::uint32_t{0};  ///< as `step`: a FailureNote follows, then nothing
+    static constexpr std::uint32_t kWaiting =
+        kFinalReport - 1;  ///< as `step`: no message, the sender waits past its deadline
 
     std::uint32_t magic = kMagic;
     std::uint32_t step = 0;  ///< which exchange of the operation
     std::int64_t generation = 0;
     std::uint64_t payload_bytes = 0;
     Signature signature;
+
+    [[nodiscard]] bool is_report_of_waiting() const { return magic == kMagic && step == kWaiting; }
 };
 static_assert(sizeof(MessageHeader) == 80);
 
@@ -91,6 +96,9 @@ struct Flow {
     void seal(Seal seal);
     /// Begins to receive a message of that step and size.
     void receive(std::uint32_t step, std::span<std::byte> bytes);
+    /// Drops the header that was received, which belongs to no message. What was received behind it is the beginning of
+    /// the message.
+    void drop_header();
 
     [[nodiscard]] bool sent_all() const { return !out.active || (out.progress.finished() && !out.unsealed); }
     [[nodiscard]] bool sent_all(std::size_t socket) const { return !out.active || out.progress.finished(socket); }

@@ -50,9 +50,12 @@ void Links::begin(const Operation& operation) {
     flows_.clear();
     if (std::exchange(seq_, operation.seq) == operation.seq) return;
     began_ = ddprun::Clock::now();
+    reported_waiting_ = false;
+    paused_ = {};
     for (auto& [rank, link] : links_) {
         link.lag = {};
         link.heard = false;
+        link.waits = false;
     }
 }
 
@@ -99,7 +102,9 @@ void Links::go_on(const Operation& operation, MessageStream& stream) {
 void Links::run(const Operation& operation, MessageStream* stream) {
     bool looked_again = stream == nullptr;
     auto enough = ddprun::TimePoint::max();  // of polling without sleep
-    auto look = ddprun::Clock::now() + kLooking;
+    const auto begin = ddprun::Clock::now();
+    pauses_.begin(begin);
+    auto look = begin + kLooking;
     for (;;) {
         node_.progress.signal_listening();
         bool moved = false;
@@ -113,7 +118,7 @@ void Links::run(const Operation& operation, MessageStream* stream) {
         if (const auto now = ddprun::Clock::now(); waits && now >= look) {
             look = now + kLooking;
             node_.failure.check(operation);
-            errors_.check_late(operation, flows_, last_moment(), stream);
+            check_late(operation, last_moment(), stream);
         }
         // A message that is done, or a result that the stream has computed for one peer, may make others possible.
         if (moved || !looked_again) {
@@ -196,7 +201,13 @@ void Links::receive_on(const Operation& operation, Flow& flow, std::size_t socke
         const ssize_t now = flow.receive_more(socket);
         if (now > 0) {
             taken += static_cast<std::size_t>(now);
-            if (!had_header && flow.in.progress.has_header()) {
+            if (had_header) continue;
+            while (flow.in.progress.has_header() && flow.in.header.is_report_of_waiting()) {
+                flow.link->waits = true;
+                flow.drop_header();
+            }
+            if (flow.in.progress.has_header()) {
+                flow.link->waits = false;
                 errors_.check_header(operation, flow);
                 if (!std::exchange(flow.link->heard, true)) flow.link->lag = ddprun::Clock::now() - began_;
             }
@@ -215,7 +226,7 @@ void Links::receive_on(const Operation& operation, Flow& flow, std::size_t socke
 ddprun::TimePoint Links::last_moment() const { return last_network_deadline(node_.progress.deadline()); }
 
 /// Returns when a socket is ready, interrupt() is called, or it is time to look at the node again.
-void Links::wait(const Operation& operation, const MessageStream* stream) const {
+void Links::wait(const Operation& operation, const MessageStream* stream) {
     std::vector<pollfd> waiting{{.fd = interrupt_.get(), .events = POLLIN, .revents = 0}};
     std::vector<Link*> links{nullptr};  // by index in `waiting`
     for (const Flow& flow : flows_) {
@@ -240,7 +251,32 @@ void Links::wait(const Operation& operation, const MessageStream* stream) const 
     for (std::size_t i = 1; i < waiting.size(); ++i) {
         if ((waiting[i].revents & POLLRDHUP) != 0) links[i]->sending_broken = true;
     }
-    errors_.check_late(operation, flows_, ready > 0 ? last_moment() : deadline, stream);
+    check_late(operation, ready > 0 ? last_moment() : deadline, stream);
+}
+
+/// Throws as ExchangeErrors::check_late(). While this rank did not run, it could not get what the others reported.
+void Links::check_late(const Operation& operation, ddprun::TimePoint limit, const MessageStream* stream) {
+    const auto now = ddprun::Clock::now();
+    paused_ += pauses_.look(now);
+    const auto extended_limit = extended(limit, paused_);
+    if (now >= extended_limit && !std::exchange(reported_waiting_, true)) report_waiting(operation);
+    errors_.check_late(operation, flows_, extended_limit, stream);
+}
+
+/// Reports to the peers that this rank waits itself. One of them may be an operation ahead, wait for this rank, and
+/// take it for the late one. Peers that have a message only in part, or do not read, get no report.
+void Links::report_waiting(const Operation& operation) {
+    MessageHeader report;
+    report.step = MessageHeader::kWaiting;
+    report.generation = generation_;
+    report.signature = signature_of(operation);
+    for (auto& [rank, link] : links_) {
+        const auto flow = std::ranges::find(flows_, rank, &Flow::rank);
+        if (link.sending_broken || !all_acknowledged(link.socket.get())) continue;
+        if (flow != flows_.end() && !flow->sent_all()) continue;
+        const ssize_t sent = ::send(link.socket.get(), &report, sizeof report, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent > 0 && sent < static_cast<ssize_t>(sizeof report)) link.sending_broken = true;
+    }
 }
 
 void Links::interrupt() const { (void)::eventfd_write(interrupt_.get(), 1); }  // fails only when it is set already

@@ -24,8 +24,6 @@ namespace ddp::detail {
 
 namespace {
 
-using ddprun::Errc;
-using ddprun::Error;
 using ddprun::Result;
 using ddprun::system_error;
 using ddprun::TimePoint;
@@ -52,7 +50,7 @@ Result<Address> tcp_address(const std::string& host, int port) {
         v6->sin6_port = network_port;
         address.length = sizeof(sockaddr_in6);
     } else {
-        return Error{Errc::kUsage, fmt::format("'{}' is not a numeric address", host)};
+        return ddprun::Error{ddprun::Errc::kUsage, fmt::format("'{}' is not a numeric address", host)};
     }
     return address;
 }
@@ -146,7 +144,7 @@ Result<UniqueFd> connect_tcp(const std::string& host, int port, TimePoint deadli
     auto fd = begin_connect_tcp(host, port);
     if (!fd) return fd;
     const std::string what = fmt::format("cannot connect to {} port {}", host, port);
-    if (!wait_for(fd->get(), POLLOUT, deadline)) return Error{Errc::kTimeout, what + ": no answer"};
+    if (!wait_for(fd->get(), POLLOUT, deadline)) return ddprun::Error{ddprun::Errc::kTimeout, what + ": no answer"};
     if (const auto connected = finish_connect(fd->get(), what); !connected) return connected.error();
     return fd;
 }
@@ -164,7 +162,8 @@ Result<UniqueFd> connect_unix(const std::string& name, TimePoint deadline) {
             return system_error("cannot connect to its Unix socket (in another network namespace?)", errno);
         }
         if (ddprun::Clock::now() >= deadline) {
-            return Error{Errc::kTimeout, "it accepts no connection on its Unix socket, whose queue is full"};
+            return ddprun::Error{ddprun::Errc::kTimeout,
+                                 "it accepts no connection on its Unix socket, whose queue is full"};
         }
         std::this_thread::sleep_for(kRetryInterval);
     }
@@ -185,7 +184,12 @@ bool acknowledges(int socket) {
     tcp_info info{};
     socklen_t length = sizeof(info);
     if (::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return true;
-    return info.tcpi_unacked == 0 || info.tcpi_retransmits < 2;
+    return info.tcpi_probes < 2 && (info.tcpi_unacked == 0 || info.tcpi_retransmits < 2);
+}
+
+bool all_acknowledged(int socket) {
+    int left = 0;
+    return ::ioctl(socket, SIOCOUTQ, &left) == 0 && left == 0;
 }
 
 namespace {
@@ -261,11 +265,11 @@ Result<void> receive_all(int socket, std::span<std::byte> bytes, UniqueFd& passe
         if (received > 0) {
             bytes = bytes.subspan(static_cast<std::size_t>(received));
         } else if (received == 0) {
-            return Error{Errc::kClosed, "it closed the connection"};
+            return ddprun::Error{ddprun::Errc::kClosed, "it closed the connection"};
         } else if (errno != EAGAIN) {
             return system_error("the connection failed", errno);
         } else if (!wait_for(socket, POLLIN, deadline)) {
-            return Error{Errc::kTimeout, "it did not answer in time"};
+            return ddprun::Error{ddprun::Errc::kTimeout, "it did not answer in time"};
         }
     }
     return {};
@@ -293,7 +297,8 @@ Result<void> send_all(int socket, std::span<const std::byte> bytes, int descript
             bytes = bytes.subspan(static_cast<std::size_t>(sent));
             descriptor = -1;
         } else if (errno == EAGAIN) {
-            if (!wait_for(socket, POLLOUT, deadline)) return Error{Errc::kTimeout, "it did not read in time"};
+            if (!wait_for(socket, POLLOUT, deadline))
+                return ddprun::Error{ddprun::Errc::kTimeout, "it did not read in time"};
         } else if (errno != EINTR) {
             return system_error("the connection failed", errno);
         }

@@ -42,9 +42,12 @@ namespace ddp::detail {
 /// noticed within half a minute (keep-alive).
 void prepare_tcp(int socket);
 
-/// Returns false if data that was retransmitted at least twice is unacknowledged: the peer's host is down, or cut off.
-/// The kernel of a stopped process still acknowledges, and one lost packet is no evidence.
+/// Returns false if data that was retransmitted at least twice is unacknowledged, or two probes of a full receiver are:
+/// the peer's host is down, or cut off. The kernel of a stopped process still acknowledges both, and one lost packet is
+/// no evidence.
 [[nodiscard]] bool acknowledges(int socket);
+/// Returns whether the peer's host has acknowledged everything sent, so that the socket takes a short message whole.
+[[nodiscard]] bool all_acknowledged(int socket);
 
 /// Waits until everything sent is acknowledged, at most until `deadline`, and discards input. For sockets that are shut
 /// for sending and about to be closed: closing one with unread input would drop unsent data.

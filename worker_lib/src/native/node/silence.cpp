@@ -9,9 +9,11 @@ namespace ddp::detail {
 
 void Silence::update(const NodeRanks& ranks) {
     const auto now = ddprun::Clock::now();
+    if (counts_.empty()) pauses_.begin(now);
     counts_.resize(static_cast<std::size_t>(ranks.size()));
     since_.resize(counts_.size(), now);
-    const auto missed = unwatched(std::exchange(updated_, now), now);
+    const auto missed = pauses_.look(now);
+    paused_ += missed;
     for (std::size_t i = 0; i < counts_.size(); ++i) {
         since_[i] = std::min(since_[i] + missed, now);
         const auto count = ranks.control(static_cast<int>(i)).listening.load(std::memory_order_relaxed);

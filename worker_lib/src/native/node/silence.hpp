@@ -7,20 +7,24 @@
 
 #include "common/clock.hpp"
 #include "worker_lib/src/native/node/node_ranks.hpp"
+#include "worker_lib/src/native/protocol/deadlines.hpp"
 
 namespace ddp::detail {
 
 class Silence {
 public:
-    /// Looks at all ranks now.
+    /// Looks at all ranks now. Call it much more often than every kSilence / 2.
     void update(const NodeRanks& ranks);
     /// Returns whether the rank at `index` has been silent for kSilence. Call it only after update().
     [[nodiscard]] bool of(int index) const;
+    /// Returns for how long this rank did not run during the wait.
+    [[nodiscard]] ddprun::Duration paused() const { return paused_; }
 
 private:
     std::vector<std::uint64_t> counts_;
     std::vector<ddprun::TimePoint> since_;
-    ddprun::TimePoint updated_;
+    Pauses pauses_;
+    ddprun::Duration paused_{};
 };
 
 }  // namespace ddp::detail

@@ -18,11 +18,14 @@ constexpr int kMaxDrainPasses = 100;
 /// Time before a deadline from which on ranks of other nodes are asked whether they wait themselves. It is enough for
 /// many answers, so a rank without any is silent.
 constexpr auto kAskBefore = 2 * kSilence;
+/// Minimum time between two pauses that postpone a deadline.
+constexpr std::chrono::seconds kBetweenPauses{10};
 
 }  // namespace
 
 std::optional<P2pEnd> FailureDetector::find_failure() {
     const auto now = ddprun::Clock::now();
+    note_pause(now);
     look_at_neighbours(now);
     ask_remotes(now);
     for (Peer* one : peers_.all()) one->matching().record_unexpected(now);
@@ -31,11 +34,28 @@ std::optional<P2pEnd> FailureDetector::find_failure() {
     return found ? std::move(found) : find_overdue();
 }
 
+/// Adapts to a pause of this process, in which its peers may not have run either: silence during it shows nothing, and
+/// remote ranks get time to answer again before a deadline counts. A machine that is always short of cores makes
+/// deadlines later only now and then.
+void FailureDetector::note_pause(ddprun::TimePoint now) {
+    const bool rested = std::exchange(is_resting_, false);
+    const auto missed = pauses_.look(now);
+    if (missed == ddprun::Duration::zero()) return;
+    const auto postpone = [&](Listening& listening) { listening.since = std::min(listening.since + missed, now); };
+    for (Neighbour& neighbour : peers_.neighbours()) postpone(neighbour.listening);
+    for (RemotePeer& remote : peers_.remotes()) postpone(remote.listening);
+    if (rested || peers_.remotes().empty() || now - answers_until_ < kBetweenPauses) return;
+    answers_until_ = now + kAskBefore;
+}
+
+/// Returns when a work has waited too long.
+ddprun::TimePoint FailureDetector::deadline_of(const P2pWork& work) const {
+    return std::max(work.batch.deadline, answers_until_);
+}
+
 void FailureDetector::look_at_neighbours(ddprun::TimePoint now) {
-    const auto unseen = unwatched(std::exchange(looked_, now), now);
     for (Neighbour& neighbour : peers_.neighbours()) {
         auto& [count, since] = neighbour.listening;
-        since = std::min(since + unseen, now);
         const auto current = neighbour.page->listening.load(std::memory_order_relaxed);
         if (std::exchange(count, current) != current) since = now;
     }
@@ -98,7 +118,7 @@ std::optional<P2pEnd> FailureDetector::end_without(int rank, const Failure& why)
 /// Near a deadline, asks the ranks of other nodes whether they are late or wait themselves.
 void FailureDetector::ask_remotes(ddprun::TimePoint now) {
     for (const auto& [seq, work] : works_.in_flight()) {
-        if (now + kAskBefore < work->batch.deadline) continue;
+        if (now + kAskBefore < deadline_of(*work)) continue;
         for (RemotePeer& remote : peers_.remotes()) {
             if (!waits_for(*work, remote.peer->rank())) continue;
             const bool begins = now - std::exchange(remote.asked, now) >= kSilence;
@@ -122,7 +142,8 @@ std::optional<P2pEnd> FailureDetector::find_overdue() {
     const auto now = ddprun::Clock::now();
     for (const auto& [seq, work] : works_.in_flight()) {
         const TransferBatch& batch = work->batch;
-        if (now < batch.deadline) continue;
+        const auto deadline = deadline_of(*work);
+        if (now < deadline) continue;
         std::vector<int> missing;
         std::vector<int> silent;
         for (std::size_t i = 0; i < batch.transfers.size(); ++i) {
@@ -131,7 +152,7 @@ std::optional<P2pEnd> FailureDetector::find_overdue() {
             missing.push_back(rank);
             if (!is_listening(rank)) silent.push_back(rank);
         }
-        if (silent.empty() && now < network_deadline(batch.deadline)) continue;
+        if (silent.empty() && now < network_deadline(deadline)) continue;
         return overdue(work, missing, silent);
     }
     return std::nullopt;

@@ -12,6 +12,7 @@
 #include "worker_lib/src/native/p2p/running.hpp"
 #include "worker_lib/src/native/p2p/setup.hpp"
 #include "worker_lib/src/native/p2p/work_table.hpp"
+#include "worker_lib/src/native/protocol/deadlines.hpp"
 #include "worker_lib/src/operation/failure.hpp"
 
 namespace ddp::detail::p2p {
@@ -31,11 +32,16 @@ public:
     /// Looks at all connections, also while no work is in flight, because one that is being made has to send its
     /// greeting. Throws Error{System}.
     void look_at_connections() REQUIRES(kRunning);
-    /// Looks at all peers and all works in flight. Throws as Peer::progress().
+    /// Looks at all peers and all works in flight. While there are any, call it much more often than every
+    /// kSilence / 2. Throws as Peer::progress().
     [[nodiscard]] std::optional<P2pEnd> find_failure() REQUIRES(kRunning);
+    /// Call it when no work is in flight: then find_failure() is not called for a while.
+    void rest() REQUIRES(kRunning) { is_resting_ = true; }
 
 private:
+    void note_pause(ddprun::TimePoint now) REQUIRES(kRunning);
     void look_at_neighbours(ddprun::TimePoint now) REQUIRES(kRunning);
+    [[nodiscard]] ddprun::TimePoint deadline_of(const P2pWork& work) const REQUIRES(kRunning);
     void ask_remotes(ddprun::TimePoint now) REQUIRES(kRunning);
     [[nodiscard]] std::optional<P2pEnd> find_lost() REQUIRES(kRunning);
     [[nodiscard]] std::optional<P2pEnd> end_without(int rank, const Failure& why) const REQUIRES(kRunning);
@@ -48,7 +54,10 @@ private:
     const P2pSetup& setup_;
     Peers& peers_;
     WorkTable& works_;
-    ddprun::TimePoint looked_ GUARDED_BY(kRunning) = ddprun::Clock::now();  ///< time of the last look at the neighbours
+    Pauses pauses_ GUARDED_BY(kRunning);
+    bool is_resting_ GUARDED_BY(kRunning) = true;
+    /// No deadline counts before this time: after a pause of this process, remote ranks need time to answer.
+    ddprun::TimePoint answers_until_ GUARDED_BY(kRunning);
 };
 
 }  // namespace ddp::detail::p2p

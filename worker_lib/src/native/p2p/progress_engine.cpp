@@ -80,7 +80,7 @@ void ProgressEngine::check_for_failures() {
     std::optional<P2pEnd> found;
     try {
         detector_.look_at_connections();
-        if (!busy()) return;
+        if (!busy()) return detector_.rest();
         // While no caller waits, the program computes. Then it may be late for collectives, not for sends and receives.
         activity_.is_helped ? setup_.node.progress.signal_listening() : setup_.node.progress.signal_waiting();
         found = detector_.find_failure();

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "common/clock.hpp"
 
@@ -24,13 +25,23 @@ inline constexpr std::chrono::milliseconds kFinalReportTimeout{250};
 /// rank that is ready to run has to wait for a core on a busy machine.
 inline constexpr std::chrono::milliseconds kSilence{500};
 
-/// Returns the part of the time between two looks in which the looking rank did not run itself. That part shows nothing
-/// about the other ranks, because on a suspended machine no rank runs.
-[[nodiscard]] inline ddprun::Duration unwatched(ddprun::TimePoint last, ddprun::TimePoint now) {
-    return std::max<ddprun::Duration>(now - last - kSilence / 2, ddprun::Duration::zero());
-}
+/// Pauses: finds the time for which a waiting rank did not run itself, as on a suspended machine, from its looks at
+/// others, which it takes much more often than every kSilence / 2. That time shows nothing about the others, because
+/// they may not have run either.
+class Pauses {
+public:
+    /// Begins a wait.
+    void begin(ddprun::TimePoint now) { looked_ = now; }
+    /// Looks again. Returns the time since the last look or begin() in which the rank did not run.
+    [[nodiscard]] ddprun::Duration look(ddprun::TimePoint now) {
+        return std::max<ddprun::Duration>(now - std::exchange(looked_, now) - kSilence / 2, ddprun::Duration::zero());
+    }
 
-[[nodiscard]] inline ddprun::TimePoint extended(ddprun::TimePoint deadline, std::chrono::milliseconds by) {
+private:
+    ddprun::TimePoint looked_;
+};
+
+[[nodiscard]] inline ddprun::TimePoint extended(ddprun::TimePoint deadline, ddprun::Duration by) {
     return deadline < ddprun::TimePoint::max() - by ? deadline + by : ddprun::TimePoint::max();
 }
 

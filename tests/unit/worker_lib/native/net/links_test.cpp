@@ -64,6 +64,23 @@ public:
     std::atomic<bool> begun{false};
 };
 
+/// One expected message of the first peer.
+class OneMessage final : public detail::MessageStream {
+public:
+    explicit OneMessage(std::size_t bytes) : bytes_(bytes) {}
+    NextOut next_out(std::size_t /*peer*/) override { return {}; }
+    NextIn next_in(std::size_t peer) override {
+        return {peer > 0 || whole_ ? Readiness::kNever : Readiness::kNow, 0, bytes_};
+    }
+    void sent(std::size_t /*peer*/) override {}
+    void received(std::size_t /*peer*/) override { whole_ = true; }
+    [[nodiscard]] const std::vector<std::byte>& bytes() const { return bytes_; }
+
+private:
+    std::vector<std::byte> bytes_;
+    bool whole_ = false;
+};
+
 /// An expected message, and what the node hears just before it is read.
 class News final : public detail::MessageStream {
 public:
@@ -154,6 +171,63 @@ TEST_CASE("a peer that began later gets as much longer before it is accused of w
     CHECK_THROWS_WITH(rank.exchange(messages, deadline), Catch::Contains("rank 2"));
     CHECK(ddprun::Clock::now() >= deadline + kReporting + 2 * kDoubt + kLate);
     CHECK(late.get());
+}
+
+TEST_CASE("a rank past its deadline reports to its peers that it waits itself", "[native][unit]") {
+    Rank rank(2);
+    OneMessage message(8);
+    CHECK_THROWS_WITH(rank.exchange(message, ddprun::Clock::now()), Catch::Contains("rank 1"));
+    for (const ddprun::UniqueFd& peer : rank.peers) {
+        MessageHeader report;
+        ddprun::UniqueFd none;
+        const auto soon = ddprun::Clock::now() + std::chrono::seconds(20);
+        REQUIRE(receive_all(peer.get(), std::as_writable_bytes(std::span(&report, 1)), none, soon).has_value());
+        CHECK(report.is_report_of_waiting());
+        CHECK(report.signature.identity.seq == 1);
+    }
+}
+
+TEST_CASE("a peer that reports that it waits is accused last", "[native][unit]") {
+    Rank rank;
+    MessageHeader report;
+    report.step = MessageHeader::kWaiting;
+    const auto soon = ddprun::Clock::now() + std::chrono::seconds(20);
+    REQUIRE(send_all(rank.peers[0].get(), std::as_bytes(std::span(&report, 1)), -1, soon).has_value());
+    OneMessage message(8);
+    const auto deadline = ddprun::Clock::now();
+    CHECK_THROWS_WITH(rank.exchange(message, deadline), Catch::Contains("rank 1"));
+    CHECK(ddprun::Clock::now() >= deadline + kReporting + 3 * kDoubt);
+}
+
+TEST_CASE("a report of waiting takes no byte of the message behind it", "[native][unit]") {
+    const auto bytes = GENERATE(values<std::size_t>({0, 7, 80, 100, 16'384, 16'385, 20'000, 100'000}));
+    const int reports = GENERATE(1, 2);
+    Rank rank;
+    std::vector<std::byte> sent;
+    const auto add = [&sent](const auto& value) {
+        const auto raw = std::as_bytes(std::span(&value, 1));
+        sent.insert(sent.end(), raw.begin(), raw.end());
+    };
+    MessageHeader header;
+    header.step = MessageHeader::kWaiting;
+    for (int i = 0; i < reports; ++i) add(header);
+    Operation operation;
+    operation.seq = 1;
+    header.step = 0;
+    header.payload_bytes = bytes;
+    header.signature = signature_of(operation);
+    add(header);
+    std::vector<std::byte> payload(bytes);
+    for (std::size_t i = 0; i < bytes; ++i) payload[i] = static_cast<std::byte>(i % 251);
+    sent.insert(sent.end(), payload.begin(), payload.end());
+    if (seal_bytes(bytes) > 0) add(Seal::kGood);
+    const auto soon = ddprun::Clock::now() + std::chrono::seconds(20);
+    auto peer =
+        std::async(std::launch::async, [&] { return send_all(rank.peers[0].get(), sent, -1, soon).has_value(); });
+    OneMessage message(bytes);
+    rank.exchange(message, soon);
+    CHECK(peer.get());
+    CHECK(message.bytes() == payload);
 }
 
 TEST_CASE("sent data arrives even if its sender closes with unread input", "[native][unit]") {
