@@ -14,7 +14,7 @@
 
 namespace ddprun::flight_record {
 
-inline constexpr std::uint64_t kMagic = 0x3672616f42706464u;  // "ddpBoar6"
+inline constexpr std::uint64_t kMagic = 0x3772616f42706464u;  // "ddpBoar7"
 inline constexpr std::size_t kOperations = 2'000;             ///< entries: the newest ones, as in c10d's recorder
 inline constexpr std::size_t kGroups = 64;                    ///< live groups; others are only counted
 inline constexpr std::size_t kRuns = 32;                      ///< of a group's members
@@ -126,6 +126,7 @@ struct Phase {
 /// The first call of ProcessGroup::abort() by this rank.
 struct Abort {
     std::int64_t at = 0;
+    std::uint64_t after = 0;  ///< Operation::id of the latest operation that the process had called before
     std::array<char, 120> reason{};
 };
 
@@ -167,6 +168,7 @@ struct GroupSlot {
     /// When this rank's program began to destroy the group while the group was still valid; negative: it did so while
     /// an exception propagated; 0: it has not.
     std::atomic<std::int64_t> left{0};
+    std::atomic<std::uint64_t> left_after{0};  ///< as Abort::after; written before `left`
 };
 
 /// The whole memory of one flight record.

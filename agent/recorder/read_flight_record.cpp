@@ -76,10 +76,12 @@ std::map<std::uint32_t, RecordedGroup> read_groups(const flight_record::Memory& 
         shown.live = group.live != 0;
         if (flight_record::Abort abort; slot.abort.load(abort)) {
             shown.aborted_ago = ago(abort.at, now);
+            shown.aborted_after = sane(abort.after);
             shown.abort_reason = text(abort.reason);
         }
         if (const std::int64_t left = slot.left.load(std::memory_order_acquire); left != 0) {
             shown.left_ago = ago(absolute(left), now);
+            shown.left_after = sane(slot.left_after.load(std::memory_order_relaxed));
             shown.left_by_exception = left < 0;
         }
         // This order of loads keeps done <= started <= queued although operations go on meanwhile.

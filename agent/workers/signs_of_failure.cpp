@@ -5,20 +5,22 @@
 namespace ddprun::agent {
 
 std::optional<Duration> failing_for(const protocol::FlightRecord& record) {
-    Duration succeeded_ago = Duration::max();
-    for (const protocol::RecordedOperation& one : record.operations) {
-        if (one.ended_ago && !one.failed) succeeded_ago = std::min(succeeded_ago, Duration(*one.ended_ago));
-    }
+    // An operation that was called later survived the sign even if its time is not later: see last_tick().
+    const auto survived = [&](Duration ago, std::uint64_t after) {
+        return std::ranges::any_of(record.operations, [&](const protocol::RecordedOperation& one) {
+            return one.ended_ago && !one.failed && (one.id > after || *one.ended_ago < ago);
+        });
+    };
     std::optional<Duration> first;
-    const auto add = [&](Duration ago) {
-        if (ago <= succeeded_ago) first = std::max(first.value_or(Duration::zero()), ago);
+    const auto add = [&](Duration ago, std::uint64_t after) {
+        if (!survived(ago, after)) first = std::max(first.value_or(Duration::zero()), ago);
     };
     for (const auto& group : record.groups) {
-        if (group.aborted_ago) add(*group.aborted_ago);
-        if (group.left_ago && group.left_by_exception) add(*group.left_ago);
+        if (group.aborted_ago) add(*group.aborted_ago, group.aborted_after);
+        if (group.left_ago && group.left_by_exception) add(*group.left_ago, group.left_after);
     }
     for (const protocol::RecordedOperation& one : record.operations) {
-        if (is_arrival(one) && one.mismatch && one.ended_ago) add(*one.ended_ago);
+        if (is_arrival(one) && one.mismatch && one.ended_ago) add(*one.ended_ago, one.id);
     }
     return first;
 }

@@ -18,7 +18,6 @@
 namespace {
 
 constexpr std::chrono::seconds kPauseOfSilentRanks{2};
-constexpr std::chrono::milliseconds kMoreThanATick{20};
 
 /// Ends this rank's part of a job that all ranks leave with one exit code; `message` is empty on all ranks but one. The
 /// launcher stops the job when its first rank ends, and reports that rank, so the rank with the message ends first.
@@ -26,9 +25,7 @@ int leave(ddp::Context& context, std::string_view message, int exit_code) {
     if (!message.empty()) fmt::print(stderr, "train: {}\n", message);
     try {
         // The launcher gives a rank that seems to fail a second to report its own failure. So every rank completes a
-        // barrier after the exception, later by more than a tick of the kernel's clock, by which the flight recorder
-        // orders them. When the second one is complete, each rank has recorded the end of the first.
-        std::this_thread::sleep_for(kMoreThanATick);
+        // barrier after the exception. When the second one is complete, each rank has recorded the end of the first.
         for (const char* const tag : {"leaving", "left"})
             context.world().barrier({.timeout = std::chrono::seconds(10), .tag = tag}).wait();
     } catch (const ddp::Error&) {  // a rank was lost meanwhile; the message is printed all the same

@@ -33,7 +33,8 @@ std::size_t Recovery::resume() {
         const std::string problem = fmt::format(
             "the checkpoints in {} are of a run with --seed {}, --global-batch {} and {} data. Pass the same to "
             "continue it, or another --checkpoint-dir to start a new run",
-            options_.checkpoint_dir.string(), seed, global_batch, text == run_.text ? "the same" : "other");
+            options_.checkpoint_dir.string(), seed, global_batch,
+            text == run_.text ? "the same training" : "different training");
         throw UserError(context_.rank() == 0 ? problem : "");
     }
     run_.loss_first = losses_[0];

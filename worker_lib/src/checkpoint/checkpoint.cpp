@@ -86,7 +86,8 @@ void require_same(ProcessGroup& group, std::uint64_t step, std::span<const Named
 Checkpointer::Checkpointer(std::filesystem::path dir, ProcessGroup& group, int keep)
     : dir_(std::move(dir)), group_(&group), keep_(keep) {
     if (keep < 1)
-        throw Error(ErrorCode::InvalidArgument, fmt::format("Checkpointer: keep is {}, it must be at least 1", keep));
+        throw Error(ErrorCode::InvalidArgument,
+                    fmt::format("Checkpointer: keep is {}, but at least 1 checkpoint has to be kept", keep));
     on_rank_0(group, [&] {
         detail::open_directory(dir_);
         return std::uint64_t{0};

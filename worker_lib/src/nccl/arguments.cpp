@@ -62,7 +62,7 @@ std::string argument_complaint(const CudaApi& cuda, const NcclWork& work, int de
     // A replayed graph would repeat the call without its peers, its deadline or the watchdog.
     const auto wrong = capture_complaint(cuda, work.caller());
     if (wrong.empty()) return memory_complaint(cuda, work.task(), device);
-    return wrong + ": call it before or after the capture";
+    return wrong + ": call the operation before or after the capture";
 }
 
 std::string wait_complaint(const CudaApi& cuda, cudaStream_t stream) {

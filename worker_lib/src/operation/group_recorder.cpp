@@ -177,7 +177,7 @@ void GroupRecorder::abort(std::string_view reason) {
 }
 
 void GroupRecorder::leave(bool by_exception) {
-    if (may_write()) FlightRecorder::leave(by_exception, group_);
+    if (may_write()) recorder_->leave(by_exception, group_);
 }
 
 }  // namespace ddp::detail

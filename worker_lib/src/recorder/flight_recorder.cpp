@@ -148,12 +148,15 @@ void FlightRecorder::abort(std::string_view reason, const GroupEntry& group) {
     layout::Abort abort;
     if (group.slot->abort.load(abort)) return;
     abort.at = now();
+    abort.after = memory_.last_operation.load(std::memory_order_relaxed);
     ddprun::copy_cut(abort.reason, reason);
     group.slot->abort.store(abort);
 }
 
 void FlightRecorder::leave(bool by_exception, const GroupEntry& group) {
-    if (group.slot != nullptr) group.slot->left.store(by_exception ? -now() : now(), std::memory_order_release);
+    if (group.slot == nullptr) return;
+    group.slot->left_after.store(memory_.last_operation.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    group.slot->left.store(by_exception ? -now() : now(), std::memory_order_release);
 }
 
 void FlightRecorder::set_phase(std::string_view text) {

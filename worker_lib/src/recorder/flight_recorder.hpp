@@ -43,7 +43,7 @@ public:
     /// Records that the program aborted the group. Only the first call counts.
     void abort(std::string_view reason, const GroupEntry& group) EXCLUDES(mutex_);
     /// Records that the program destroys the group, which has not failed.
-    static void leave(bool by_exception, const GroupEntry& group);
+    void leave(bool by_exception, const GroupEntry& group);
     void set_phase(std::string_view text) EXCLUDES(mutex_);
 
 private:

@@ -31,10 +31,10 @@ void clear(layout::Memory& memory) {
         for (auto* mark : {&started, &ended, &waited}) mark->store(0, std::memory_order_relaxed);
         failure.store(layout::Failure::kOther, std::memory_order_relaxed);
     }
-    for (auto& [group, queued, started, done, abort, left] : memory.groups) {
+    for (auto& [group, queued, started, done, abort, left, left_after] : memory.groups) {
         group.clear();
         abort.clear();
-        for (auto* number : {&queued, &started, &done}) number->store(0, std::memory_order_relaxed);
+        for (auto* number : {&queued, &started, &done, &left_after}) number->store(0, std::memory_order_relaxed);
         left.store(0, std::memory_order_relaxed);
     }
     memory.phase.clear();

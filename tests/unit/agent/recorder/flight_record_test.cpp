@@ -280,8 +280,8 @@ TEST_CASE("the agent reads which groups were left, how, and which message did no
     const auto done = rig.add("done", {0, 1});
     const auto thrown = rig.add("thrown", {0, 1});
     const auto kept = rig.add("kept", {0, 1});
-    ddp::detail::FlightRecorder::leave(false, done);
-    ddp::detail::FlightRecorder::leave(true, thrown);
+    rig.writer->leave(false, done);
+    rig.writer->leave(true, thrown);
     ddp::detail::TransferBatch batch;
     batch.transfers = {{false, {nullptr, 5, ddp::DType::u8}, 1, 7}};
     const auto receive = rig.queue(batch, kept).front();

@@ -114,17 +114,17 @@ TEST_CASE("a worker that has left its groups may end by itself, and has failed i
     Rig done;  // it ends as after success
     const auto world = done.add("world", {0, 1});
     done.writer->leave(false, done.add("sub", {0, 1}));
-    ddp::detail::FlightRecorder::leave(false, world);
+    done.writer->leave(false, world);
     Rig throws;  // it keeps a group of its own until later
     (void)throws.add("kept", {0, 1});
-    ddp::detail::FlightRecorder::leave(true, throws.add("world", {0, 1}));
+    throws.writer->leave(true, throws.add("world", {0, 1}));
     Rig mismatch;
     ddp::detail::TransferBatch batch;
     batch.transfers = {{false, {nullptr, 1, ddp::DType::u8}, 1, 0}};
     ddp::detail::note_mismatch(*mismatch.writer, batch, mismatch.queue(batch, mismatch.add("world", {0, 1})).front());
     Rig goes_on;
     (void)goes_on.add("world", {0, 1});
-    ddp::detail::FlightRecorder::leave(false, goes_on.add("sub", {0, 1}));
+    goes_on.writer->leave(false, goes_on.add("sub", {0, 1}));
     Group group;
     for (Rig* rig : {&done, &throws, &mismatch})
         REQUIRE(group.start({"err=.\n", "sleep-ms=200", "exit=3"}, shapes(), std::move(rig->agent)).has_value());

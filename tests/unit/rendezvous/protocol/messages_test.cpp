@@ -221,6 +221,7 @@ TEST_CASE("a flight record with numbers out of all range is refused, naming the 
     CHECK_THAT(with("\"group\":0", "\"group\":1").error().message,
                Contains("record.operations[].group must be between"));
     CHECK_THAT(with("\"queued_ago_ns\":0", "\"queued_ago_ns\":-1").error().message, Contains("queued_ago_ns"));
+    const std::string rest_of_group = R"("aborted_after":0,"abort_reason":"","left_after":0,"left_by_exception":true,)";
     // The diagnosis adds durations.
     for (const std::string member :
          {"operations[].queued_ago_ns", "operations[].started_ago_ns", "operations[].ended_ago_ns",
@@ -231,10 +232,9 @@ TEST_CASE("a flight record with numbers out of all range is refused, naming the 
         const bool of_group = member.starts_with("groups");
         const std::string before = of_operation ? "\"id\":0" : of_group ? "\"name\":" : "\"pid\":0";
         const std::string huge = name + "9223372036854775807,";
-        const auto refused =
-            name == "\"queued_ago_ns\":" || name == "\"phase_for_ns\":"
-                ? with(name + "0", name + "9223372036854775807")
-                : with(before, huge + (of_group ? "\"abort_reason\":\"\",\"left_by_exception\":true," : "") + before);
+        const auto refused = name == "\"queued_ago_ns\":" || name == "\"phase_for_ns\":"
+                                 ? with(name + "0", name + "9223372036854775807")
+                                 : with(before, huge + (of_group ? rest_of_group : "") + before);
         CAPTURE(member);
         REQUIRE(refused.has_error());
         CHECK_THAT(refused.error().message,
@@ -259,8 +259,8 @@ TEST_CASE("the largest flight record fits into one message", "[coordinator]") {
     RecordReply shown;
     const std::string worst(128, '\x01');
     const std::vector<RankRun> runs(32, {1 << 26, 1, 1 << 26});
-    shown.record.view.groups.resize(64,
-                                    {worst, 1, 1 << 26, runs, true, 1, 1, 1, std::chrono::nanoseconds::max(), worst});
+    shown.record.view.groups.resize(
+        64, {worst, 1, 1 << 26, runs, true, 1, 1, 1, std::chrono::nanoseconds::max(), 1ull << 53, worst});
     RecordedOperation operation{1ull << 53, 63, 1ull << 53, 1ull << 53};
     operation.op = worst.substr(0, 16);
     operation.reduce = operation.dtype = worst.substr(0, 8);

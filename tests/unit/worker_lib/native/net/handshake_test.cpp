@@ -129,7 +129,7 @@ TEST_CASE("a rank that cannot accept connections reports why, at once", "[native
     const detail::HandshakeSpec place{.spec = spec, .members = members, .deadline = soon()};
     const NoDescriptorsLeft none;
     CHECK_THROWS_WITH(detail::meet_over_tcp(place, listener->get(), {1}, &detail::Member::port),
-                      Catch::Contains("cannot accept a peer's connection (ulimit -n?)"));
+                      Catch::Contains("cannot accept a peer's connection (raise `ulimit -n`)"));
     CHECK(ddprun::Clock::now() < place.deadline);
 }
 
