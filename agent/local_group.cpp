@@ -18,9 +18,11 @@ namespace {
 /// workers takes longer than the daemon waits for a heartbeat.
 constexpr std::chrono::milliseconds kStartSlice{100};
 
-/// Adds the evidence about a worker that was started and has ended.
+/// Adds the evidence about a worker that was started and has ended. `report` names the worker already.
 void add_evidence(protocol::FailureReport& report, WorkerEvidence evidence) {
-    if (!evidence.error_file_problem.empty()) spdlog::warn("{}", evidence.error_file_problem);
+    if (!evidence.error_file_problem.empty())
+        spdlog::warn("{}: cannot show the exception of rank {}: {}. See its stderr", report.host, number(report.rank),
+                     evidence.error_file_problem);
     report.pid = evidence.pid;
     report.oom = evidence.oom;
     report.message = std::move(evidence.error_message);

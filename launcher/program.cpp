@@ -134,14 +134,16 @@ Result<void> check_script(const std::string& script) {
     return {};
 }
 
-/// Returns advice for PYTHON_EXEC: an interpreter that exists.
+/// Returns the advice for an unusable PYTHON_EXEC: to unset it if PATH has a python3, or else to set it to the path of
+/// a Python.
 std::string python_advice(const SearchPath& search) {
     const Result<std::string> found = find_program("python3", {search.path, {}});
     if (!found) return "Set PYTHON_EXEC to the path of a Python; PATH has no python3 either.";
     return fmt::format("Unset PYTHON_EXEC to use {}, or set it to the path of another Python.", *found);
 }
 
-/// Returns the error for PYTHON_EXEC. It replaces `why`, which names a program: the user would look for the script.
+/// Returns the error for an unusable PYTHON_EXEC. It replaces `why`, which does not mention PYTHON_EXEC: the user would
+/// look for the cause in the script.
 Error wrong_python(const std::string& named, const Error& why, const SearchPath& search) {
     std::error_code ignored;
     const fs::path path = named;

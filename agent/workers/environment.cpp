@@ -1,20 +1,15 @@
 #include "agent/workers/environment.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <cctype>
 #include <cstddef>
 #include <string_view>
+
+#include "common/text/words.hpp"
 
 namespace ddprun::agent {
 namespace {
 
 constexpr const char* kVisibleGpus = "CUDA_VISIBLE_DEVICES";
-
-bool continues_name(std::string_view text, std::size_t at) {
-    return at < text.size() && (std::isalnum(static_cast<unsigned char>(text[at])) != 0 || text[at] == '_');
-}
 
 std::string expand_local_rank(std::string_view text, const std::string& value) {
     constexpr std::string_view kBraced = "${local_rank}";
@@ -84,33 +79,6 @@ std::vector<std::string> worker_command(std::vector<std::string> command, LocalR
     const std::string value = std::to_string(number(local_rank));
     for (std::size_t i = 1; i < command.size(); ++i) command[i] = expand_local_rank(command[i], value);
     return command;
-}
-
-std::string worker_label(std::string_view text, const LineSource& source) {
-    if (text.empty()) return fmt::format("[{}:{}] ", source.host, number(source.rank));
-    const std::map<std::string_view, std::string> values{{"role_name", source.role},
-                                                         {"local_rank", std::to_string(number(source.local_rank))},
-                                                         {"rank", std::to_string(number(source.rank))},
-                                                         {"hostname", source.host.substr(0, source.host.find('.'))}};
-    std::string label;
-    for (auto at = text.find('$'); at != std::string_view::npos; at = text.find('$')) {
-        label += text.substr(0, at);
-        text.remove_prefix(at + 1);
-        const bool braces = text.starts_with('{');
-        const auto word = text.substr(braces ? 1 : 0);
-        std::size_t length = 0;
-        while (continues_name(word, length)) ++length;
-        const auto name = word.substr(0, length);
-        const auto known = values.find(name);
-        if (known != values.end() && (!braces || word.substr(name.size()).starts_with('}'))) {
-            label += known->second;
-            text.remove_prefix(name.size() + (braces ? 2 : 0));
-        } else {
-            label += '$';
-            if (text.starts_with('$')) text.remove_prefix(1);
-        }
-    }
-    return label.append(text);
 }
 
 std::vector<std::string> to_strings(const Environment& environment) {

@@ -1,8 +1,6 @@
 #pragma once
 // Builds the environment and the arguments of a worker (docs/environment.md). Used by WorkerSpecBuilder. Pure.
 
-#include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,18 +31,6 @@ struct WorkerSlot {
 
 /// Returns `command` with ${local_rank} and $local_rank replaced in the arguments; any other '$' stays.
 [[nodiscard]] std::vector<std::string> worker_command(std::vector<std::string> command, LocalRank local_rank);
-
-/// The worker that printed a line.
-struct LineSource {
-    std::string host;
-    std::string role;
-    LocalRank local_rank{};
-    Rank rank{};
-};
-
-/// Returns the beginning of labelled lines: "[host:rank] ", or `text` with ${role_name}, ${local_rank}, ${rank} and
-/// ${hostname} (without its domain) replaced, with or without braces. "$$" becomes "$"; any other '$' stays.
-[[nodiscard]] std::string worker_label(std::string_view text, const LineSource& source);
 
 /// Returns the environment as "NAME=value" strings.
 [[nodiscard]] std::vector<std::string> to_strings(const Environment& environment);

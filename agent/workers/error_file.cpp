@@ -15,7 +15,7 @@ namespace {
 namespace json = boost::json;
 
 Error malformed(std::string_view what) {
-    return {Errc::kMalformed, fmt::format("the error file of a worker {}; expected {{\"message\": …}}", what)};
+    return {Errc::kMalformed, fmt::format("its error file {}; expected {{\"message\": …}}", what)};
 }
 
 }  // namespace
@@ -39,13 +39,12 @@ Result<std::string> ErrorFile::read() const {
     std::size_t size = 0;
     while (size < text.size()) {
         const ssize_t got = ::pread(fd_.get(), text.data() + size, text.size() - size, static_cast<off_t>(size));
-        if (got < 0) return system_error(fmt::format("cannot read the error file {}", path_), errno);
+        if (got < 0) return system_error(fmt::format("its error file {} cannot be read", path_), errno);
         if (got == 0) break;
         size += static_cast<std::size_t>(got);
     }
     if (size > kMaxErrorFileBytes) {
-        return Error{Errc::kLimit,
-                     fmt::format("the error file of a worker is larger than {} bytes", kMaxErrorFileBytes)};
+        return Error{Errc::kLimit, fmt::format("its error file is larger than {} bytes", kMaxErrorFileBytes)};
     }
     text.resize(size);
     return text;

@@ -24,7 +24,8 @@ public:
 
     /// Returns the path for the worker's environment.
     [[nodiscard]] const std::string& path() const { return path_; }
-    /// Returns the text that the worker has written; may be empty. Errors: kLimit.
+    /// Returns the text that the worker has written; may be empty. Errors: kLimit, or a system error; the message
+    /// begins with "its error file", for a caller that names the rank.
     [[nodiscard]] Result<std::string> read() const;
     [[nodiscard]] bool empty() const;
 
@@ -36,7 +37,7 @@ private:
 };
 
 /// Returns the message of an error file: {"message": {"message": TEXT, …}, …} or {"message": TEXT, …}; empty if `text`
-/// is. Errors: kMalformed.
+/// is. Errors: kMalformed, with a message as that of read().
 [[nodiscard]] Result<std::string> parse_error_file(std::string_view text);
 
 }  // namespace ddprun::agent

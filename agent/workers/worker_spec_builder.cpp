@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "agent/output/label.hpp"
 #include "agent/output/log_files.hpp"
 #include "agent/workers/environment.hpp"
 #include "common/flight_record_layout.hpp"
@@ -95,7 +96,9 @@ std::optional<ErrorFile> WorkerSpecBuilder::error_file(const Assignment& assignm
         if (on_disk) file = std::move(on_disk);  // else in memory: the log files warn about that folder
     }
     if (file) return std::move(*file);
-    warn_once(file.error().message);
+    warn_once(
+        fmt::format("{}; the job goes on, but reports of a failure will not show the exceptions of Python workers",
+                    file.error().message));
     return std::nullopt;
 }
 

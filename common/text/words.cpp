@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -37,6 +38,10 @@ std::string lower_case(std::string text) {
     std::ranges::transform(text, text.begin(),
                            [](char c) { return 'A' <= c && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
     return text;
+}
+
+bool continues_name(std::string_view text, std::size_t at) {
+    return at < text.size() && (std::isalnum(static_cast<unsigned char>(text[at])) != 0 || text[at] == '_');
 }
 
 std::string sentence(std::string_view text) { return fmt::format("{}{}", text, ends_sentence(text) ? "" : "."); }

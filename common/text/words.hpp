@@ -1,6 +1,7 @@
 #pragma once
 // Words and sentences for messages. Pure.
 
+#include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>
@@ -10,6 +11,9 @@ namespace ddprun {
 
 /// Returns `text` with A to Z as a to z; other bytes stay, whatever the locale.
 [[nodiscard]] std::string lower_case(std::string text);
+
+/// Returns whether text[at] exists and may be part of the name of a variable: a letter, a digit or '_'.
+[[nodiscard]] bool continues_name(std::string_view text, std::size_t at);
 
 /// Returns whether `text` ends with a full stop, a question mark or an exclamation mark.
 [[nodiscard]] inline bool ends_sentence(std::string_view text) {

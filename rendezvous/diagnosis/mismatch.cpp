@@ -179,7 +179,7 @@ ErrorVerdict diagnose_abort(const Groups& groups, const RecordsByRank& all, cons
     return {std::move(text), abort_hint(first->rank), {first->rank}};
 }
 
-/// Returns "exited with code 0"; empty: it has not ended.
+/// Returns "exited with code 0". Returns an empty text if the process has not ended.
 std::string how_ended(const RankRecord& record) {
     if (!record.ended) return "";
     return record.status ? to_string(*record.status) : describe_process(record);
@@ -193,7 +193,7 @@ bool was_let_go(const StallMember& member, const RecordedOperation& operation) {
 }
 
 /// Returns how long ago a member left the group without an error: it let go of the group, or its process ended with
-/// code 0. Empty: it has not left, or an operation had failed before, or it left by an exception.
+/// code 0. Returns nothing if it has not left, if an operation had failed before, or if it left by an exception.
 std::optional<nanoseconds> left_in_order_ago(const StallMember& member) {
     const RecordedGroup& group = *member.group;
     const bool failed = std::ranges::any_of(member.record->view.operations, [&](const RecordedOperation& operation) {
@@ -209,7 +209,7 @@ std::optional<nanoseconds> left_in_order_ago(const StallMember& member) {
     return left;
 }
 
-/// Returns the oldest operation of a rank that failed because the leaver was missing; null: none.
+/// Returns the oldest operation of a rank that failed because the leaver was missing, or null.
 const RecordedOperation* failed_without(const StallMember& member, int leaver, const RecordedGroup& left) {
     const auto needs_it = [&](const RecordedOperation& operation) {
         if (operation.group != member.index || !operation.failed || operation.timed_out || is_arrival(operation))
@@ -223,7 +223,7 @@ const RecordedOperation* failed_without(const StallMember& member, int leaver, c
     return found != operations.end() ? &*found : nullptr;
 }
 
-/// Returns the first operation from number `needed` on that the leaver had called and not waited for; null: none. Its
+/// Returns the first operation from number `needed` on that the leaver had called and not waited for, or null. Its
 /// peers lacked nothing in the operations before `needed`.
 const RecordedOperation* left_in_flight(const StallMember& leaver, std::uint64_t needed) {
     const auto& operations = leaver.record->view.operations;
@@ -247,7 +247,7 @@ std::string describe_leaving(const StallMember& leaver, const RecordedOperation*
     return in_flight == nullptr ? text : text + fmt::format(", with {} in flight", describe(*in_flight));
 }
 
-/// Returns "LEFT …; ranks 0, 2 (node a) were in #6 …"; empty: no rank needed the leaver.
+/// Returns "LEFT …; ranks 0, 2 (node a) were in #6 …". Returns an empty verdict if no rank needed the leaver.
 ErrorVerdict diagnose_leaver(const StallMember& leaver, const std::map<int, StallMember>& members,
                              const RecordsByRank& all) {
     std::vector<int> ranks;

@@ -1,6 +1,7 @@
 #pragma once
-// Diagnoses an error that is found at once, not by a deadline: the ranks called different operations, or one of them
-// aborted or left the group. The ranks that failed have ended since; their flight records still show their calls. Pure.
+// Diagnoses an error that is found at once, not by a deadline: the ranks called different operations (MISMATCH), one of
+// them aborted the group (ABORTED), or one of them left it (LEFT). The ranks that failed have ended since; their flight
+// records still show their calls. The text of a mismatched collective comes from stall_text.hpp. Pure.
 
 #include <string>
 #include <vector>

@@ -94,7 +94,8 @@ std::string mismatch(const StallFinding& finding, const RecordsByRank& all) {
     return text;
 }
 
-/// Returns "; its process 71 is stopped …"; empty: it runs. The past tense omits the command that continues it.
+/// Returns "; its process 71 is stopped …". Returns an empty text if the process runs. The past tense omits the command
+/// that continues it.
 std::string process_text(const RankRecord& record, Tense tense) {
     const bool was = tense == Tense::kPast;
     if (record.process == ProcessState::kRunning) return "";

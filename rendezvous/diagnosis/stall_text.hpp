@@ -1,5 +1,6 @@
 #pragma once
-// Describes a stall in one line. Pure.
+// Makes the text of a StallFinding: one line that begins with the verdict (DEAD, MISMATCH, LAGGING, WAITING, ALL
+// PRESENT, A CIRCLE). stall.hpp uses it for ranks that are stuck, mismatch.hpp for a collective that has failed. Pure.
 
 #include <map>
 #include <string>
@@ -23,7 +24,7 @@ struct StallFinding {
 /// The tense of the line: kPresent while the group still runs.
 enum class Tense { kPresent, kPast };
 
-/// Returns the line of the verdict.
+/// Returns the line of the verdict. Returns an empty text for StallKind::kNone.
 [[nodiscard]] std::string describe(const StallFinding& finding, const RecordsByRank& all, Tense tense);
 
 /// Returns whether describe() names, in the present tense, a process that is stopped and how to continue it.

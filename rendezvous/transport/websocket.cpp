@@ -64,7 +64,7 @@ Error declined(const websocket::response_type& response) {
 
 using Request = http::request<http::empty_body>;
 
-/// Returns why `request` is not an agent's; empty if it is one.
+/// Returns a description of a request that is not an agent's. Returns an empty text for an agent's.
 std::string_view not_an_agent(const Request& request) {
     if (!websocket::is_upgrade(request)) return "a plain HTTP request, not an agent's";
     if (request.target() != beast::string_view(kAgentPath.data(), kAgentPath.size()))

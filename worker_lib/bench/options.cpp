@@ -29,13 +29,14 @@ const std::vector kOps{ReduceOp::Sum,     ReduceOp::Avg,  ReduceOp::Min, ReduceO
                        ReduceOp::Product, ReduceOp::BAnd, ReduceOp::BOr, ReduceOp::BXor};
 const std::vector kBackends{Backend::Auto, Backend::Native, Backend::Nccl};
 
-/// Returns the value of that name. (CLI11's own conversion of enumerations conflicts with their to_string().)
+/// Returns the element of `values` whose to_string() is `name`. Precondition: one_of(values) has accepted the name.
+/// (CLI11's own conversion of enumerations conflicts with their to_string().)
 template <typename Value>
 Value named(const std::string& name, const std::vector<Value>& values) {
     for (const Value value : values) {
         if (name == to_string(value)) return value;
     }
-    throw CLI::ValidationError(name, "unknown");  // unreachable: IsMember has accepted the name
+    throw CLI::ValidationError(name, "unknown");  // unreachable: see the precondition
 }
 
 template <typename Value>
@@ -113,7 +114,9 @@ void check_flags(const std::vector<std::string_view>& words) {
 void check(const Options& options, int ranks) {
     const auto refuse = [](const char* option, const std::string& why) { throw CLI::ValidationError(option, why); };
     if (options.max_bytes < options.min_bytes)
-        refuse("--max-bytes", fmt::format("{} is less than --min-bytes, {}", options.max_bytes, options.min_bytes));
+        refuse("--max-bytes",
+               fmt::format("{} is less than --min-bytes ({}). Pass at least {}, or a smaller --min-bytes",
+                           options.max_bytes, options.min_bytes, options.min_bytes));
     if (ranks > 0 && options.root >= ranks)
         refuse("--root", ranks == 1 ? fmt::format("there is no rank {}, only rank 0", options.root)
                                     : fmt::format("there is no rank {}, only ranks 0 to {}", options.root, ranks - 1));
@@ -125,9 +128,11 @@ void check(const Options& options, int ranks) {
     if (options.reduce_op == ReduceOp::Avg && !is_float(options.dtype))
         refuse("--redop", fmt::format("avg is for floats, not for {}", to_string(options.dtype)));
     if (options.max_bytes > 0 && options.max_bytes < size_of(options.dtype))
-        refuse("--max-bytes",
-               fmt::format("{} is less than one element of {}, which has {} bytes. Pass at least that, or 0",
-                           options.max_bytes, to_string(options.dtype), size_of(options.dtype)));
+        refuse(
+            "--max-bytes",
+            fmt::format("{} is less than one element of {} ({} bytes). Pass at least {}; or 0, with --min-bytes 0, to "
+                        "measure empty operations only",
+                        options.max_bytes, to_string(options.dtype), size_of(options.dtype), size_of(options.dtype)));
 }
 
 /// Throws if no collective has a row. Some may have none, if others do.
@@ -137,7 +142,8 @@ void check_that_something_is_left(const Options& options, int ranks) {
         throw CLI::ValidationError("--max-bytes", left_out(options, ranks));
 }
 
-/// Returns the text of an error, without CLI11's types: "--iterations: 1 required UINT:NUMBER missing".
+/// Returns the text of an error. For an option without its value that is "--iterations: a value is missing"; CLI11's
+/// own text is "--iterations: 1 required UINT:NUMBER missing".
 std::string text_of(const CLI::ParseError& error) {
     const std::string text = error.what();
     if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) == nullptr || !text.ends_with(" missing")) return text;

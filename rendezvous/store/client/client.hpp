@@ -42,8 +42,8 @@ public:
     /// Adds to the decimal counter at `key` (missing: 0) and returns the sum.
     [[nodiscard]] Result<std::int64_t> add(std::string_view key, std::int64_t amount);
     [[nodiscard]] Result<void> append(std::string_view key, std::string_view value);
-    /// Sets the key to `desired` if its value is `expected`, or if it is missing and `expected` is empty. Returns its
-    /// value then, or `expected` for a missing key that was not set.
+    /// Sets the key to `desired` if its value is `expected`; a missing key counts as empty. Returns the key's value
+    /// after the call. If the key is missing and stays so, returns `expected`.
     [[nodiscard]] Result<std::string> compare_set(std::string_view key, std::string_view expected,
                                                   std::string_view desired);
     /// Waits until every key is there. kTimeout names the waiter, the time, the missing keys and similar keys that are

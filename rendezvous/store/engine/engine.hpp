@@ -1,7 +1,7 @@
 #pragma once
-// Engine: owns the content of one store and the waits of its connections. It takes one request at a time and produces
-// the reply and the connections that it releases. Pure: no socket, no clock, no log. It knows connections by number
-// only, and no dialects. Single owner.
+// Engine: owns the content of one store and the waits of its connections. It takes one request at a time, and produces
+// its reply and the list of connections whose WAIT or BARRIER has ended. RequestService answers those. Pure: no socket,
+// no clock, no log. It knows connections by number only, and no dialects. Single owner.
 
 #include <cstddef>
 #include <list>

@@ -20,7 +20,7 @@ public:
     void accept();
     /// Accepts again if the number of connections was at its limit. Called whenever a connection has ended.
     void connection_ended();
-    /// Returns when try_again() is to be called, if an accept has failed.
+    /// Returns the time of the next try_again(); empty if no accept has failed.
     [[nodiscard]] std::optional<TimePoint> deadline() const;
     /// Accepts again after a failure, once deadline() has passed.
     void try_again(TimePoint now);

@@ -1,6 +1,7 @@
 #pragma once
 // RequestService: serves the connections of one store in slices: receives, applies the requests to the engine, sends
-// the replies, and closes connections that break a rule. A part of EpollServer, on its thread.
+// the replies, and closes connections that break a rule. It also notifies the connections whose WAIT or BARRIER
+// another request has ended. A part of EpollServer, on its thread.
 
 #include <cstdint>
 #include <optional>
@@ -24,12 +25,12 @@ public:
     /// Begins a round in which `events` connections are served by serve(). Returns how many more are ready now, for
     /// serve_ready(): a connection that has more after its slice queues up behind the others.
     std::size_t begin_round(std::size_t events);
-    /// Serves one slice of a connection. `events`: those of epoll; 0: it is called by serve_ready().
+    /// Serves one slice of a connection. `events`: those of epoll; 0 in a call by serve_ready().
     void serve(Connection& connection, std::uint32_t events);
     /// Serves one slice of each of the first `count` ready connections.
     void serve_ready(std::size_t count);
 
-    /// Returns when end_stalled() is to be called, if a connection waits for the rest of a request.
+    /// Returns the time of the next end_stalled(); empty if no connection is in the middle of a request.
     [[nodiscard]] std::optional<TimePoint> deadline() const;
     /// Closes the connections that have sent a part of a request and then nothing for too long.
     void end_stalled(TimePoint now);
@@ -47,7 +48,7 @@ private:
     void finish_multi_get(Connection& connection);
     /// Sends as much as the kernel takes now, up to a slice's worth. Returns false if the connection has ended.
     [[nodiscard]] bool send(Connection& connection, Reply& reply);
-    /// Sends kStopWaiting to the connections whose wait the last request ended.
+    /// Sends kStopWaiting to the connections whose WAIT or BARRIER the last request has ended.
     void notify_released();
     void stop_waiting(Connection& connection);
     void wait_for(Connection& connection, bool room_to_send);

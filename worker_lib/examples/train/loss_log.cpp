@@ -35,8 +35,8 @@ std::string lines_up_to(const std::filesystem::path& path, std::size_t last_step
     return kept;
 }
 
-/// Opens the file; null with errno on failure. Refuses a pipe without a reader: opening it would block, and all ranks
-/// with it.
+/// Opens the file. Returns null with errno on failure. Throws UserError for a pipe without a reader: opening it would
+/// block this rank, and with it all others.
 std::FILE* open_for_writing(const std::filesystem::path& path) {
     std::error_code no_such_file;
     if (std::filesystem::is_fifo(path, no_such_file)) {

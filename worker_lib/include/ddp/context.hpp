@@ -23,8 +23,9 @@ struct InitOptions {
     /// Default timeout of every operation. 0: 10 min on NCCL, 30 min on Native (as in PyTorch); milliseconds::max():
     /// none.
     std::chrono::milliseconds timeout{};
-    std::chrono::milliseconds init_timeout{300'000};  ///< for all ranks to arrive; positive
-    int device = -1;                                  ///< CUDA device; -1: LOCAL_RANK
+    /// For all ranks to arrive; then init fails and names the absent ranks. Must be positive.
+    std::chrono::milliseconds init_timeout{300'000};
+    int device = -1;  ///< CUDA device; -1: LOCAL_RANK
 };
 
 /// The job as the launcher describes it in environment variables (docs/environment.md).

@@ -56,8 +56,8 @@ public:
         }
         return absent;
     }
-    /// Sets the key unless it exists, atomically, and returns its value then: the same for all callers. `value` must
-    /// not be empty.
+    /// Sets the key to `value` unless it exists, atomically. Returns the key's value after the call, which is the same
+    /// for all callers. `value` must not be empty.
     [[nodiscard]] virtual std::string set_once(std::string_view key, std::string_view value) = 0;
     /// Removes a key that no rank needs any more. The default keeps it.
     virtual void erase(std::string_view /*key*/) {}

@@ -120,8 +120,9 @@ void check(const Environment& environment) {
     below("RANK", environment.rank, "WORLD_SIZE", environment.world_size);
     below("LOCAL_RANK", environment.local_rank, "LOCAL_WORLD_SIZE", environment.local_world_size);
     if (environment.local_world_size > environment.world_size) {
-        refuse(fmt::format("LOCAL_WORLD_SIZE is {} but WORLD_SIZE is only {}", environment.local_world_size,
-                           environment.world_size));
+        refuse(fmt::format(
+            "LOCAL_WORLD_SIZE is {} but WORLD_SIZE is only {}: a node cannot have more ranks than the job. {}",
+            environment.local_world_size, environment.world_size, kAdvice));
     }
 }
 

@@ -13,8 +13,8 @@
 namespace ddp::detail {
 
 /// Returns the number of the round in which all ranks of the world met, from 1; collective over these ranks.
-/// `world.init` is ignored. Waits world.init_timeout at most. Throws Error{Timeout} naming the ranks that never joined,
-/// and Error{Environment} if another process keeps joining as the same rank.
+/// `world.init` is ignored. Waits for InitOptions::init_timeout at most (`world.init_timeout`). Throws Error{Timeout}
+/// naming the ranks that never joined, and Error{Environment} if another process keeps joining as the same rank.
 [[nodiscard]] std::int64_t meet_in_round(const GroupSpec& world);
 
 }  // namespace ddp::detail

@@ -187,8 +187,10 @@ std::unique_ptr<ProcessGroup> GroupImpl::form_part(std::uint64_t number, const S
         order.emplace_back(request.key, rank);
         if (color >= 0 && request.name != name) {
             throw Error(ErrorCode::Mismatch,
-                        fmt::format("split of group '{}': {} calls it '{}', {} calls it '{}'", spec_.name,
-                                    backend_->name_of(spec_.rank), name, backend_->name_of(rank), request.name));
+                        fmt::format("split of group '{}': ranks of one color must pass one name, but {} passes '{}' "
+                                    "and {} passes '{}'. Pass the same name on all ranks of color {}",
+                                    spec_.name, backend_->name_of(spec_.rank), name, backend_->name_of(rank),
+                                    request.name, color));
         }
     }
     if (color < 0) return nullptr;

@@ -76,8 +76,9 @@ Communicator::Communicator(const GpuApi& api, const GroupSpec& spec, int device,
                                 "to see what it waits for",
                                 own_rank_text(spec)));
     }
-    throw Error(ErrorCode::System,
-                fmt::format("{}: NCCL could not start on CUDA device {}: {}", own_rank_text(spec), device, why));
+    const bool advised = why.find("NCCL_DEBUG") != std::string::npos;  // in some of NCCL's texts
+    throw Error(ErrorCode::System, fmt::format("{}: NCCL could not start on CUDA device {}: {}{}", own_rank_text(spec),
+                                               device, why, advised ? "" : ". Set NCCL_DEBUG=INFO to see why"));
 }
 
 Communicator::~Communicator() { (void)abort(); }

@@ -36,13 +36,14 @@ struct Record {
     }
 };
 
-Record decode(const std::string& text) {
+Record decode(const GroupSpec& spec, int rank, const std::string& text) {
     std::istringstream words(text);
     Record record;
     words >> record.host >> record.pid >> record.pid_namespace >> record.machine;
     if (words.fail()) {
-        throw Error(ErrorCode::System,
-                    fmt::format("a peer published the address '{}', which this version cannot read", text));
+        throw Error(ErrorCode::System, fmt::format("{} published the record '{}', which this version of the library "
+                                                   "cannot read. Rebuild the trainers of all nodes with one version",
+                                                   name_rank(spec, rank), text));
     }
     return record;
 }
@@ -56,9 +57,9 @@ std::string Peers::own_record(const GroupSpec& spec) {
 }
 
 Peers::Peers(const GroupSpec& spec, const std::vector<std::string>& records) {
-    const Record own = decode(own_record(spec));
+    const Record own = decode(spec, spec.rank, own_record(spec));
     for (int rank = 0; rank < static_cast<int>(records.size()); ++rank) {
-        const Record record = decode(records[static_cast<std::size_t>(rank)]);
+        const Record record = decode(spec, rank, records[static_cast<std::size_t>(rank)]);
         Peer peer{
             .address = record.address(), .global_rank = spec.members[static_cast<std::size_t>(rank)], .process = {}};
         if (record.shares_pids_with(own))

@@ -26,7 +26,7 @@ public:
     /// Returns the failure for a rank whose process is known to have ended: "rank 3 (host a, pid 71) is gone: its
     /// process ended".
     [[nodiscard]] std::optional<Failure> loss_of(int rank) const;
-    /// Returns one error for all such ranks; nothing: no rank is known to be lost.
+    /// Returns one error that names all ranks whose process is known to have ended, or nothing if there is none.
     [[nodiscard]] std::optional<Error> losses() const;
 
 private:

@@ -57,8 +57,9 @@ std::size_t limit_bytes(const Filling& filling, const BucketLimits& limits) {
 void check(const BucketLimits& limits) {
     const std::size_t align = limits.align_bytes;
     if (align != 0 && align % sizeof(double) == 0 && align <= kMaxAlign) return;
-    refuse("align_bytes is " + std::to_string(align) + ", it must be a positive multiple of " +
-           std::to_string(sizeof(double)) + " up to " + std::to_string(kMaxAlign));
+    const std::string unit = std::to_string(sizeof(double));
+    refuse("BucketLimits::align_bytes is " + std::to_string(align) + ": expected a multiple of " + unit + ", from " +
+           unit + " to " + std::to_string(kMaxAlign));
 }
 
 /// Returns `order`, or the last registered first if it is empty. Throws unless it names each of `params` once.

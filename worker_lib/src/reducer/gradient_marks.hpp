@@ -1,6 +1,7 @@
 #pragma once
-// GradientMarks: records which gradients of a backward are complete and used, and in which order they became ready. The
-// reducer's mutex guards it. Gradients are copied and cleared outside of that mutex, by the thread that claimed them.
+// GradientMarks: records which gradients of a backward are complete and used, and in which order they became ready. It
+// also decides how each gradient is filled: copied, cleared, or left as it is (Fill). The thread that claimed a
+// gradient then fills it. The reducer's mutex guards this object, but not the filling.
 
 #include <cstddef>
 #include <cstdint>
@@ -37,7 +38,7 @@ public:
         if (sync_) ready_order_.push_back(i);
     }
 
-    /// Returns the parameters that are not complete, as "'a', 'b'"; empty: all are.
+    /// Returns the parameters that are not complete, as "'a', 'b'". Returns an empty text if all are.
     [[nodiscard]] std::string missing() const;
     /// Returns one flag per parameter: used since the last synchronised backward.
     [[nodiscard]] std::vector<bool> used() const;

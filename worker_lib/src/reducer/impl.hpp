@@ -45,7 +45,8 @@ public:
     // For NoSync and Join:
     [[nodiscard]] detail::NextBackward& next() { return next_; }
     [[nodiscard]] int ranks() const { return group_->size(); }
-    /// Makes an announced backward without gradients, in which this rank only follows the others.
+    /// Takes part in a backward of the other ranks with every gradient unused, for Join. `sync`: whether that backward
+    /// synchronises.
     void shadow(bool sync);
     void divide_by(int ranks) { exchange_->divide_by(ranks); }
     /// Fails the reducer, here and on all peers, which would otherwise wait in vain. Throws Error{InvalidArgument}.

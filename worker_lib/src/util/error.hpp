@@ -10,10 +10,9 @@
 
 namespace ddp::detail {
 
-/// Throws Error{System}: "<what>: <the system's text>".
-[[noreturn]] inline void throw_errno(std::string_view what, int errno_value) {
-    throw Error(ErrorCode::System, ddprun::system_error(what, errno_value).message);
-}
+/// Throws Error{System}: "<what>: <the system's text>. <advice>". If too many files are open, throws
+/// "<what>: this process has too many open files. Raise `ulimit -n`", or the same for the machine.
+[[noreturn]] void throw_errno(std::string_view what, int errno_value, std::string_view advice = {});
 
 /// Returns the text of the exception that is being handled: programs may throw anything.
 [[nodiscard]] inline std::string caught() {

@@ -24,8 +24,7 @@ UniqueFd watch_process(pid_t pid, std::string_view name, int rank) {
     if (!process && errno == ESRCH)
         throw Error(ErrorCode::PeerLost, fmt::format("{} ended while the group was forming", name), {rank});
     if (!process && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
-        throw_errno(fmt::format("cannot watch the process of {} (if too many files are open, raise `ulimit -n`)", name),
-                    errno);
+        throw_errno(fmt::format("cannot watch the process of {}", name), errno);
     return process;
 }
 

@@ -25,7 +25,8 @@ template <typename Function>
         ::pthread_setname_np(thread.native_handle(), name);
         return thread;
     } catch (const std::system_error& error) {
-        throw_errno("cannot start a thread (ulimit -u, or the limit of a container?)", error.code().value());
+        throw_errno("cannot start a thread", error.code().value(),
+                    "Raise `ulimit -u`, or the pids limit of the container or cgroup");
     }
 }
 

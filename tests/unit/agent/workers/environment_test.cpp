@@ -106,19 +106,6 @@ TEST_CASE("the local rank is put into arguments, and every other dollar stays", 
     CHECK(worker_command({argument}, LocalRank{3}) == std::vector<std::string>{argument});  // the program's name stays
 }
 
-TEST_CASE("a line is labelled with host and rank, or as a template says", "[agent]") {
-    const LineSource source{"n1", "trainer", LocalRank{1}, Rank{5}};
-    CHECK(worker_label("", source) == "[n1:5] ");
-    CHECK(worker_label("[${role_name}${local_rank}]: ", source) == "[trainer1]: ");
-    CHECK(worker_label("$hostname/$rank ", source) == "n1/5 ");
-    CHECK(worker_label("${rank", source) == "${rank");
-    CHECK(worker_label("${ranks} $rank2 $ $$rank $", source) == "${ranks} $rank2 $ $rank $");
-    CHECK(worker_label("plain", source) == "plain");
-    const LineSource in_a_domain{"n1.cluster.example", "trainer", LocalRank{1}, Rank{5}};
-    CHECK(worker_label("${hostname} ", in_a_domain) == "n1 ");
-    CHECK(worker_label("", in_a_domain) == "[n1.cluster.example:5] ");
-}
-
 TEST_CASE(
     "environments survive the way to a map and back: the first of two equal names counts, malformed entries are "
     "dropped",

@@ -100,7 +100,9 @@ TEST_CASE("a bad value is refused with the variable's name and its text", "[cont
 TEST_CASE("numbers that contradict each other are refused", "[context][unit]") {
     CHECK(complaint_about("RANK", "8") == "RANK is 8 but WORLD_SIZE is 8: expected 0 to 7");
     CHECK(complaint_about("LOCAL_RANK", "4") == "LOCAL_RANK is 4 but LOCAL_WORLD_SIZE is 4: expected 0 to 3");
-    CHECK(complaint_about("LOCAL_WORLD_SIZE", "9") == "LOCAL_WORLD_SIZE is 9 but WORLD_SIZE is only 8");
+    CHECK_THAT(complaint_about("LOCAL_WORLD_SIZE", "9"),
+               Catch::StartsWith("LOCAL_WORLD_SIZE is 9 but WORLD_SIZE is only 8: a node cannot have more ranks than "
+                                 "the job. Start the program with ddprun"));
     CHECK_THAT(complaint_about("MASTER_ADDR", ""), Catch::Contains("MASTER_ADDR is not set"));
 }
 

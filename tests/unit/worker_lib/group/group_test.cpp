@@ -239,7 +239,8 @@ TEST_CASE("a split that the ranks name differently is refused", "[group][unit]")
     for (const auto& outcome : outcomes) {
         REQUIRE(outcome.error);
         CHECK(outcome.ddp_error()->code() == ErrorCode::Mismatch);
-        CHECK_THAT(outcome.text(), Catch::Contains("'left'") && Catch::Contains("'right'"));
+        CHECK_THAT(outcome.text(), Catch::Contains("passes 'left'") && Catch::Contains("passes 'right'") &&
+                                       Catch::EndsWith(". Pass the same name on all ranks of color 0"));
     }
 }
 

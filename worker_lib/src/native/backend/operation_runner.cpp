@@ -79,8 +79,8 @@ std::shared_ptr<WorkState> OperationRunner::enqueue(Operation&& operation, Step 
     return work;
 }
 
-/// Fails the group if there is no memory for the work: the peers take part in the operation, so the group cannot go on
-/// as if it had not been called.
+/// Queues an operation that the peers have already seen announced, to go on at `step`. If there is no memory for its
+/// work, fails the group and rethrows: the peers count on this rank.
 std::shared_ptr<WorkState> OperationRunner::enqueue_announced(Operation&& operation, Step step) {
     try {
         return enqueue(std::move(operation), step);

@@ -5,8 +5,8 @@
 //
 // Small operations inside a node are announced by submit(), and finished by it if the peers have arrived: peers need
 // nothing more of this rank then, so the progress thread is not woken for them. An all-reduce of up to kImmediateBytes
-// is carried out by submit() as well, as far as the peers arrive within a moment, unless callers seem to compute
-// meanwhile.
+// (collectives.hpp) is carried out by submit() as well, as far as the peers arrive within a moment, unless callers seem
+// to compute meanwhile.
 
 #include <cstdint>
 #include <exception>

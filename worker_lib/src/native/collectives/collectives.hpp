@@ -64,8 +64,8 @@ struct CollectiveContext {
     const std::vector<Member>& members;  ///< by rank
 
     [[nodiscard]] std::size_t nodes() const { return topology.nodes.size(); }
-    /// Returns whether this rank leads its node. Leaders take part in every operation between nodes, so that every
-    /// mismatch is detected.
+    /// Returns whether this rank leads its node, in a group of several nodes; false in a group of one node. Leaders
+    /// take part in every operation between nodes, even without data of their own, so that every mismatch is detected.
     [[nodiscard]] bool is_leader() const { return links != nullptr && topology.own_index == 0; }
 };
 

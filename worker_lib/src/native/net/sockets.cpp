@@ -114,7 +114,7 @@ UniqueFd accept_unidentified(int listener, std::size_t waiting, std::size_t max_
         const bool no_descriptor = error == EMFILE || error == ENFILE;
         // Without a free descriptor accept() fails in this way even if no connection waits.
         if (no_descriptor && !wait_for(listener, POLLIN, TimePoint{})) return UniqueFd();
-        if (no_descriptor && waiting == 0) throw_errno("cannot accept a peer's connection (raise `ulimit -n`)", error);
+        if (no_descriptor && waiting == 0) throw_errno("cannot accept the connection of another rank", error);
         if (no_descriptor || (socket && waiting >= max_waiting)) {
             drop_oldest();
             --waiting;

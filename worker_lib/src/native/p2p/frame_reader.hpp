@@ -50,7 +50,8 @@ public:
 
     /// Returns once whether reading made room for a peer that waits for it.
     [[nodiscard]] bool has_made_room() { return source_->has_made_room(); }
-    /// Forgets the receive, whose buffer is the program's again.
+    /// Drops the receive and the destination of the payload. The program may free that buffer from now on, so no read()
+    /// may follow.
     void clear();
 
 private:

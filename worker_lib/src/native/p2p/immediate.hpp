@@ -42,8 +42,8 @@ public:
     explicit operator bool() const { return transfers_ != nullptr; }
     /// Returns the sends that have been carried out.
     [[nodiscard]] DoneTransfers done() const { return {.bits = done_}; }
-    /// Receives what arrives within a moment, and releases the lock. Returns what has been done of the batch. Unless
-    /// that is all, the rest has to be submitted.
+    /// Receives the messages that arrive within a moment, and releases the lock. Returns the transfers of the batch
+    /// that are done. If these are not all, the caller submits the rest.
     [[nodiscard]] inline DoneTransfers finish(const TransferBatch& batch) && noexcept
         NO_THREAD_SAFETY_ANALYSIS;  // it does not know that this object holds the lock
 
@@ -68,15 +68,17 @@ public:
           pauses_(pauses) {}
 
     static constexpr std::size_t kMaxTransfers = 8;
-    /// Sends what can be sent now. Returns an empty ImmediateBatch if that is nothing and the batch has to be
-    /// submitted.
+    /// Sends the messages that can be sent now. Returns an ImmediateBatch, which holds P2p's lock, if anything was sent
+    /// or if finish() may still complete the batch (for example receives only). Else returns an empty one: nothing has
+    /// happened, and the caller submits the batch.
     [[nodiscard]] ImmediateBatch open(const TransferBatch& batch) noexcept
         EXCLUDES(kRunning) NO_THREAD_SAFETY_ANALYSIS;  // it does not know that the result holds the lock
 
 private:
     friend class ImmediateBatch;
 
-    /// Returns the sends that it has carried out; nothing if it is useless to go on.
+    /// Returns the sends that it has carried out, as bits. Returns nothing if there are none and finish() cannot
+    /// complete the batch.
     [[nodiscard]] std::optional<std::uint32_t> send(const TransferBatch& batch) noexcept REQUIRES(kRunning);
     [[nodiscard]] DoneTransfers finish(const TransferBatch& batch, std::uint32_t done) noexcept RELEASE(kRunning);
     [[nodiscard]] bool receive(Neighbour& from, const Transfer& transfer) noexcept REQUIRES(kRunning);

@@ -65,7 +65,7 @@ void SocketSink::begin() {
     done_ = 0;
     auto begun = begin_connect_tcp(member_.address, member_.p2p_port);
     if (!begun) {
-        if (is_lack(begun.error())) throw Error(ErrorCode::System, begun.error().message + " (raise `ulimit -n`)");
+        if (is_lack(begun.error())) throw_errno(what_, begun.error().code.value());
         broken_ = begun.error().message;
         return;
     }

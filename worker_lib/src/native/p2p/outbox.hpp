@@ -41,10 +41,11 @@ public:
     }
     /// Writes as much as there is room for, about kMaxPerPass. Returns whether it wrote anything.
     [[nodiscard]] bool push();
-    /// Drops all frames but a partly written one, and writes the reason why nothing follows, if there is room for it:
-    /// the group failed, or this rank leaves.
+    /// Drops every frame that has not begun. Writes the rest of the one that has, then the final report with `why`, as
+    /// far as there is room; does not wait. Does nothing if clear() has cut a frame off.
+    /// failed   the group has failed; else this rank leaves it
     void report_end(const FailureNote& why, bool failed);
-    /// Drops all frames.
+    /// Drops all frames, also one that is partly written: after that no frame can follow.
     void clear();
 
 private:

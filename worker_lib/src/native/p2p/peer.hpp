@@ -57,7 +57,7 @@ public:
     [[nodiscard]] std::uint64_t listening() const REQUIRES(kRunning) { return listening_; }
     /// Returns the reason in the peer's kFinalReport, if it has left.
     [[nodiscard]] const std::optional<Failure>& departure() const REQUIRES(kRunning) { return departure_; }
-    /// Drops all work, whose buffers are the program's again.
+    /// Drops all work. The program may free its buffers from now on, so no progress() may follow.
     void clear() REQUIRES(kRunning);
 
 private:

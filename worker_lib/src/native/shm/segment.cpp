@@ -50,6 +50,10 @@ struct stat status_of(int fd) {
 constexpr std::size_t kBatchBytes = 8 * kHugePage;
 constexpr std::chrono::milliseconds kRequestTimeout{50};
 
+constexpr const char* kMemoryAdvice =
+    "The memory of this machine or container may be used up: free some, or raise the container's memory limit "
+    "(the size of /dev/shm does not matter)";
+
 std::size_t round_up(std::size_t value, std::size_t unit) { return (value + unit - 1) / unit * unit; }
 
 /// Maps the file at a multiple of the huge page size. Huge pages need addresses that match their offset in the file,
@@ -80,9 +84,8 @@ void* map_aligned(int fd, std::size_t bytes) {
 std::shared_ptr<Segment> Segment::map(int fd, std::size_t bytes) {
     void* base = map_aligned(fd, bytes);
     if (base == MAP_FAILED) {
-        throw_errno(fmt::format("cannot map {} MiB of shared memory (is there a limit on address space, ulimit -v?)",
-                                bytes >> 20),
-                    errno);
+        throw_errno(fmt::format("cannot map {} MiB of shared memory", bytes >> 20), errno,
+                    "Raise `ulimit -v`, if it limits the address space");
     }
     std::shared_ptr<Segment> segment(new Segment(static_cast<std::byte*>(base), bytes));
     // Only a hint, which a kernel without huge pages for memfd refuses.
@@ -126,7 +129,7 @@ std::shared_ptr<Segment> Segment::create() {
     }
     // Without this a lack of memory would be a SIGBUS below.
     if (::fallocate(fd.get(), 0, 0, kControlBytes) != 0) {
-        throw_errno("no room for a group's shared memory (is the memory of this machine or container used up?)", errno);
+        throw_errno("cannot allocate a group's shared memory", errno, kMemoryAdvice);
     }
     const auto status = status_of(fd.get());
     auto segment = map(fd.get(), bytes);
@@ -144,7 +147,8 @@ std::shared_ptr<Segment> Segment::attach(const ddprun::UniqueFd& fd) {
     const auto status = status_of(fd.get());
     if (static_cast<std::size_t>(status.st_size) < kHeapOffset) {
         throw Error(ErrorCode::System,
-                    "a peer's shared memory is too small: is it of another version of this library?");
+                    "a peer's shared memory is smaller than this version of the library makes it. Rebuild the trainers "
+                    "of all nodes with one version");
     }
     Mapped& table = mapped();
     const ddprun::Lock lock(table.mutex);
@@ -173,9 +177,8 @@ void Segment::populate_heap(std::size_t offset, std::size_t bytes) const {
     // Kernels before 5.14: afterwards the pages exist, though not yet in this process's page table.
     const auto begin = static_cast<off_t>(kHeapOffset + first);
     if (::fallocate(fd_.get(), 0, begin, static_cast<off_t>(end - first)) == 0) return;
-    throw_errno(
-        fmt::format("no room for {} bytes of shared memory: the arena's size comes from {}", bytes, heap_limit_),
-        errno);
+    throw_errno(fmt::format("cannot allocate {} bytes of the arena's shared memory", bytes), errno,
+                fmt::format("{}. The size of the arena comes from {}", kMemoryAdvice, heap_limit_));
 }
 
 }  // namespace ddp::detail

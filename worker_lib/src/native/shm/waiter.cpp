@@ -43,8 +43,9 @@ void Waiter::pause() {
 
 void Waiter::yield() { ::sched_yield(); }
 
-/// Executes a fence in all running threads of all processes that allow it. A thread that does not run has passed a
-/// fence when it was descheduled.
+/// Executes a fence in all running threads of the processes that called allow_remote_fences(). A thread that does not
+/// run passed a fence when it was descheduled. Returns false if the kernel refuses; Asleep then sleeps for a shorter
+/// time.
 bool Waiter::fence_everywhere() { return membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED) == 0; }
 
 void Waiter::sleep(std::atomic<std::uint32_t>& word, std::uint32_t expected, std::chrono::nanoseconds longest) {

@@ -128,8 +128,10 @@ TEST_CASE("a rank that cannot accept connections reports why, at once", "[native
     REQUIRE(client.has_value());
     const detail::HandshakeSpec place{.spec = spec, .members = members, .deadline = soon()};
     const NoDescriptorsLeft none;
-    CHECK_THROWS_WITH(detail::meet_over_tcp(place, listener->get(), {1}, &detail::Member::port),
-                      Catch::Contains("cannot accept a peer's connection (raise `ulimit -n`)"));
+    CHECK_THROWS_WITH(
+        detail::meet_over_tcp(place, listener->get(), {1}, &detail::Member::port),
+        Catch::Contains("cannot accept the connection of another rank: this process has too many open files. "
+                        "Raise `ulimit -n`"));
     CHECK(ddprun::Clock::now() < place.deadline);
 }
 

@@ -1,0 +1,19 @@
+#include "agent/output/label.hpp"
+
+#include "tests/catch.hpp"
+
+using namespace ddprun;
+using namespace ddprun::agent;
+
+TEST_CASE("a line is labelled with host and rank, or as a template says", "[agent]") {
+    const LineSource source{"n1", "trainer", LocalRank{1}, Rank{5}};
+    CHECK(worker_label("", source) == "[n1:5] ");
+    CHECK(worker_label("[${role_name}${local_rank}]: ", source) == "[trainer1]: ");
+    CHECK(worker_label("$hostname/$rank ", source) == "n1/5 ");
+    CHECK(worker_label("${rank", source) == "${rank");
+    CHECK(worker_label("${ranks} $rank2 $ $$rank $", source) == "${ranks} $rank2 $ $rank $");
+    CHECK(worker_label("plain", source) == "plain");
+    const LineSource in_a_domain{"n1.cluster.example", "trainer", LocalRank{1}, Rank{5}};
+    CHECK(worker_label("${hostname} ", in_a_domain) == "n1 ");
+    CHECK(worker_label("", in_a_domain) == "[n1.cluster.example:5] ");
+}
