@@ -92,10 +92,8 @@ void visit_fields(Is<RecordedGroup> auto& group, auto& field) {
     field("started", group.started);
     field("done", group.done);
     field.optional("aborted_ago_ns", group.aborted_ago);
-    if (group.aborted_ago) field("aborted_after", group.aborted_after);
     if (group.aborted_ago) field("abort_reason", group.abort_reason, kName);
     field.optional("left_ago_ns", group.left_ago);
-    if (group.left_ago) field("left_after", group.left_after);
     if (group.left_ago) field("left_by_exception", group.left_by_exception);
 }
 

@@ -34,6 +34,7 @@ public:
         int ranks_per_host = 1;
         std::string store_host = "n1";
         int init_timeout_ms = 60'000;
+        int deadline_ms = kDeadlineMs;
         std::vector<std::string> environment;  ///< "NAME=value", for all ranks
     };
 
@@ -58,7 +59,7 @@ public:
                                           "LOCAL_WORLD_SIZE=" + text(shape_.ranks_per_host),
                                           "GROUP_RANK=" + text(node)};
             line.insert(line.end(), shape_.environment.begin(), shape_.environment.end());
-            line.insert(line.end(), {LASTING_COLLECTIVES, text(kDeadlineMs), text(shape_.init_timeout_ms)});
+            line.insert(line.end(), {LASTING_COLLECTIVES, text(shape_.deadline_ms), text(shape_.init_timeout_ms)});
             line.insert(line.end(), collectives.begin(), collectives.end());
             ranks_.emplace_back(sandbox_, hosts_.on(shape_.hosts[static_cast<std::size_t>(node)], line));
         }
@@ -203,7 +204,8 @@ TEST_CASE("a host that is cut off while its process takes no more data is known 
     if (e2e::no_hosts_here()) return;
     const e2e::Sandbox sandbox("partition-full");
     const e2e::Hosts hosts(sandbox, 2);
-    World world(sandbox, hosts, {.hosts = {"n1", "n2"}, .store_host = "n2", .environment = {}});
+    // Probes follow each other in ever longer intervals: two of them have to pass after the cut.
+    World world(sandbox, hosts, {.hosts = {"n1", "n2"}, .store_host = "n2", .deadline_ms = 10'000, .environment = {}});
     world.start({"large gather_v"});
     REQUIRE(world.running());
     for (const pid_t pid : sandbox.pids("lasting_collectives")) {

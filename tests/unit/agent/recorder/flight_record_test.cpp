@@ -71,6 +71,7 @@ TEST_CASE("the agent reads that an operation failed by a mismatch, and which gro
     CHECK(view.operations[0].mismatch);
     CHECK_FALSE(view.operations[0].timed_out);
     CHECK(view.groups[0].aborted_ago);
+    CHECK(view.groups[0].aborted_after == view.operations[0].id);
     CHECK(view.groups[0].abort_reason == "loss is NaN");
     CHECK_FALSE(view.groups[1].aborted_ago);
     rig.writer->remove(world);
@@ -293,6 +294,7 @@ TEST_CASE("the agent reads which groups were left, how, and which message did no
     const FlightRecord view = rig.agent.view(16);
     REQUIRE(view.groups.size() == 3);
     CHECK(view.groups[0].left_ago);
+    CHECK(view.groups[0].left_after == 0);  // no operation was called before
     CHECK_FALSE(view.groups[0].left_by_exception);
     CHECK(view.groups[1].left_ago);
     CHECK(view.groups[1].left_by_exception);

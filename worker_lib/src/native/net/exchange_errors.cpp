@@ -41,7 +41,7 @@ bool all_acknowledge(const Link& link) {
 /// Returns whether a late peer may itself wait for messages of a third rank: it has reported that it waits, or it may
 /// in both directions that are late.
 bool depends(const std::vector<Flow>& flows, const Flow& flow, const MessageStream* stream) {
-    if (flow.link->waits) return true;
+    if (flow.link->waits()) return true;
     const auto peer = static_cast<std::size_t>(&flow - flows.data());
     if (!flow.sent_all() && !(stream != nullptr ? stream->out_depends(peer) : flow.out.depends)) return false;
     return flow.received_all() || (stream != nullptr ? stream->in_depends(peer) : flow.in.depends);
@@ -91,7 +91,7 @@ void ExchangeErrors::check_late(const Operation& operation, const std::vector<Fl
     auto doubt = milliseconds(0);
     if (!cut_off) doubt = accused.size() > 1 ? 3 * kDoubt : kDoubt;
     if (!cut_off && accused.size() == 1 && depends(flows, *accused[0], stream))
-        doubt = accused[0]->link->waits ? 3 * kDoubt : 2 * kDoubt;
+        doubt = accused[0]->link->waits() ? 3 * kDoubt : 2 * kDoubt;
     if (doubt > kDoubt) {
         ddprun::Duration lag{};
         for (const Flow* flow : accused) lag = std::max(lag, flow->link->lag);
@@ -190,6 +190,7 @@ void ExchangeErrors::read_final_report(const Operation& operation, Flow& flow) c
             const ssize_t now = flow.receive_more(0);
             if (now == 0) return;
             if (now < 0 && (errno != EAGAIN || !wait_for(socket, POLLIN, deadline))) return;
+            flow.drop_reports();
         }
         if (flow.in.header.magic != MessageHeader::kMagic) return;
         if (flow.in.header.step == MessageHeader::kFinalReport) raise_note(operation, flow);

@@ -22,8 +22,8 @@ public:
 
     /// Throws Timeout when `limit` is over and messages of `flows` are not complete. The rank with the best evidence
     /// gives up first and reports to the others: first a rank whose messages a host does not even acknowledge, then one
-    /// that waits for a single peer, then one whose peer may itself wait for a third, then one that would have to name
-    /// several.
+    /// that waits for a single peer, then one whose peer may itself wait for a third, then one whose peer has reported
+    /// that it waits, or that would have to name several.
     void check_late(const Operation& operation, const std::vector<Flow>& flows, ddprun::TimePoint limit,
                     const MessageStream* stream) const;
     /// Throws if the header that was received does not belong to the expected message: Mismatch naming both sides, the

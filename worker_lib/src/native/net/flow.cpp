@@ -68,10 +68,20 @@ void Flow::receive(std::uint32_t step, std::span<std::byte> bytes) {
         sizeof(MessageHeader), {.payload_bytes = bytes.size(), .sockets = link->sockets()}, seal_bytes(bytes.size())};
 }
 
+void Flow::drop_reports() {
+    while (in.progress.has_header() && in.header.is_report_of_waiting()) {
+        link->waiting = ddprun::Clock::now();
+        drop_header();
+    }
+}
+
+/// Drops the header that was received, which belongs to no message. What was received behind it is the beginning of the
+/// message.
 void Flow::drop_header() {
     // Header and payload are received in one go: the bytes behind the header lie where the payload and its seal belong.
     std::vector<std::byte> rest(in.progress.done(0) - sizeof(MessageHeader));
-    const std::size_t in_payload = std::min(rest.size(), in.bytes.size());
+    const Stripes payload{.payload_bytes = in.bytes.size(), .sockets = link->sockets()};
+    const std::size_t in_payload = std::min(rest.size(), payload.next(0, 0).size());
     std::copy_n(in.bytes.begin(), in_payload, rest.begin());
     if (rest.size() > in_payload) rest.back() = static_cast<std::byte>(in.seal);
     receive(in.step, in.bytes);

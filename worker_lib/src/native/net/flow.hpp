@@ -13,6 +13,7 @@
 #include "common/system/unique_fd.hpp"
 #include "worker_lib/src/native/net/message_stream.hpp"
 #include "worker_lib/src/native/net/stripes.hpp"
+#include "worker_lib/src/native/protocol/deadlines.hpp"
 #include "worker_lib/src/native/protocol/signature.hpp"
 
 namespace ddp::detail {
@@ -25,8 +26,10 @@ struct Link {
     bool sending_broken = false;         ///< a message was cut off, so no other can follow
     ddprun::Duration lag{};              ///< from the begin of this operation here to the peer's first message in it
     bool heard = false;                  ///< the peer has sent something in this operation
-    bool waits = false;                  ///< the peer waits past a deadline for another rank, as it has reported
+    ddprun::TimePoint waiting;           ///< when the peer reported that it waits past its deadline for another rank
 
+    /// Returns whether the peer has reported that it waits. After some time it has failed, or gone on.
+    [[nodiscard]] bool waits() const { return ddprun::Clock::now() - waiting < 2 * kReporting; }
     [[nodiscard]] std::size_t sockets() const { return 1 + more.size(); }
     [[nodiscard]] int fd(std::size_t number) const { return (number == 0 ? socket : more[number - 1]).get(); }
 };
@@ -96,9 +99,8 @@ struct Flow {
     void seal(Seal seal);
     /// Begins to receive a message of that step and size.
     void receive(std::uint32_t step, std::span<std::byte> bytes);
-    /// Drops the header that was received, which belongs to no message. What was received behind it is the beginning of
-    /// the message.
-    void drop_header();
+    /// Drops received headers that are only reports of waiting, and notes them in the link.
+    void drop_reports();
 
     [[nodiscard]] bool sent_all() const { return !out.active || (out.progress.finished() && !out.unsealed); }
     [[nodiscard]] bool sent_all(std::size_t socket) const { return !out.active || out.progress.finished(socket); }
@@ -116,6 +118,9 @@ struct Flow {
     void send_more(std::size_t socket);
     /// Calls recvmsg once. Returns the number of bytes, 0 at the end of the stream, or -1 with errno.
     [[nodiscard]] ssize_t receive_more(std::size_t socket);
+
+private:
+    void drop_header();
 };
 
 }  // namespace ddp::detail

@@ -51,11 +51,9 @@ void Links::begin(const Operation& operation) {
     if (std::exchange(seq_, operation.seq) == operation.seq) return;
     began_ = ddprun::Clock::now();
     reported_waiting_ = false;
-    paused_ = {};
     for (auto& [rank, link] : links_) {
         link.lag = {};
         link.heard = false;
-        link.waits = false;
     }
 }
 
@@ -202,12 +200,9 @@ void Links::receive_on(const Operation& operation, Flow& flow, std::size_t socke
         if (now > 0) {
             taken += static_cast<std::size_t>(now);
             if (had_header) continue;
-            while (flow.in.progress.has_header() && flow.in.header.is_report_of_waiting()) {
-                flow.link->waits = true;
-                flow.drop_header();
-            }
+            flow.drop_reports();
             if (flow.in.progress.has_header()) {
-                flow.link->waits = false;
+                flow.link->waiting = {};
                 errors_.check_header(operation, flow);
                 if (!std::exchange(flow.link->heard, true)) flow.link->lag = ddprun::Clock::now() - began_;
             }
@@ -257,14 +252,14 @@ void Links::wait(const Operation& operation, const MessageStream* stream) {
 /// Throws as ExchangeErrors::check_late(). While this rank did not run, it could not get what the others reported.
 void Links::check_late(const Operation& operation, ddprun::TimePoint limit, const MessageStream* stream) {
     const auto now = ddprun::Clock::now();
-    paused_ += pauses_.look(now);
-    const auto extended_limit = extended(limit, paused_);
-    if (now >= extended_limit && !std::exchange(reported_waiting_, true)) report_waiting(operation);
-    errors_.check_late(operation, flows_, extended_limit, stream);
+    (void)pauses_.look(now);
+    limit = pauses_.limit_after(limit);
+    if (now >= limit && !std::exchange(reported_waiting_, true)) report_waiting(operation);
+    errors_.check_late(operation, flows_, limit, stream);
 }
 
 /// Reports to the peers that this rank waits itself. One of them may be an operation ahead, wait for this rank, and
-/// take it for the late one. Peers that have a message only in part, or do not read, get no report.
+/// take it for the late one. Peers that have a message only in part get no report.
 void Links::report_waiting(const Operation& operation) {
     MessageHeader report;
     report.step = MessageHeader::kWaiting;
@@ -272,7 +267,7 @@ void Links::report_waiting(const Operation& operation) {
     report.signature = signature_of(operation);
     for (auto& [rank, link] : links_) {
         const auto flow = std::ranges::find(flows_, rank, &Flow::rank);
-        if (link.sending_broken || !all_acknowledged(link.socket.get())) continue;
+        if (link.sending_broken || !send_queue_is_empty(link.socket.get())) continue;
         if (flow != flows_.end() && !flow->sent_all()) continue;
         const ssize_t sent = ::send(link.socket.get(), &report, sizeof report, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent > 0 && sent < static_cast<ssize_t>(sizeof report)) link.sending_broken = true;

@@ -96,8 +96,7 @@ private:
     ddprun::TimePoint began_;                ///< begin of its first exchange
     bool reported_waiting_ = false;          ///< in this operation
     Pauses pauses_;
-    ddprun::Duration paused_{};  ///< for which this rank did not run in this operation, whose deadline is later by that
-    std::vector<Flow> flows_;    ///< of an exchange that has failed, or whose stream has stopped
+    std::vector<Flow> flows_;  ///< of an exchange that has failed, or whose stream has stopped
 };
 
 }  // namespace ddp::detail

@@ -187,7 +187,7 @@ bool acknowledges(int socket) {
     return info.tcpi_probes < 2 && (info.tcpi_unacked == 0 || info.tcpi_retransmits < 2);
 }
 
-bool all_acknowledged(int socket) {
+bool send_queue_is_empty(int socket) {
     int left = 0;
     return ::ioctl(socket, SIOCOUTQ, &left) == 0 && left == 0;
 }

@@ -44,10 +44,11 @@ void prepare_tcp(int socket);
 
 /// Returns false if data that was retransmitted at least twice is unacknowledged, or two probes of a full receiver are:
 /// the peer's host is down, or cut off. The kernel of a stopped process still acknowledges both, and one lost packet is
-/// no evidence.
+/// no evidence. Probes follow each other in intervals of up to two minutes: of a receiver that was full for long, this
+/// shows late that it is cut off.
 [[nodiscard]] bool acknowledges(int socket);
 /// Returns whether the peer's host has acknowledged everything sent, so that the socket takes a short message whole.
-[[nodiscard]] bool all_acknowledged(int socket);
+[[nodiscard]] bool send_queue_is_empty(int socket);
 
 /// Waits until everything sent is acknowledged, at most until `deadline`, and discards input. For sockets that are shut
 /// for sending and about to be closed: closing one with unread input would drop unsent data.

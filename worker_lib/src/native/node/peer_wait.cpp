@@ -27,7 +27,7 @@ void PeerWait::check(const Operation& operation, Silence& silence,
         if (silence.of(i)) silent.push_back(ranks_.rank_at(i));
     }
     const auto now = ddprun::Clock::now();
-    const auto deadline = extended(progress_.deadline(), silence.paused());
+    const auto deadline = silence.pauses().limit_after(progress_.deadline());
     if (absent.empty() || now < deadline) return;
     if (silent.empty() && now < finishing_deadline(deadline)) return;
     const auto& culprits = silent.empty() ? absent : silent;

@@ -13,7 +13,6 @@ void Silence::update(const NodeRanks& ranks) {
     counts_.resize(static_cast<std::size_t>(ranks.size()));
     since_.resize(counts_.size(), now);
     const auto missed = pauses_.look(now);
-    paused_ += missed;
     for (std::size_t i = 0; i < counts_.size(); ++i) {
         since_[i] = std::min(since_[i] + missed, now);
         const auto count = ranks.control(static_cast<int>(i)).listening.load(std::memory_order_relaxed);

@@ -17,14 +17,13 @@ public:
     void update(const NodeRanks& ranks);
     /// Returns whether the rank at `index` has been silent for kSilence. Call it only after update().
     [[nodiscard]] bool of(int index) const;
-    /// Returns for how long this rank did not run during the wait.
-    [[nodiscard]] ddprun::Duration paused() const { return paused_; }
+    /// The pauses of this rank during the wait.
+    [[nodiscard]] const Pauses& pauses() const { return pauses_; }
 
 private:
     std::vector<std::uint64_t> counts_;
     std::vector<ddprun::TimePoint> since_;
     Pauses pauses_;
-    ddprun::Duration paused_{};
 };
 
 }  // namespace ddp::detail

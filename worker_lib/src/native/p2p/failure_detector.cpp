@@ -18,8 +18,6 @@ constexpr int kMaxDrainPasses = 100;
 /// Time before a deadline from which on ranks of other nodes are asked whether they wait themselves. It is enough for
 /// many answers, so a rank without any is silent.
 constexpr auto kAskBefore = 2 * kSilence;
-/// Minimum time between two pauses that postpone a deadline.
-constexpr std::chrono::seconds kBetweenPauses{10};
 
 }  // namespace
 
@@ -35,22 +33,23 @@ std::optional<P2pEnd> FailureDetector::find_failure() {
 }
 
 /// Adapts to a pause of this process, in which its peers may not have run either: silence during it shows nothing, and
-/// remote ranks get time to answer again before a deadline counts. A machine that is always short of cores makes
-/// deadlines later only now and then.
+/// remote ranks get time to answer again before a deadline counts.
 void FailureDetector::note_pause(ddprun::TimePoint now) {
     const bool rested = std::exchange(is_resting_, false);
+    if (rested) pauses_.begin(now);
     const auto missed = pauses_.look(now);
-    if (missed == ddprun::Duration::zero()) return;
-    const auto postpone = [&](Listening& listening) { listening.since = std::min(listening.since + missed, now); };
+    if (!rested && missed == ddprun::Duration::zero()) return;
+    const auto postpone = [&](Listening& listening) {
+        listening.since = rested ? std::max<ddprun::TimePoint>(listening.since, now - kSilence / 2)
+                                 : std::min(listening.since + missed, now);
+    };
     for (Neighbour& neighbour : peers_.neighbours()) postpone(neighbour.listening);
     for (RemotePeer& remote : peers_.remotes()) postpone(remote.listening);
-    if (rested || peers_.remotes().empty() || now - answers_until_ < kBetweenPauses) return;
-    answers_until_ = now + kAskBefore;
 }
 
 /// Returns when a work has waited too long.
 ddprun::TimePoint FailureDetector::deadline_of(const P2pWork& work) const {
-    return std::max(work.batch.deadline, answers_until_);
+    return peers_.remotes().empty() ? work.batch.deadline : pauses_.limit_after(work.batch.deadline, kAskBefore);
 }
 
 void FailureDetector::look_at_neighbours(ddprun::TimePoint now) {

@@ -56,8 +56,6 @@ private:
     WorkTable& works_;
     Pauses pauses_ GUARDED_BY(kRunning);
     bool is_resting_ GUARDED_BY(kRunning) = true;
-    /// No deadline counts before this time: after a pause of this process, remote ranks need time to answer.
-    ddprun::TimePoint answers_until_ GUARDED_BY(kRunning);
 };
 
 }  // namespace ddp::detail::p2p

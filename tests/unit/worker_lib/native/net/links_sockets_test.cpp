@@ -162,3 +162,32 @@ TEST_CASE("a rank that waits for the rest of a message on another socket reads t
         CHECK_THAT(second.get(), Catch::Contains("its peer reported") && Catch::Contains("enough"));
     }
 }
+
+TEST_CASE("a report of waiting takes no byte of the message behind it, whose stripes go over two sockets",
+          "[native][unit]") {
+    const std::size_t bytes =
+        GENERATE(values<std::size_t>({kStripe, kStripe + 1, 100'000, 2 * kStripe, 3 * kStripe + 5}));
+    Two two(2);
+    const auto payload = some_bytes(bytes, 3);
+    std::array<std::vector<std::byte>, 2> sent;  // over each socket
+    const auto add = [&](std::size_t socket, std::span<const std::byte> some) {
+        sent[socket].insert(sent[socket].end(), some.begin(), some.end());
+    };
+    MessageHeader header;
+    header.step = MessageHeader::kWaiting;
+    add(0, std::as_bytes(std::span(&header, 1)));
+    Operation operation;
+    operation.seq = 1;
+    header.step = 0;
+    header.payload_bytes = bytes;
+    header.signature = signature_of(operation);
+    add(0, std::as_bytes(std::span(&header, 1)));
+    for (std::size_t at = 0, stripe = 0; at < bytes; at += kStripe, ++stripe)
+        add(stripe % 2, std::span(payload).subspan(at, std::min(kStripe, bytes - at)));
+    const Seal good = Seal::kGood;
+    add(0, std::as_bytes(std::span(&good, 1)));
+    const auto soon = ddprun::Clock::now() + std::chrono::seconds(20);
+    for (const std::size_t socket : {0u, 1u})
+        REQUIRE(send_all(two.numbers[1][socket], sent[socket], -1, soon).has_value());
+    CHECK(two.exchange(0, {}, bytes) == payload);
+}

@@ -230,6 +230,34 @@ TEST_CASE("a report of waiting takes no byte of the message behind it", "[native
     CHECK(message.bytes() == payload);
 }
 
+TEST_CASE("a final report behind a report of waiting is the reason of a broken connection", "[native][unit]") {
+    Rank rank;
+    auto ends = pair_of_ends();
+    Link link;
+    link.socket = std::move(ends[0]);
+    link.name = "rank 1";
+    Operation operation;
+    operation.seq = 2;
+    operation.deadline = ddprun::Clock::now() + std::chrono::seconds(20);
+    rank.node.progress.begin(operation);
+    Flow flow;
+    flow.rank = 1;
+    flow.link = &link;
+    std::vector<std::byte> buffer(100'000);
+    flow.receive(0, buffer);
+    MessageHeader header;
+    header.step = MessageHeader::kWaiting;
+    REQUIRE(send_all(ends[1].get(), std::as_bytes(std::span(&header, 1)), -1, operation.deadline).has_value());
+    header.step = MessageHeader::kFinalReport;
+    header.payload_bytes = sizeof(FailureNote);
+    REQUIRE(send_all(ends[1].get(), std::as_bytes(std::span(&header, 1)), -1, operation.deadline).has_value());
+    const FailureNote note = make_note({.code = ErrorCode::Timeout, .cause = "rank 2 is late", .culprits = {1}});
+    REQUIRE(send_all(ends[1].get(), std::as_bytes(std::span(&note, 1)), -1, operation.deadline).has_value());
+    ends[1].reset();
+    const ExchangeErrors errors("world", 0, rank.node);
+    CHECK_THROWS_WITH(errors.peer_lost(operation, flow, "it closed the connection"), Catch::Contains("rank 2 is late"));
+}
+
 TEST_CASE("sent data arrives even if its sender closes with unread input", "[native][unit]") {
     int port = 0;
     auto listener = listen_tcp("127.0.0.1", port);
