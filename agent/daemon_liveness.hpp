@@ -1,6 +1,7 @@
 #pragma once
-// DaemonLiveness: the times that an agent and the daemon have agreed on, and whether the daemon has been silent for too
-// long. Used by DaemonLink alone. Pure.
+// DaemonLiveness: the heartbeat interval and the limit of silence, which the daemon sends in its Welcome, and the time
+// at which a silent daemon counts as lost. The values come from the daemon's options (coordinator::Config). Used by
+// DaemonLink alone. Pure.
 
 #include <chrono>
 

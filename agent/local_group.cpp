@@ -21,8 +21,8 @@ constexpr std::chrono::milliseconds kStartSlice{100};
 /// Adds the evidence about a worker that was started and has ended. `report` names the worker already.
 void add_evidence(protocol::FailureReport& report, WorkerEvidence evidence) {
     if (!evidence.error_file_problem.empty())
-        spdlog::warn("{}: cannot show the exception of rank {}: {}. See its stderr", report.host, number(report.rank),
-                     evidence.error_file_problem);
+        spdlog::warn("cannot read the exception of rank {} on {}: {}. Look at the rank's stderr", number(report.rank),
+                     report.host, evidence.error_file_problem);
     report.pid = evidence.pid;
     report.oom = evidence.oom;
     report.message = std::move(evidence.error_message);

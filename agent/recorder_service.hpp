@@ -39,7 +39,8 @@ public:
     /// Reports an operation of `rank`, which has ended, that failed by its deadline: the flight records of its peers
     /// still show which rank kept it waiting.
     void report_timeouts(const RecordedWorkers& workers, LocalRank rank) { report_stall(workers, rank, true); }
-    /// Sends the flight record of `rank`; `last`: it completes the answer to `request`.
+    /// Sends the flight record of `rank`; `last`: it completes the answer to `request`. If the daemon cannot be reached
+    /// the record is dropped, because it does not wait for it any more.
     void send_record(const RecordedWorkers& workers, const protocol::RequestRecords& request, LocalRank rank, bool last,
                      TimePoint now);
 

@@ -1,5 +1,6 @@
 #pragma once
-// SignalSource: turns the signals that this process gets into events of the agent. Owned by EventSources; one thread.
+// SignalSource: chooses the signals of this process that stop the job and those that are forwarded to the workers, and
+// turns each one that arrives into an event of the agent. Owned by EventSources; one thread.
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
@@ -14,7 +15,7 @@ class SignalSource {
 public:
     /// `events` outlives this object. INT, TERM, QUIT, HUP and the signals of `drain` stop the job: the workers get a
     /// signal of `drain` itself, as torchrun's do, and SIGTERM in place of any other. USR1 and USR2, unless they are in
-    /// `drain`, are for the workers. A hang-up that was ignored (nohup) stays ignored.
+    /// `drain`, are forwarded to the workers. A hang-up that was ignored (nohup) stays ignored.
     SignalSource(boost::asio::io_context& io, EventQueue& events, const std::vector<int>& drain);
 
     /// Pushes no more events: from here on signals wait for end_on_stop_signal().

@@ -21,7 +21,8 @@ struct DumpOptions {
 /// Returns "there is no command 'dmup'. Did you mean dump?"; empty if it is a command or an option.
 [[nodiscard]] std::string unknown_command(std::string_view typed);
 
-/// Returns the options, or the exit code after --help, --version, or an error, which it prints to stderr.
+/// Returns the options, or the code with which the program should exit: after --help or --version, whose text it prints
+/// to stdout, or after a usage error, which it prints to stderr.
 [[nodiscard]] std::variant<DumpOptions, int> parse_options(int argc, const char* const* argv);
 
 }  // namespace ddprun::ctl

@@ -113,7 +113,8 @@ private:
     void kill_stragglers() {
         kill_stragglers_at_ = TimePoint::max();
         for (const auto& [pid, index] : running_) {
-            spdlog::warn("{} did not end although the job is over: killing it", local_node_name(index));
+            spdlog::warn("{} still runs although the rendezvous daemon has ended: sending it SIGKILL",
+                         local_node_name(index));
             ::kill(pid, SIGKILL);
         }
     }

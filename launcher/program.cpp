@@ -224,7 +224,7 @@ std::string program_name(const Options& options, const std::vector<std::string>&
 
 namespace {
 
-/// Quotes `word` where a shell needs that to take it as one word.
+/// Returns `word`, in single quotes if a shell would not read it as one word.
 std::string shell_word(const std::string& word) {
     const auto is_plain = [](unsigned char c) {
         return c >= 0x80 || std::isalnum(c) != 0 ||

@@ -86,7 +86,8 @@ void Transition::start(const Assignment& assignment) {
     act(StartWorkers{assignment});
 }
 
-/// Stops the group. The grace counts from the first call; a group that is ending after success gets no second signal.
+/// Stops the group: sends it `signal` and gives it the grace. A later call sends nothing and does not extend the grace.
+/// Nor does a call after all workers have succeeded: the processes that they left behind have their signal already.
 void Transition::stop_group(int signal) {
     if (state_.reaped || state_.phase == Phase::kStopping) return;
     if (state_.phase == Phase::kRunning) {

@@ -1,6 +1,8 @@
 #pragma once
 // WorkerStream: the agent's end of one worker's stdout or stderr. Reads the pipe as it fills and passes the bytes on to
-// the log file (unchanged), the tail (for the verdict) and the console (whole lines). Owned by Worker; one thread.
+// the log file (unchanged), the tail (for the verdict) and the console (whole lines). It stops reading while too many
+// bytes wait for the console or the log files; the limits are for all workers together (Console::kBacklogBytes,
+// LogWriter::kBacklogBytes). Owned by Worker; one thread.
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>

@@ -37,14 +37,16 @@ bool is_numeric(const std::string& host) {
            ::inet_pton(AF_INET6, host.c_str(), scratch.data()) == 1;
 }
 
-/// The names that RFC 6761 and Debian's /etc/hosts reserve for the loopback interface.
+/// Returns whether `host` is one of the names that RFC 6761 and Debian's /etc/hosts reserve for the loopback interface.
 bool means_loopback(const std::string& host) {
     const std::string name = lower_case(host);
     return name == "localhost" || name.ends_with(".localhost") || name == "localhost.localdomain" ||
            name == "ip6-localhost" || name == "ip6-loopback";
 }
 
-/// "n1" and "n1.cluster" are names of the machine n1.cluster; "n1.other" is not.
+/// Returns whether `host` names the machine whose name is `own`: it is equal, or equal to the first label of `own`.
+/// With own "n1.cluster", "n1.cluster" and "n1" do, "n1.other" does not; with own "n1", "n1.cluster" does not. Ignores
+/// case.
 bool is_own_name(const std::string& host, const std::string& own) {
     const std::string full = lower_case(own);
     const std::string asked = lower_case(host);

@@ -22,7 +22,7 @@ std::string_view take_run(std::string_view& text) {
     return run;
 }
 
-/// Compares runs of digits of any length, without turning them into numbers.
+/// Compares runs of digits by value, leading zeros ignored. Neither becomes a number, so they may have any length.
 std::strong_ordering compare_digits(std::string_view left, std::string_view right) {
     left.remove_prefix(std::min(left.find_first_not_of('0'), left.size()));
     right.remove_prefix(std::min(right.find_first_not_of('0'), right.size()));

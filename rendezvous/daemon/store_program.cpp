@@ -109,10 +109,11 @@ void announce(const Service& service, const StoreMode& mode) {
     // Scripts read this line, the only one on stdout. A closed stdout is not an error.
     fmt::print("store listening on {}\n", where);
     std::fflush(stdout);
-    spdlog::info("ddprund {} is a TCPStore at {}: PyTorch 2.2 and later{}", DDPRUN_VERSION, where,
-                 mode.store.older_dialect == store::OlderDialect::kNone
-                     ? ""
-                     : fmt::format(", and the older dialect of {}", to_string(mode.store.older_dialect)));
+    spdlog::info(
+        "ddprund {} is a TCPStore at {} for clients of PyTorch 2.2 and later{}", DDPRUN_VERSION, where,
+        mode.store.older_dialect == store::OlderDialect::kNone
+            ? ""
+            : fmt::format(", and for older ones with the dialect of PyTorch {}", to_string(mode.store.older_dialect)));
     if (!service.loopback()) {
         spdlog::warn(
             "INSECURE: {} can be reached from other hosts, and the TCPStore protocol has neither authentication nor "

@@ -12,7 +12,8 @@
 
 namespace ddprun::protocol {
 
-/// A longer message is refused before it is parsed, and never sent.
+/// Maximum size of a message. A longer one is refused before it is parsed, and never sent. The channel has the same
+/// limit, transport::kMaxMessageBytes: change both.
 inline constexpr std::size_t kMaxMessageBytes = 8u << 20;
 /// Longest text of one member. A sender cuts what is longer and marks the cut with "…"; a receiver refuses it.
 inline constexpr std::size_t kMaxTextBytes = 64u << 10;

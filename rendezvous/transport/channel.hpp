@@ -14,7 +14,8 @@
 
 namespace ddprun::transport {
 
-/// A longer message ends the channel that should send it, or on which it arrives.
+/// Maximum size of a message. A longer one ends the channel that should send it, or on which it arrives. The codec has
+/// the same limit, protocol::kMaxMessageBytes: change both.
 inline constexpr std::size_t kMaxMessageBytes = 8u << 20;
 /// Limit of the messages that wait for a peer that does not read; twice the longest message.
 inline constexpr std::size_t kMaxQueuedBytes = 16u << 20;

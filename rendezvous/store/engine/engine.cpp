@@ -294,7 +294,9 @@ Block Engine::keep(std::string_view value, Block* block) {
 Result<std::int64_t> Engine::sum_of(const Table::Slot& slot, std::int64_t amount) {
     if (slot.entry() == nullptr) return amount;
     const auto number = leading_number(slot.entry()->value());
-    if (!number) return Error{Errc::kMalformed, "ADD or BARRIER on a value that is not a number of 64 bits"};
+    if (!number)
+        return Error{Errc::kMalformed,
+                     "ADD or BARRIER on a value that does not begin with a decimal number of at most 64 bits"};
     return wrapping_sum(*number, amount);
 }
 

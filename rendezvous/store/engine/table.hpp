@@ -21,7 +21,8 @@ public:
     public:
         [[nodiscard]] std::string_view key() const { return {bytes(), key_bytes_}; }
         [[nodiscard]] std::string_view value() const;
-        /// Returns the same value to share; empty when it is a small one.
+        /// Returns the Block that holds the value, so that a reply can share it. Returns an empty Block if the value is
+        /// small and lies in the entry.
         [[nodiscard]] Block block() const;
 
     private:

@@ -53,7 +53,9 @@ std::vector<std::filesystem::path> default_files() {
         std::error_code broken_link;  // then it is not a regular file
         if (entry.is_regular_file(broken_link)) files.insert(std::filesystem::canonical(entry.path()));
     }
-    if (files.empty()) throw UserError(fmt::format("there are no texts in {}. Pass files with --data", kDefaultFolder));
+    if (files.empty())
+        throw UserError(fmt::format(
+            "no --data is given, and the default folder {} has no files. Pass files with --data", kDefaultFolder));
     return {files.begin(), files.end()};
 }
 
@@ -82,10 +84,13 @@ Text read_same_text(const std::vector<std::filesystem::path>& files, ddp::Contex
     std::array<std::uint64_t, 2> of_rank_0{text.bytes.size(), text.fingerprint};
     context.world().broadcast(ddp::buffer(std::span<std::uint64_t>(of_rank_0)), 0).wait();
     if (of_rank_0 != std::array<std::uint64_t, 2>{text.bytes.size(), text.fingerprint}) {
+        const std::string difference =
+            of_rank_0[0] == text.bytes.size()
+                ? fmt::format("the same number of bytes, {}, but other content", text.bytes.size())
+                : fmt::format("{} bytes, rank 0 has {}", text.bytes.size(), of_rank_0[0]);
         problem = fmt::format(
-            "rank {} on node {} reads other data than rank 0: {} bytes, rank 0 has {}. Give all nodes the "
-            "same files with --data",
-            context.rank(), context.node_rank(), text.bytes.size(), of_rank_0[0]);
+            "rank {} on node {} reads other data than rank 0: {}. Give all nodes the same files with --data",
+            context.rank(), context.node_rank(), difference);
     }
     leave_together_if(context, problem);
     return text;

@@ -1,5 +1,6 @@
 #pragma once
-// BucketPlan: the assignment of gradients to buckets, and plan_buckets, which makes it. Pure values.
+// BucketPlan: the assignment of gradients to buckets. BucketLimits: the sizes of buckets, that of the first one
+// included. plan_buckets makes the plan. Pure values.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
 #pragma once
-// GroupSpec: the members of a group, the store through which they find each other, and the ranks' names in errors. A
-// plain value: the group and its backend keep copies.
+// GroupSpec: the members of a group and the store through which they find each other. name_rank() names a rank in
+// errors; operation/failure.hpp adds the group and the operation. A plain value: the group and its backend keep copies.
 
 #include <cstdint>
 #include <memory>

@@ -80,7 +80,7 @@ std::string text_of_rank(ProcessGroup& group, int rank, const std::string& mine)
     throw Error(ErrorCode::Mismatch,
                 "the ranks disagree on " + std::string(what) + ": " + group.name_of(0) + " has " + reference +
                     ", but " + group.name_of(differing.front()) + " has " + other +
-                    " (different from rank 0: " + ddprun::name_ranks(differing) + "). " + std::string(advice),
+                    " (ranks that differ from rank 0: " + ddprun::name_ranks(differing) + "). " + std::string(advice),
                 outvoted(ranks_by_value));
 }
 

@@ -1,6 +1,8 @@
 #pragma once
 // Watchdog: follows the operations of one group on the device. Its thread completes their works in order, notices
-// deadlines and NCCL's background errors, and is the only one that aborts the communicator. NcclBackend owns it.
+// deadlines and NCCL's background errors, and is the only one that aborts the communicator. It sends a failure to no
+// other rank: their watchdogs notice it as a background error of NCCL, or at the deadline of an operation. NcclBackend
+// owns it.
 
 #include <deque>
 #include <memory>

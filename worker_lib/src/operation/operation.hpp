@@ -34,7 +34,8 @@ enum class OpKind : std::uint8_t {
 }
 [[nodiscard]] constexpr bool gathers(OpKind kind) { return kind == OpKind::kGather || kind == OpKind::kGatherV; }
 [[nodiscard]] constexpr bool scatters(OpKind kind) { return kind == OpKind::kScatter || kind == OpKind::kScatterV; }
-/// Returns whether each rank passes the counts of all ranks.
+/// Returns whether all ranks pass the same list, with the count of each rank's part. kAllToAllV is not such a kind:
+/// there each rank passes counts of its own.
 [[nodiscard]] constexpr bool shares_counts(OpKind kind) {
     return kind == OpKind::kAllGatherV || kind == OpKind::kGatherV || kind == OpKind::kScatterV;
 }

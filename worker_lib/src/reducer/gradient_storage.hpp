@@ -42,7 +42,8 @@ public:
 
     /// Binds a gradient to `external`, which has the parameter's count and type.
     void bind(std::size_t param, Buffer external) { params_[param].external = external; }
-    /// Takes the action: kZero clears the gradient in bucket and bound buffer, kCopy copies from the bound buffer.
+    /// Takes the action: kZero clears the gradient in its bucket and in its bound buffer, kCopy copies it from the
+    /// bound buffer into the bucket, kNothing and kNotYet change nothing.
     void fill(std::size_t param, Fill how) const;
     /// Copies from a bucket into the bound buffers.
     void copy_out(std::size_t bucket) const;

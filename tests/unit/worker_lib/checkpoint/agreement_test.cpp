@@ -41,7 +41,7 @@ void check_mismatch(const std::optional<Error>& error, const std::string& words)
     INFO(error->what());
     CHECK(error->code() == ErrorCode::Mismatch);
     CHECK_THAT(error->what(), Contains("the ranks disagree on the checkpoint: " + named(0)) && Contains(words) &&
-                                  Contains("but " + named(2)) && Contains("(different from rank 0: rank 2)"));
+                                  Contains("but " + named(2)) && Contains("(ranks that differ from rank 0: rank 2)"));
 }
 
 }  // namespace

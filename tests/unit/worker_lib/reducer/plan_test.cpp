@@ -145,7 +145,7 @@ TEST_CASE("a plan is taken from an earlier run, if it fits", "[reducer]") {
         Contains(") has bucket 0 with 2 parameters in 256 bytes of f32, the first of them parameter 1 'b' f32[4], "
                  "but rank 1 (host ") &&
             Contains(") has bucket 0 with 1 parameter in 128 bytes of f32, the first of them parameter 0 'a' f32[3]"
-                     " (different from rank 0: rank 1). Pass the same ReducerOptions::plan on every rank"));
+                     " (ranks that differ from rank 0: rank 1). Pass the same ReducerOptions::plan on every rank"));
 
     BucketPlan shifted = plan_buckets(specs, {}, order);
     shifted.buckets[0].slots[1].offset_bytes += 128;

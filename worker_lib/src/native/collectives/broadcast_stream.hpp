@@ -1,5 +1,6 @@
 #pragma once
-// BroadcastStream: the messages of one rank's slices in a broadcast between nodes.
+// BroadcastStream: cuts one rank's slices in a broadcast between nodes into pieces, whose size it chooses, and orders
+// the messages that carry them.
 //
 // kHandOn is scatter + all-gather (Barnett et al. 1994; Thakur, Rabenseifner, Gropp 2005), pipelined piece by piece:
 // the root's node sends the pieces to the other nodes in turn, and each of these passes a piece on to the rest as soon

@@ -1,7 +1,7 @@
 #pragma once
 // Windows: the parts of a buffer that pass between nodes one after the other, each small enough for a staging slot. All
-// nodes have the same, whether they stage or not. Each carrier moves one slice of every window. Pieces: the messages of
-// one carrier. Pure.
+// nodes have the same, whether they stage or not. Each carrier moves one slice of every window. Pieces: the index
+// arithmetic of one carrier's messages; the stream of the operation chooses their size. Pure.
 
 #include <algorithm>
 #include <cstddef>

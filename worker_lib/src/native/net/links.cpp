@@ -216,8 +216,8 @@ void Links::receive_on(const Operation& operation, Flow& flow, std::size_t socke
     }
 }
 
-/// Returns the deadline while there is something to read, which may be a peer's final report. Reading must not go on
-/// without end.
+/// Returns when this rank gives up although its sockets are still ready. That is later than the deadline of wait(),
+/// because the next message may be a peer's final report. It has an end, because a peer may never stop sending.
 ddprun::TimePoint Links::last_moment() const { return last_network_deadline(node_.progress.deadline()); }
 
 /// Returns when a socket is ready, interrupt() is called, or it is time to look at the node again.

@@ -23,7 +23,7 @@ SocketsPerPeer SocketsPerPeer::parse(const std::optional<std::string>& text) {
     const auto number = ddprun::parse_number<std::size_t>(*text);
     if (!number || *number < 1 || *number > kMaxSocketsPerPeer) {
         throw Error(ErrorCode::Environment, fmt::format("DDPRUN_SOCKETS_PER_PEER is '{}', expected a whole number from "
-                                                        "1 to {}; without it a useful number is chosen",
+                                                        "1 to {}. Unset it to use the default for this number of nodes",
                                                         *text, kMaxSocketsPerPeer));
     }
     result.chosen_ = number;

@@ -46,7 +46,8 @@ public:
         REQUIRES(kRunning);
     /// kOther: there is something else to do first, or the message does not fit: post() has to follow.
     enum class Look : std::uint8_t { kNothing, kTaken, kOther };
-    /// Receives a message if it is complete and the next frame of the stream. No receive may be posted.
+    /// Receives the message if it is the next frame of the stream and complete. Precondition: no receive is posted.
+    /// kNothing: it has not arrived completely yet.
     [[nodiscard]] Look receive_immediately(const Transfer& transfer) noexcept REQUIRES(kRunning);
     /// Returns once whether reading made room for a peer that waits for it.
     [[nodiscard]] bool has_made_room() REQUIRES(kRunning) { return reader_.has_made_room(); }

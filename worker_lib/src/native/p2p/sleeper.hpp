@@ -1,6 +1,7 @@
 #pragma once
-// Sleeper: lets a rank sleep until a peer has something for it, and wakes neighbours that sleep. P2p owns it. Any
-// thread may make the calls that are marked so. All others are made under P2p's lock by the thread that makes progress.
+// Sleeper: lets a rank sleep until a peer has something of a send or receive for it, and wakes neighbours that sleep
+// there (in collectives: Waiter). P2p owns it. Any thread may make the calls that are marked so. All others are made
+// under P2p's lock by the thread that makes progress.
 //
 // A peer changes a ring (`written`, or `read` for a peer that is starved) and then looks at our `asleep` (or
 // `starved`); we set `asleep` and then look at the rings. With a fence between the two steps of each, at least one of

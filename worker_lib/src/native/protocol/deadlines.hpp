@@ -68,7 +68,8 @@ private:
 [[nodiscard]] inline ddprun::TimePoint network_deadline(ddprun::TimePoint deadline) {
     return extended(deadline, kReporting);
 }
-/// Returns the same while messages still arrive, one of which may carry the reason.
+/// Returns when a rank gives up although messages from other nodes still arrive. Later than network_deadline(), because
+/// one of them may carry the reason.
 [[nodiscard]] inline ddprun::TimePoint last_network_deadline(ddprun::TimePoint deadline) {
     return extended(deadline, 2 * kReporting);
 }

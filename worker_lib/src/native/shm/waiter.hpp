@@ -1,7 +1,7 @@
 #pragma once
-// Waiter: waits for memory that a peer writes, and wakes peers that wait. It spins, then yields, then sleeps on a
-// futex. If ranks share cores, it yields at once to a peer that needs this core, and only then: a switch to a process
-// that waits as well takes longer than the wait.
+// Waiter: waits in collectives for memory that a peer writes, and wakes peers that wait there (for sends and receives:
+// p2p::Sleeper). It spins, then yields, then sleeps on a futex. If ranks share cores, it yields at once to a peer that
+// needs this core, and only then: a switch to a process that waits as well takes longer than the wait.
 //
 // A sleeper sets `asleep` and looks once more before it sleeps; a waker changes the memory and then looks at `asleep`.
 // Each has a fence between its two steps, so at least one of them sees the other (Dekker). Sleep is rare and waking is

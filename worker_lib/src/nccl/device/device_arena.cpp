@@ -49,8 +49,8 @@ void* DeviceArena::allocate(std::size_t bytes) {
     return block;
 }
 
-/// Fills the memory and waits until that is done: the caller may write from any stream, which nothing orders behind
-/// this one.
+/// Fills the memory with zeros and blocks until the device has done so, because nothing orders what the caller then
+/// writes on another stream after the fill. Throws Error{System}, also if that takes more than 60 s.
 void DeviceArena::fill_with_zeros(void* memory, std::size_t bytes) {
     constexpr auto kTimeout = std::chrono::seconds(60);
     const CudaApi& cuda = device_->cuda();
