@@ -14,7 +14,8 @@ struct Machine {
     int gpus = 0;  ///< those that it may use
 };
 
-/// Counts CPUs by the affinity mask, and GPUs by the device files in `devices`, narrowed by CUDA_VISIBLE_DEVICES.
+/// Counts CPUs by the affinity mask, and GPUs by the device files in `devices`. If there is one and
+/// CUDA_VISIBLE_DEVICES is set, counts its entries instead.
 [[nodiscard]] Machine this_machine(const Environment& environment, const std::filesystem::path& devices = "/dev");
 
 /// Returns the number of workers. Errors: Errc::kUsage for "gpu" on a machine without one.

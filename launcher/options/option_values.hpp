@@ -1,6 +1,6 @@
 #pragma once
 // Defines the values of options and their parsers: pure functions from text to a value or Errc::kUsage. A message says
-// what is wrong and what to write; the caller adds the option's or variable's name in front.
+// what is wrong and what to write; options.cpp adds the option's or variable's name in front.
 
 #include <chrono>
 #include <cstdint>

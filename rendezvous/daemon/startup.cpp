@@ -89,8 +89,10 @@ void notify_service_manager(std::string_view state) {
     if (name == nullptr || *name == '\0') return;
     const int error = send_datagram(name, state);
     if (error == 0) return;
-    spdlog::warn("cannot send {} to the service manager through NOTIFY_SOCKET={}: {}", state, log_line(name),
-                 std::strerror(error));
+    spdlog::warn(
+        "cannot send {} to the service manager through NOTIFY_SOCKET={}: {}. It may take this service for one that "
+        "does not start",
+        state, log_line(name), std::strerror(error));
 }
 
 }  // namespace ddprun::daemon

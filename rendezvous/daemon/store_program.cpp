@@ -113,7 +113,7 @@ void announce(const Service& service, const StoreMode& mode) {
         "ddprund {} is a TCPStore at {} for clients of PyTorch 2.2 and later{}", DDPRUN_VERSION, where,
         mode.store.older_dialect == store::OlderDialect::kNone
             ? ""
-            : fmt::format(", and for older ones with the dialect of PyTorch {}", to_string(mode.store.older_dialect)));
+            : fmt::format(", and for older ones in the dialect of PyTorch {}", to_string(mode.store.older_dialect)));
     if (!service.loopback()) {
         spdlog::warn(
             "INSECURE: {} can be reached from other hosts, and the TCPStore protocol has neither authentication nor "

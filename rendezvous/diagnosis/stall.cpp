@@ -15,7 +15,7 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-/// Returns the weight of the finding as evidence of the cause. The finding with the largest weight is reported.
+/// Returns the weight of a finding, one per long wait, as evidence of the cause. The one with the largest is reported.
 int weight(const StallFinding& finding) {
     switch (finding.kind) {
         case StallKind::kDead: return 7;

@@ -64,8 +64,9 @@ Error declined(const websocket::response_type& response) {
 
 using Request = http::request<http::empty_body>;
 
-/// Returns a description of a request that is not an agent's. Returns an empty text for an agent's.
-std::string_view not_an_agent(const Request& request) {
+/// Returns why a request is refused: it is not an agent's, or its agent has another version of the protocol. Returns an
+/// empty text for a request that is accepted.
+std::string_view refusal_of(const Request& request) {
     if (!websocket::is_upgrade(request)) return "a plain HTTP request, not an agent's";
     if (request.target() != beast::string_view(kAgentPath.data(), kAgentPath.size()))
         return "a WebSocket for another path";
@@ -104,7 +105,7 @@ awaitable<std::optional<Error>> upgrade(WebSocketChannel<Stream>& channel, beast
     }
     if (ec) co_return handshake_error(watchdog, ec);
 
-    if (const std::string_view why = not_an_agent(parser.get()); !why.empty()) {
+    if (const std::string_view why = refusal_of(parser.get()); !why.empty()) {
         co_await answer_stranger(channel.websocket().next_layer(), parser.get().version());
         co_return Error{Errc::kRefused, std::string(why)};
     }

@@ -24,8 +24,8 @@ namespace ddprun::store {
 /// Fills `into`. Errors: kTimeout (nothing is lost only when `into` is one byte), kClosed (also a reset), kSystem.
 [[nodiscard]] Result<void> receive_all(int socket, std::span<char> into, TimePoint deadline);
 
-/// Waits until bytes have arrived and receives as many as fit into `into`. Returns their number. Errors: as
-/// receive_all.
+/// Waits until bytes have arrived and receives as many as fit into `into`. Returns their number. Errors: kTimeout (no
+/// byte is lost), kClosed (also a reset), kSystem.
 [[nodiscard]] Result<std::size_t> receive_some(int socket, std::span<char> into, TimePoint deadline);
 
 /// Sends all of `bytes` and appends the bytes that arrive meanwhile to `received`: the other side may answer before it

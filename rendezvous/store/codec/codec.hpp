@@ -21,8 +21,9 @@ namespace ddprun::store {
 
 class Decoder {
 public:
-    /// The first bytes settle the dialect: modern if they are VALIDATE, otherwise `options.older_dialect`. `options`
-    /// outlives the decoder; so does `*block_memory`, which counts its blocks (null: they are not counted).
+    /// The first bytes settle the dialect: modern if they are VALIDATE, otherwise `options.older_dialect`. The
+    /// caller keeps `options` and `*block_memory` longer than the decoder. `*block_memory` counts the decoder's blocks;
+    /// null: they are not counted.
     explicit Decoder(const Options& options, BlockMemory* block_memory = nullptr)
         : options_(&options), block_memory_(block_memory) {}
     explicit Decoder(const Options&& options, BlockMemory* block_memory = nullptr) = delete;

@@ -1,5 +1,6 @@
 #pragma once
-// Engine: owns the content of one store and the waits of its connections. It takes one request at a time, and produces
+// Engine: owns the content of one store and the waits of its connections, and counts the bytes that both take against
+// Limits::store_bytes. It takes one request at a time, and produces
 // its reply and the list of connections whose WAIT or BARRIER has ended. RequestService answers those. Pure: no socket,
 // no clock, no log. It knows connections by number only, and no dialects. Single owner.
 

@@ -104,11 +104,10 @@ private:
         std::int64_t round = 0;
         const char* const end = decided->data() + decided->size();
         if (std::from_chars(decided->data(), end, round).ptr == end && round > 0) return round + 1;
-        throw Error(
-            ErrorCode::Environment,
-            fmt::format("group '{}': {} finds '{}' in the store under '{}', where only ddp writes numbers. Keep "
-                        "keys that begin with 'ddp/' for it",
-                        world_.name, name_self(world_), *decided, key("decided")));
+        throw Error(ErrorCode::Environment,
+                    fmt::format("group '{}': {} finds '{}' in the store under '{}', where only ddp writes numbers. Use "
+                                "other names for your own keys: those that begin with 'ddp/' are reserved for ddp",
+                                world_.name, name_self(world_), *decided, key("decided")));
     }
 
     /// Joins a round, in which each rank is counted once. Returns false if another process or attempt has joined as

@@ -110,7 +110,7 @@ void all_reduce(const CollectiveContext& context, const Operation& operation, co
 /// Executes the same in a group with several nodes. Called by all_reduce().
 void all_reduce_across(const CollectiveContext& context, const Operation& operation, const OwnBuffers& own);
 void reduce_scatter(const CollectiveContext& context, const Operation& operation, const OwnBuffers& own);
-/// Executes the collectives that only move bytes: gathers, scatters, all-to-all.
+/// Executes all-gather, gather, scatter and all-to-all, with equal or different counts.
 void move_blocks(const CollectiveContext& context, const Operation& operation, const OwnBuffers& own);
 void broadcast(const CollectiveContext& context, const Operation& operation, const OwnBuffer& own);
 void barrier(const CollectiveContext& context, const Operation& operation);

@@ -74,9 +74,10 @@ std::string choose_address(const std::optional<std::string>& wanted, const std::
     std::string there;
     for (const InterfaceAddress& one : addresses)
         there += fmt::format("{}{} ({})", there.empty() ? "" : ", ", one.interface, one.address);
-    throw Error(ErrorCode::Environment,
-                fmt::format("DDPRUN_SOCKET_IFNAME is '{}', but no interface that is up has {} name. There are {}",
-                            *wanted, exact ? "that" : "such a", there.empty() ? "none" : there));
+    throw Error(
+        ErrorCode::Environment,
+        fmt::format("DDPRUN_SOCKET_IFNAME is '{}', but no interface that is up has {}. Interfaces that are up: {}",
+                    *wanted, exact ? "this name" : "a name that begins with it", there.empty() ? "none" : there));
 }
 
 }  // namespace ddp::detail

@@ -1,6 +1,6 @@
 #pragma once
 // Member: the record that each rank publishes through the store so that its peers find it. Topology: which ranks share
-// a node. Pure, but for describe_self().
+// a node, which are those with equal Member::node. Pure, but for describe_self().
 
 #include <cstdint>
 #include <string>
