@@ -37,6 +37,7 @@ void Strays::sweep(const std::vector<pid_t>& workers) {
             signalled_.erase(stray);
         } else if (signal_ != 0 && signalled_.insert(stray).second) {
             ::kill(stray, signal_);
+            ::kill(stray, SIGCONT);  // a stopped process takes the signal only when it continues
         }
     }
 }

@@ -65,6 +65,18 @@ TEST_CASE("a stray that appears after the signal gets it too", "[agent]") {
     CHECK(group.exits[0].success());
 }
 
+TEST_CASE("a stray that is stopped gets the signal, and continues to take it", "[agent]") {
+    Group group;
+    REQUIRE(group.start({"session", "exit=0"}).has_value());
+    group.processes.all_started();
+    REQUIRE(group.until([&] { return group.exits.size() == 1 && group.living() == 1; }));
+    const pid_t stray = group.processes.remaining().front();
+    ::kill(stray, SIGSTOP);
+    REQUIRE(group.until([&] { return process_state(stray) == ProcessState::kStopped; }));
+    group.processes.signal_group(SIGTERM);
+    CHECK(group.all_reaped());
+}
+
 TEST_CASE("a stopped worker can still end by itself", "[agent]") {
     Group group;
     REQUIRE(group.start({"wait"}).has_value());
