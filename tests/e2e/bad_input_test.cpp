@@ -211,11 +211,13 @@ TEST_CASE("a checkpoint of another run ends the job with one report", "[e2e]") {
     const auto first = job("1");
     CAPTURE(first.err);
     REQUIRE(first.status.exit_code() == 0);
-    const auto second = job("2");
-    CAPTURE(second.err);
-    CHECK(second.status.exit_code() == exit_code::kUsage);
-    CHECK_THAT(second.err, Catch::Contains("train: the checkpoints in checkpoints are of a run with --seed 1") &&
-                               Catch::Contains("rank 0 on"));
-    CHECK_THAT(second.err, !Catch::Contains(") waited for it"));
+    for (int i = 0; i < 7; ++i) {  // the silent rank must not seem to fail in any job: signs_of_failure_test has why
+        const auto second = job("2");
+        CAPTURE(second.err);
+        CHECK(second.status.exit_code() == exit_code::kUsage);
+        CHECK_THAT(second.err, Catch::Contains("train: the checkpoints in checkpoints are of a run with --seed 1") &&
+                                   Catch::Contains("rank 0 on"));
+        CHECK_THAT(second.err, !Catch::Contains(") waited for it"));
+    }
     CHECK(sandbox.leftovers() == "");
 }

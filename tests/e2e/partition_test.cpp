@@ -231,6 +231,7 @@ TEST_CASE("a machine that stands still at the deadline makes no other rank look 
     Tally tally;
     for (int round = 0; round < fault_rounds(); ++round) {
         Cut cut(sandbox, hosts, {.hosts = {"n1", "n2", "n3"}, .environment = {}}, "n3", "n1,n2", round);
+        // The scene itself is one of time: all deadlines pass while no rank runs.
         std::this_thread::sleep_for(std::chrono::milliseconds(kDeadlineMs - 300));
         const std::vector<pid_t> ranks = sandbox.pids("lasting_collectives");
         for (const pid_t pid : ranks) ::kill(pid, SIGSTOP);
