@@ -26,7 +26,7 @@ struct Start {
 /// has failed.
 void finalize(const NcclApi& nccl, ncclComm_t comm, TimePoint deadline) {
     ncclResult_t result = nccl.comm_finalize(comm);
-    for (Pauses pauses; result == ncclInProgress && Clock::now() < deadline; pauses.pause()) {
+    for (Backoff backoff; result == ncclInProgress && Clock::now() < deadline; backoff.pause()) {
         if (nccl.comm_get_async_error(comm, &result) != ncclSuccess) break;
     }
     // Their results do not matter: the communicator is freed in any case.
@@ -97,7 +97,7 @@ std::optional<ncclResult_t> Communicator::call(const Call& function, TimePoint d
 /// Polls until the call is no longer in progress. The lock is released between two polls, so that an abort need not
 /// wait for the launch.
 std::optional<ncclResult_t> Communicator::settle(ncclResult_t result, TimePoint deadline) {
-    for (Pauses pauses; result == ncclInProgress && Clock::now() < deadline; pauses.pause()) {
+    for (Backoff backoff; result == ncclInProgress && Clock::now() < deadline; backoff.pause()) {
         const ddprun::Lock lock(inside_);
         const ncclComm_t comm = comm_;
         if (comm == nullptr || given_up_) return std::nullopt;
@@ -123,7 +123,7 @@ ncclResult_t Communicator::async_error() {
 ncclComm_t Communicator::take() {
     constexpr auto kTimeout = std::chrono::seconds(1);
     const TimePoint limit = Clock::now() + kTimeout;
-    for (Pauses pauses; Clock::now() < limit; pauses.pause()) {
+    for (Backoff backoff; Clock::now() < limit; backoff.pause()) {
         if (!inside_.try_lock()) continue;
         const ddprun::Lock lock(inside_, std::adopt_lock);
         return comm_.exchange(nullptr);

@@ -106,14 +106,14 @@ std::optional<Failure> Watchdog::failure() const {
 void Watchdog::run() {
     // Events of other devices than the current one can be queried too, but the first call must not start device 0.
     (void)begin_thread(device_->cuda(), device_->index());
-    Pauses pauses;
+    Backoff backoff;
     const ddprun::Lock lock(mutex_);
     for (;;) {
         await_work();
         if (failure_ && has_work()) {
             give_up();
         } else if (has_work()) {
-            follow_first(pauses);
+            follow_first(backoff);
         } else if (is_expected_late()) {
             note(*missed_deadline());
         } else if (is_over()) {
@@ -138,7 +138,7 @@ void Watchdog::await_work() {
 bool Watchdog::is_expected_late() const { return expected_ && !failure_ && Clock::now() >= expected_->deadline(); }
 
 /// Looks once at the oldest operation: completes its work, fails the group, or waits a little.
-void Watchdog::follow_first(Pauses& pauses) {
+void Watchdog::follow_first(Backoff& backoff) {
     const std::shared_ptr<NcclWork> first = pending_.front();
     mutex_.unlock();
     first->mark_begun();  // not when it was queued: the device may have had much to do before it
@@ -148,7 +148,7 @@ void Watchdog::follow_first(Pauses& pauses) {
     if (state == cudaSuccess) {
         // It leaves the queue before its waiters wake: one of them may destroy the group, with nothing in flight then.
         pending_.pop_front();
-        pauses.restart();
+        backoff.restart();
         pass_on({first, nullptr});
         return;
     }
@@ -157,7 +157,7 @@ void Watchdog::follow_first(Pauses& pauses) {
         note(std::move(*found));
         return;
     }
-    if (const auto pause = pauses.next(); pause > pause.zero()) {
+    if (const auto pause = backoff.next(); pause > pause.zero()) {
         if (!stop_ && !failure_) (void)changed_.wait_for(mutex_, pause);
     } else {
         mutex_.unlock();
@@ -229,7 +229,7 @@ void Watchdog::abort_communicator() {
     const auto limit = Clock::now() + limits_.abort_timeout;
     const bool returned = communicator_.abort();
     // An abort that has returned has asked the kernels to stop; this waits until they have.
-    for (Pauses pauses; last && last->query() == cudaErrorNotReady && Clock::now() < limit; pauses.pause()) {
+    for (Backoff backoff; last && last->query() == cudaErrorNotReady && Clock::now() < limit; backoff.pause()) {
     }
     mutex_.lock();
     aborted_ = true;

@@ -67,7 +67,7 @@ private:
     void await_work() REQUIRES(mutex_);
     [[nodiscard]] bool is_expected_late() const REQUIRES(mutex_);
     void note(Failure failure) REQUIRES(mutex_);
-    void follow_first(Pauses& pauses) REQUIRES(mutex_);
+    void follow_first(Backoff& backoff) REQUIRES(mutex_);
     void pass_on(const EndedWork& ended) REQUIRES(mutex_);
     void complete(const EndedWork& ended) EXCLUDES(mutex_);
     void give_up() REQUIRES(mutex_);

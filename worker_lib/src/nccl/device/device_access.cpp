@@ -27,7 +27,7 @@ public:
         check_cuda(cuda, cuda.memcpy_async(to, from, bytes, cudaMemcpyDefault, device_.stream()), "cudaMemcpyAsync");
         mark();
         const auto limit = ddprun::Clock::now() + kTimeout;
-        for (Pauses pauses; !passed(); pauses.pause()) {
+        for (Backoff backoff; !passed(); backoff.pause()) {
             if (ddprun::Clock::now() < limit) continue;
             throw Error(ErrorCode::System,
                         fmt::format("a copy of {} bytes on CUDA device {}, or an operation queued before it, has not "

@@ -60,7 +60,7 @@ void DeviceArena::fill_with_zeros(void* memory, std::size_t bytes) {
     cudaError_t state = cuda.event_record(filled, stream.get());
     if (state == cudaSuccess) state = cudaErrorNotReady;
     const auto limit = ddprun::Clock::now() + kTimeout;
-    for (Pauses pauses; state == cudaErrorNotReady && ddprun::Clock::now() < limit; pauses.pause()) {
+    for (Backoff backoff; state == cudaErrorNotReady && ddprun::Clock::now() < limit; backoff.pause()) {
         state = query_event(cuda, filled);
     }
     device_->release(filled);

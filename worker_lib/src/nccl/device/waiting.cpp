@@ -40,7 +40,7 @@ bool run_bounded(std::function<void()> work, ddprun::TimePoint deadline) {
     return ending->reached;
 }
 
-ddprun::Duration Pauses::next() {
+ddprun::Duration Backoff::next() {
     constexpr int kYields = 100;  // about the time of a small collective on an idle machine
     constexpr auto kShortest = std::chrono::microseconds(20);
     constexpr auto kLongest = std::chrono::microseconds(1000);
@@ -53,7 +53,7 @@ ddprun::Duration Pauses::next() {
     return std::min<ddprun::Duration>(kShortest * (1 << doublings), kLongest);
 }
 
-void Pauses::pause() {
+void Backoff::pause() {
     if (const auto duration = next(); duration > duration.zero()) {
         std::this_thread::sleep_for(duration);
     } else {

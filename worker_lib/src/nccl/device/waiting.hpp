@@ -1,5 +1,5 @@
 #pragma once
-// The two ways in which this backend waits: Pauses polls with exponential backoff, and run_bounded makes a call that
+// The two ways in which this backend waits: polls, which Backoff spaces out, and run_bounded, which makes a call that
 // may never return on a thread of its own. Every wait has a deadline.
 
 #include <functional>
@@ -13,8 +13,9 @@ namespace ddp::detail {
 /// false if no thread could be made.
 [[nodiscard]] bool run_bounded(std::function<void()> work, ddprun::TimePoint deadline);
 
-/// Chooses the pause before the next poll: none at first, because most waits are short, then up to 1 ms.
-class Pauses {
+/// Chooses the pause before the next poll (exponential backoff): none at first, because most waits are short, then up
+/// to 1 ms.
+class Backoff {
 public:
     [[nodiscard]] ddprun::Duration next();
     void restart() { count_ = 0; }
