@@ -32,6 +32,8 @@ public:
 
     [[nodiscard]] std::uint64_t seq() const { return seq_; }
     [[nodiscard]] ddprun::TimePoint deadline() const { return deadline_; }
+    /// Moves the deadline, because the rank did not run when it passed. Only the thread that runs the work calls it.
+    void postpone(ddprun::Duration by) { deadline_ = deadline() + by; }
     [[nodiscard]] bool done() const { return done_.load(std::memory_order_acquire); }
     /// Returns the state that a public handle points to; null if the handle was done from the start.
     [[nodiscard]] static WorkState* of(const Work& work) { return work.state_.get(); }
@@ -85,10 +87,11 @@ public:
     virtual void hurry() {}
 
 private:
+    [[nodiscard]] ddprun::TimePoint last_moment() const;
     [[nodiscard]] std::exception_ptr named(const std::exception_ptr& error) const;
 
     const std::uint64_t seq_;
-    const ddprun::TimePoint deadline_;
+    std::atomic<ddprun::TimePoint> deadline_;
     const RecordEntry entry_;
     mutable ddprun::Mutex mutex_;
     ddprun::Condition changed_;

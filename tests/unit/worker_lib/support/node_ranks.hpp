@@ -42,10 +42,12 @@ private:
     std::vector<std::unique_ptr<detail::Node>> nodes_;
 };
 
-inline detail::Operation operation(std::uint64_t seq) {
+/// Returns an operation that is called now.
+inline detail::Operation operation(std::uint64_t seq, std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
     detail::Operation operation;
     operation.seq = seq;
-    operation.deadline = ddprun::Clock::now() + std::chrono::seconds(60);
+    operation.timeout = timeout;
+    operation.deadline = ddprun::Clock::now() + operation.timeout;
     return operation;
 }
 

@@ -50,10 +50,10 @@ void Links::begin(const Operation& operation) {
     flows_.clear();
     if (std::exchange(seq_, operation.seq) == operation.seq) return;
     began_ = ddprun::Clock::now();
-    reported_waiting_ = false;
     for (auto& [rank, link] : links_) {
         link.lag = {};
         link.heard = false;
+        link.reported_waiting = false;
     }
 }
 
@@ -100,9 +100,7 @@ void Links::go_on(const Operation& operation, MessageStream& stream) {
 void Links::run(const Operation& operation, MessageStream* stream) {
     bool looked_again = stream == nullptr;
     auto enough = ddprun::TimePoint::max();  // of polling without sleep
-    const auto begin = ddprun::Clock::now();
-    pauses_.begin(begin);
-    auto look = begin + kLooking;
+    auto look = ddprun::Clock::now() + kLooking;
     for (;;) {
         node_.progress.signal_listening();
         bool moved = false;
@@ -116,7 +114,7 @@ void Links::run(const Operation& operation, MessageStream* stream) {
         if (const auto now = ddprun::Clock::now(); waits && now >= look) {
             look = now + kLooking;
             node_.failure.check(operation);
-            check_late(operation, last_moment(), stream);
+            check_late(operation, true, stream);
         }
         // A message that is done, or a result that the stream has computed for one peer, may make others possible.
         if (moved || !looked_again) {
@@ -216,10 +214,6 @@ void Links::receive_on(const Operation& operation, Flow& flow, std::size_t socke
     }
 }
 
-/// Returns when this rank gives up although its sockets are still ready. That is later than the deadline of wait(),
-/// because the next message may be a peer's final report. It has an end, because a peer may never stop sending.
-ddprun::TimePoint Links::last_moment() const { return last_network_deadline(node_.progress.deadline()); }
-
 /// Returns when a socket is ready, interrupt() is called, or it is time to look at the node again.
 void Links::wait(const Operation& operation, const MessageStream* stream) {
     std::vector<pollfd> waiting{{.fd = interrupt_.get(), .events = POLLIN, .revents = 0}};
@@ -246,20 +240,24 @@ void Links::wait(const Operation& operation, const MessageStream* stream) {
     for (std::size_t i = 1; i < waiting.size(); ++i) {
         if ((waiting[i].revents & POLLRDHUP) != 0) links[i]->sending_broken = true;
     }
-    check_late(operation, ready > 0 ? last_moment() : deadline, stream);
+    check_late(operation, ready > 0, stream);
 }
 
-/// Throws as ExchangeErrors::check_late(). While this rank did not run, it could not get what the others reported.
-void Links::check_late(const Operation& operation, ddprun::TimePoint limit, const MessageStream* stream) {
+/// Throws as ExchangeErrors::check_late().
+/// arrives   the sockets are still ready: then this rank gives up later, because the next message may be the final
+///           report of a peer, but it does give up, because a peer may never stop sending
+void Links::check_late(const Operation& operation, bool arrives, const MessageStream* stream) {
     const auto now = ddprun::Clock::now();
-    (void)pauses_.look(now);
-    limit = pauses_.limit_after(limit);
-    if (now >= limit && !std::exchange(reported_waiting_, true)) report_waiting(operation);
+    (void)node_.progress.look(now);
+    const auto deadline = node_.progress.deadline();
+    const auto limit = arrives ? last_network_deadline(deadline) : network_deadline(deadline);
+    if (now >= limit) report_waiting(operation);
     errors_.check_late(operation, flows_, limit, stream);
 }
 
-/// Reports to the peers that this rank waits itself. One of them may be an operation ahead, wait for this rank, and
-/// take it for the late one. Peers that have a message only in part get no report.
+/// Reports to the peers that this rank waits itself, to each once in an operation. One of them may be an operation
+/// ahead, wait for this rank, and take it for the late one. Peers that have a message only in part get the report
+/// later, if they take the rest.
 void Links::report_waiting(const Operation& operation) {
     MessageHeader report;
     report.step = MessageHeader::kWaiting;
@@ -267,9 +265,10 @@ void Links::report_waiting(const Operation& operation) {
     report.signature = signature_of(operation);
     for (auto& [rank, link] : links_) {
         const auto flow = std::ranges::find(flows_, rank, &Flow::rank);
-        if (link.sending_broken || !send_queue_is_empty(link.socket.get())) continue;
+        if (link.reported_waiting || link.sending_broken || !send_queue_is_empty(link.socket.get())) continue;
         if (flow != flows_.end() && !flow->sent_all()) continue;
         const ssize_t sent = ::send(link.socket.get(), &report, sizeof report, MSG_NOSIGNAL | MSG_DONTWAIT);
+        link.reported_waiting = sent > 0;
         if (sent > 0 && sent < static_cast<ssize_t>(sizeof report)) link.sending_broken = true;
     }
 }

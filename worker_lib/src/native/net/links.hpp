@@ -17,7 +17,6 @@
 #include "worker_lib/src/native/net/flow.hpp"
 #include "worker_lib/src/native/net/message_stream.hpp"
 #include "worker_lib/src/native/node/node.hpp"
-#include "worker_lib/src/native/protocol/deadlines.hpp"
 
 namespace ddp::detail {
 
@@ -80,9 +79,8 @@ private:
                                     MessageStream* stream) const;
     void receive_on(const Operation& operation, Flow& flow, std::size_t socket) const;
     void wait(const Operation& operation, const MessageStream* stream);
-    void check_late(const Operation& operation, ddprun::TimePoint limit, const MessageStream* stream);
+    void check_late(const Operation& operation, bool arrives, const MessageStream* stream);
     void report_waiting(const Operation& operation);
-    [[nodiscard]] ddprun::TimePoint last_moment() const;
 
     void send_final_report(const FailureNote& note, ddprun::TimePoint deadline);
 
@@ -94,9 +92,7 @@ private:
     ddprun::UniqueFd interrupt_;             ///< eventfd
     std::uint64_t seq_ = ~std::uint64_t{0};  ///< of the current operation
     ddprun::TimePoint began_;                ///< begin of its first exchange
-    bool reported_waiting_ = false;          ///< in this operation
-    Pauses pauses_;
-    std::vector<Flow> flows_;  ///< of an exchange that has failed, or whose stream has stopped
+    std::vector<Flow> flows_;                ///< of an exchange that has failed, or whose stream has stopped
 };
 
 }  // namespace ddp::detail

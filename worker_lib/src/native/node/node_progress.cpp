@@ -5,6 +5,15 @@
 
 namespace ddp::detail {
 
+ddprun::Duration NodeProgress::look(ddprun::TimePoint now) {
+    const auto missed = pauses_.look(now);
+    if (missed == ddprun::Duration::zero()) return missed;
+    const auto extension = pauses_.moved(deadline(), kSilence) - deadline();
+    extension_ += extension;
+    if (work_ != nullptr) work_->postpone(extension);
+    return missed;
+}
+
 void NodeProgress::signal_listening() const {
     ranks_.own().listening.fetch_add(1, std::memory_order_relaxed);
     signal_waiting();

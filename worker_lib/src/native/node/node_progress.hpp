@@ -3,13 +3,17 @@
 // rank publishes its state, and any thread may read that of the others. begin(), finish() and the deadline belong to
 // the thread that runs the group's operations.
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 
 #include "common/clock.hpp"
 #include "worker_lib/src/group/departure.hpp"
 #include "worker_lib/src/native/node/node_ranks.hpp"
+#include "worker_lib/src/native/protocol/deadlines.hpp"
+#include "worker_lib/src/native/protocol/pauses.hpp"
 #include "worker_lib/src/operation/operation.hpp"
+#include "worker_lib/src/operation/work_state.hpp"
 
 namespace ddp::detail {
 
@@ -24,20 +28,35 @@ class NodeProgress {
 public:
     explicit NodeProgress(const NodeRanks& ranks) : ranks_(ranks) {}
 
-    /// Publishes that the own rank begins `operation`, and takes over its deadline.
-    void begin(const Operation& operation) {
+    /// Publishes that the own rank begins `operation`, and takes over its deadline. If that is extended, `work`, which
+    /// has to live until finish(), is postponed as much.
+    void begin(const Operation& operation, WorkState* work = nullptr) {
+        work_ = work;
+        called_ = operation.deadline - operation.timeout;
         deadline_ = operation.deadline;
+        extension_ = {};
+        pauses_.begin(called_);
         ranks_.own().begun.store(operation.seq, std::memory_order_release);
     }
     /// Publishes that the own rank has completed `operation`.
-    void finish(const Operation& operation) { ranks_.own().done.store(operation.seq, std::memory_order_release); }
+    void finish(const Operation& operation) {
+        work_ = nullptr;
+        ranks_.own().done.store(operation.seq, std::memory_order_release);
+    }
     /// Returns the number of the last operation that the own rank has completed.
     [[nodiscard]] std::uint64_t last_done() const { return ranks_.own().done.load(std::memory_order_acquire); }
 
     /// Returns the deadline of the current operation. Once the ranks of the node have met, it is the earliest of
-    /// theirs, so that no rank gives up because of one that may still wait.
-    [[nodiscard]] ddprun::TimePoint deadline() const { return deadline_; }
-    void lower_deadline(ddprun::TimePoint deadline) { deadline_ = std::min(deadline_, deadline); }
+    /// theirs, so that no rank gives up because of one that may still wait. A pause in which it would pass extends it.
+    [[nodiscard]] ddprun::TimePoint deadline() const { return extended(deadline_, extension_); }
+    /// Takes over an earlier deadline of a neighbour, but leaves kReporting from the own call on: if that deadline has
+    /// passed before, the neighbour has paused, and extends it when it runs again.
+    void lower_deadline(ddprun::TimePoint deadline) {
+        deadline_ = std::min(deadline_, std::max<ddprun::TimePoint>(deadline, called_ + kReporting));
+    }
+    /// Notes that the own rank runs. Returns the time since the last look, or since the call of the operation, in which
+    /// it did not run (pauses.hpp). Every wait calls it, much more often than every kSilence / 2.
+    ddprun::Duration look(ddprun::TimePoint now);
 
     /// Signals that the own rank waits for messages of other nodes, and so is no culprit. Call it several times within
     /// kSilence.
@@ -68,7 +87,11 @@ public:
 
 private:
     const NodeRanks& ranks_;
-    ddprun::TimePoint deadline_;
+    WorkState* work_ = nullptr;     ///< of the current operation; null: it has none
+    ddprun::TimePoint called_;      ///< when it was called
+    ddprun::TimePoint deadline_;    ///< without pauses
+    ddprun::Duration extension_{};  ///< of it, by the pauses in the current operation
+    Pauses pauses_;
 };
 
 }  // namespace ddp::detail

@@ -12,7 +12,8 @@ namespace ddp::detail {
 void PeerWait::check(const Operation& operation, Silence& silence,
                      const std::function<bool(int index)>& arrived) const {
     progress_.signal_waiting();
-    silence.update(ranks_);
+    const auto now = ddprun::Clock::now();
+    silence.update(ranks_, progress_.look(now));
     std::vector<int> absent;
     std::vector<int> silent;  // subset of `absent`
     for (int i = 0; i < ranks_.size(); ++i) {
@@ -26,8 +27,7 @@ void PeerWait::check(const Operation& operation, Silence& silence,
         absent.push_back(ranks_.rank_at(i));
         if (silence.of(i)) silent.push_back(ranks_.rank_at(i));
     }
-    const auto now = ddprun::Clock::now();
-    const auto deadline = silence.pauses().limit_after(progress_.deadline());
+    const auto deadline = progress_.deadline();
     if (absent.empty() || now < deadline) return;
     if (silent.empty() && now < finishing_deadline(deadline)) return;
     const auto& culprits = silent.empty() ? absent : silent;

@@ -13,7 +13,7 @@ namespace ddp::detail {
 
 class PeerWait {
 public:
-    PeerWait(const NodeRanks& ranks, const NodeProgress& progress, const NodeFailure& failure)
+    PeerWait(const NodeRanks& ranks, NodeProgress& progress, const NodeFailure& failure)
         : ranks_(ranks), progress_(progress), failure_(failure) {}
 
     /// Returns when `arrived(index)` is true for every rank. A peer must store the value that arrived() reads before it
@@ -58,7 +58,7 @@ private:
     void check(const Operation& operation, Silence& silence, const std::function<bool(int index)>& arrived) const;
 
     const NodeRanks& ranks_;
-    const NodeProgress& progress_;
+    NodeProgress& progress_;
     const NodeFailure& failure_;
 };
 

@@ -7,12 +7,10 @@
 
 namespace ddp::detail {
 
-void Silence::update(const NodeRanks& ranks) {
+void Silence::update(const NodeRanks& ranks, ddprun::Duration missed) {
     const auto now = ddprun::Clock::now();
-    if (counts_.empty()) pauses_.begin(now);
     counts_.resize(static_cast<std::size_t>(ranks.size()));
     since_.resize(counts_.size(), now);
-    const auto missed = pauses_.look(now);
     for (std::size_t i = 0; i < counts_.size(); ++i) {
         since_[i] = std::min(since_[i] + missed, now);
         const auto count = ranks.control(static_cast<int>(i)).listening.load(std::memory_order_relaxed);

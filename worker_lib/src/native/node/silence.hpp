@@ -7,23 +7,19 @@
 
 #include "common/clock.hpp"
 #include "worker_lib/src/native/node/node_ranks.hpp"
-#include "worker_lib/src/native/protocol/deadlines.hpp"
 
 namespace ddp::detail {
 
 class Silence {
 public:
-    /// Looks at all ranks now. Call it much more often than every kSilence / 2.
-    void update(const NodeRanks& ranks);
+    /// Looks at all ranks, after a time `missed` in which the own rank did not run. Silence during it shows nothing.
+    void update(const NodeRanks& ranks, ddprun::Duration missed);
     /// Returns whether the rank at `index` has been silent for kSilence. Call it only after update().
     [[nodiscard]] bool of(int index) const;
-    /// The pauses of this rank during the wait.
-    [[nodiscard]] const Pauses& pauses() const { return pauses_; }
 
 private:
     std::vector<std::uint64_t> counts_;
     std::vector<ddprun::TimePoint> since_;
-    Pauses pauses_;
 };
 
 }  // namespace ddp::detail

@@ -19,6 +19,8 @@ constexpr int kMaxDrainPasses = 100;
 /// many answers, so a rank without any is silent.
 constexpr auto kAskBefore = 2 * kSilence;
 
+ddprun::TimePoint begin_of(const TransferBatch& batch) { return batch.deadline - batch.timeout; }
+
 }  // namespace
 
 std::optional<P2pEnd> FailureDetector::find_failure() {
@@ -32,24 +34,23 @@ std::optional<P2pEnd> FailureDetector::find_failure() {
     return found ? std::move(found) : find_overdue();
 }
 
-/// Adapts to a pause of this process, in which its peers may not have run either: silence during it shows nothing, and
-/// remote ranks get time to answer again before a deadline counts.
+/// Adapts to a pause of this process, in which its peers may not have run either: silence during it shows nothing, no
+/// deadline passes in it, and remote ranks get time to answer again.
 void FailureDetector::note_pause(ddprun::TimePoint now) {
     const bool rested = std::exchange(is_resting_, false);
-    if (rested) pauses_.begin(now);
+    const auto& works = works_.in_flight();
+    if (rested) pauses_.begin(works.empty() ? now : begin_of(works.begin()->second->batch));
     const auto missed = pauses_.look(now);
     if (!rested && missed == ddprun::Duration::zero()) return;
     const auto postpone = [&](Listening& listening) {
-        listening.since = rested ? std::max<ddprun::TimePoint>(listening.since, now - kSilence / 2)
-                                 : std::min(listening.since + missed, now);
+        if (rested) listening.since = std::max<ddprun::TimePoint>(listening.since, now - kSilence / 2);
+        listening.since = std::min(listening.since + missed, now);
     };
     for (Neighbour& neighbour : peers_.neighbours()) postpone(neighbour.listening);
     for (RemotePeer& remote : peers_.remotes()) postpone(remote.listening);
-}
-
-/// Returns when a work has waited too long.
-ddprun::TimePoint FailureDetector::deadline_of(const P2pWork& work) const {
-    return peers_.remotes().empty() ? work.batch.deadline : pauses_.limit_after(work.batch.deadline, kAskBefore);
+    if (missed == ddprun::Duration::zero()) return;
+    const auto grace = peers_.remotes().empty() ? kSilence : kAskBefore;
+    for (const auto& [seq, work] : works) work->postpone(pauses_.moved(work->deadline(), grace) - work->deadline());
 }
 
 void FailureDetector::look_at_neighbours(ddprun::TimePoint now) {
@@ -117,7 +118,7 @@ std::optional<P2pEnd> FailureDetector::end_without(int rank, const Failure& why)
 /// Near a deadline, asks the ranks of other nodes whether they are late or wait themselves.
 void FailureDetector::ask_remotes(ddprun::TimePoint now) {
     for (const auto& [seq, work] : works_.in_flight()) {
-        if (now + kAskBefore < deadline_of(*work)) continue;
+        if (now + kAskBefore < work->deadline()) continue;
         for (RemotePeer& remote : peers_.remotes()) {
             if (!waits_for(*work, remote.peer->rank())) continue;
             const bool begins = now - std::exchange(remote.asked, now) >= kSilence;
@@ -141,8 +142,7 @@ std::optional<P2pEnd> FailureDetector::find_overdue() {
     const auto now = ddprun::Clock::now();
     for (const auto& [seq, work] : works_.in_flight()) {
         const TransferBatch& batch = work->batch;
-        const auto deadline = deadline_of(*work);
-        if (now < deadline) continue;
+        if (now < work->deadline()) continue;
         std::vector<int> missing;
         std::vector<int> silent;
         for (std::size_t i = 0; i < batch.transfers.size(); ++i) {
@@ -151,7 +151,7 @@ std::optional<P2pEnd> FailureDetector::find_overdue() {
             missing.push_back(rank);
             if (!is_listening(rank)) silent.push_back(rank);
         }
-        if (silent.empty() && now < network_deadline(deadline)) continue;
+        if (silent.empty() && now < network_deadline(work->deadline())) continue;
         return overdue(work, missing, silent);
     }
     return std::nullopt;

@@ -12,7 +12,7 @@
 #include "worker_lib/src/native/p2p/running.hpp"
 #include "worker_lib/src/native/p2p/setup.hpp"
 #include "worker_lib/src/native/p2p/work_table.hpp"
-#include "worker_lib/src/native/protocol/deadlines.hpp"
+#include "worker_lib/src/native/protocol/pauses.hpp"
 #include "worker_lib/src/operation/failure.hpp"
 
 namespace ddp::detail::p2p {
@@ -41,7 +41,6 @@ public:
 private:
     void note_pause(ddprun::TimePoint now) REQUIRES(kRunning);
     void look_at_neighbours(ddprun::TimePoint now) REQUIRES(kRunning);
-    [[nodiscard]] ddprun::TimePoint deadline_of(const P2pWork& work) const REQUIRES(kRunning);
     void ask_remotes(ddprun::TimePoint now) REQUIRES(kRunning);
     [[nodiscard]] std::optional<P2pEnd> find_lost() REQUIRES(kRunning);
     [[nodiscard]] std::optional<P2pEnd> end_without(int rank, const Failure& why) const REQUIRES(kRunning);

@@ -87,6 +87,23 @@ std::string repeat_for_ever(Context& context, const std::string& what) {
     }
 }
 
+/// Runs until the test has set "enough"; returns "done", or the error.
+std::string repeat_until_enough(Context& context, const std::string& what) {
+    Repeated repeated(context.world(), what);
+    std::int32_t enough = 0;
+    try {
+        for (int i = 0; enough == 0; ++i) {
+            if (i == 3) context.store().set("running/" + std::to_string(context.rank()), "yes");
+            repeated.start().wait();
+            if (context.rank() == 0) enough = context.store().try_get("enough", milliseconds(0)) ? 1 : 0;
+            context.world().broadcast(buffer(enough), 0).wait();
+        }
+    } catch (const Error& error) {
+        return error.what();
+    }
+    return "done";
+}
+
 /// A world in which the victim was hit while it ran `what`, `delay` after all were under way.
 struct Struck {
     Struck(const LocalWorld& world, const std::string& what, int victim, int signal, std::chrono::microseconds delay) {
@@ -216,6 +233,36 @@ TEST_CASE("a rank stopped inside any collective, send or receive is named by all
             }
             tally.check_pace();
             tally.print("stopped", scene);
+        }
+    }
+}
+
+TEST_CASE("ranks that all stand still over a deadline, and go on one after the other, go on well", "[faults][unit]") {
+    const LocalWorld world{.ranks_per_node = GENERATE(values<std::vector<int>>({{3}, {2, 2}, {1, 1, 1}})),
+                           .timeout = milliseconds(1500)};
+    for (int round = 0; round < fault_rounds(); ++round) {
+        std::deque<Processes> all;
+        for (const std::string& what : kAll)
+            all.emplace_back(world, [what](Context& context) { return repeat_until_enough(context, what); });
+        for (Processes& one : all) {
+            for (int rank = 0; rank < world.size(); ++rank) one.wait_until_running(rank);
+        }
+        std::this_thread::sleep_for(delay_of(round));
+        const auto signal_all = [&](int rank, int signal) {
+            for (Processes& one : all) one.kill(static_cast<std::size_t>(rank), signal);
+        };
+        for (int rank = 0; rank < world.size(); ++rank) signal_all(rank, SIGSTOP);
+        std::this_thread::sleep_for(2 * world.timeout);  // the scene itself is one of time
+        for (int rank = 0; rank < world.size(); ++rank) {
+            signal_all(rank, SIGCONT);
+            std::this_thread::sleep_for(milliseconds(300));
+        }
+        for (Processes& one : all) one.store().set("enough", "yes");
+        for (std::size_t i = 0; i < all.size(); ++i) {
+            for (int rank = 0; rank < world.size(); ++rank) {
+                INFO(kAll[i] << ", rank " << rank);
+                CHECK(all[i].words(static_cast<std::size_t>(rank)) == "done");
+            }
         }
     }
 }

@@ -54,6 +54,7 @@ struct Rank {
         detail::Operation operation;
         operation.seq = 1;
         operation.deadline = deadline;
+        operation.timeout = deadline - ddprun::Clock::now();
         node.progress.begin(operation);
         std::vector<int> ranks(peers.size());
         std::iota(ranks.begin(), ranks.end(), 1);

@@ -151,8 +151,7 @@ TEST_CASE("data of a rank that leaves while others reduce it is not part of a re
 
 TEST_CASE("a rank that waits for a part until its deadline names the rank that does it", "[native][unit]") {
     Ranks ranks(3);
-    Operation one = operation(1);
-    one.deadline = ddprun::Clock::now() + std::chrono::milliseconds(20);
+    const Operation one = operation(1, std::chrono::milliseconds(20));
     ranks.open(one);
     std::vector<int> culprits;
     share_out(ranks[0], one, [&](int owner, std::size_t part) {
