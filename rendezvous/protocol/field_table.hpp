@@ -170,7 +170,8 @@ void visit_fields(Is<RankRecord> auto& record, auto& field) {
 
 template <>
 inline constexpr std::string_view kType<Join> = "join";
-/// Visits only the version and the node of another protocol version: the other members may have changed.
+/// Visits all members of a Join of this protocol version. Of another version it visits only the version and the node,
+/// because the other members may have changed.
 void visit_fields(Is<Join> auto& join, auto& field) {
     field("protocol", join.protocol);
     field("node", join.node);

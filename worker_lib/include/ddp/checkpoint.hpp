@@ -27,12 +27,14 @@ struct NamedBuffer {
 /// Saves and loads checkpoints in one directory. It refers to its group, which must outlive it.
 class Checkpointer {
 public:
+    static constexpr int kKeep = 3;  ///< how many checkpoints are kept unless the caller says otherwise
+
     /// Creates `dir` if it is missing (rank 0 of the group) and removes the temporary files of a killed run. `keep`:
     /// how many checkpoints to keep, at least 1. Throws Error{Io} naming the directory and the cause. The group must
     /// outlive this object; after a shrink(), make a new Checkpointer with the survivors' group.
-    Checkpointer(std::filesystem::path dir, ProcessGroup& group, int keep = 3);
+    Checkpointer(std::filesystem::path dir, ProcessGroup& group, int keep = kKeep);
     /// The same for the context's world().
-    Checkpointer(std::filesystem::path dir, Context& context, int keep = 3);
+    Checkpointer(std::filesystem::path dir, Context& context, int keep = kKeep);
 
     /// Saves rank 0's values. Every rank passes the same step, names, types and sizes. Rank 0 writes a temporary file,
     /// fsyncs and renames it, and fsyncs the directory. When all ranks know that the file is written, all but the

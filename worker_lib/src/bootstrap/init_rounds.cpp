@@ -121,10 +121,10 @@ private:
         const Attempt other = Attempt::parse(first);
         const bool same_process = other.process == attempt_.process && other.place == attempt_.place;
         throw Error(ErrorCode::Environment,
-                    fmt::format("group '{}': {} ({}) finds {} in its place, again and again: {}", world_.name,
-                                name_self(world_), attempt_.place, other.place,
-                                same_process ? "two threads of this process make a Context at once. Have them do so "
-                                               "one after the other"
+                    fmt::format("group '{}': {} ({}) cannot join, because {} has joined as the same rank: {}",
+                                world_.name, name_self(world_), attempt_.place, other.place,
+                                same_process ? "two threads of this process make a Context at the same time. Have them "
+                                               "do so one after the other"
                                              : "two processes have the same RANK. Give each its own"));
     }
 

@@ -11,7 +11,8 @@ namespace ddp::detail {
 /// Combines `count` elements of each of `sources` (at least one), in their order, into `out`, which may be one of them.
 using ReduceFn = void (*)(const void* const* sources, std::size_t source_count, std::size_t count, void* out);
 
-/// Does the same, multiplies by `scale`, rounds, and stores to each of `outputs`.
+/// Combines the sources as ReduceFn does, multiplies by `scale` (floats only), rounds once, and stores to each of
+/// `outputs`, which may be sources.
 using ReduceIntoFn = void (*)(const void* const* sources, std::size_t source_count, std::size_t count, double scale,
                               void* const* outputs, std::size_t output_count);
 

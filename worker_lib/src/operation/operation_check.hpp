@@ -12,7 +12,7 @@ namespace ddp::detail {
 /// Returns why this backend cannot use the buffer, called `name`; empty if it can.
 [[nodiscard]] std::string buffer_complaint(const Buffer& buffer, std::string_view name, Backend backend);
 
-/// Returns why rank spec.rank of its group cannot start the operation; empty if it can.
+/// Returns why this rank, which is spec.rank, cannot start the operation with these arguments; empty if it can.
 [[nodiscard]] std::string complaint(const Operation& operation, const GroupSpec& spec, Backend backend);
 
 }  // namespace ddp::detail

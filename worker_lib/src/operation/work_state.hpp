@@ -76,7 +76,7 @@ public:
     virtual void note_peer_failed() const { entry_.peer_failed(); }
     /// Records the end; `timed_out`: by a deadline.
     virtual void note_end(bool well, bool timed_out) const { entry_.ended(well, timed_out); }
-    /// Records that the group is aborted because of this work.
+    /// Records that the group is aborted, because a callback of this work threw.
     virtual void note_abort(std::string_view reason) const { entry_.aborted(reason); }
 
     /// Starts the queued work. The caller holds no lock.

@@ -47,7 +47,8 @@ public:
         if (group_ != nullptr) mark_failure(ddprun::flight_record::Failure::kPeerFailed);
     }
 
-    /// Records that the program aborted the group because of the operation.
+    /// Records, for the group and not for the operation, that a callback of the operation threw, and so aborts the
+    /// group. Only the first abort of a group counts. reason: the text of the exception.
     void aborted(std::string_view reason) const {
         if (group_ != nullptr) mark_aborted(reason);
     }

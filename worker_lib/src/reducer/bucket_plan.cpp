@@ -144,7 +144,9 @@ std::vector<std::uint64_t> BucketPlan::words() const {
 BucketPlan BucketPlan::from_words(std::span<const std::uint64_t> words) {
     std::size_t at = 0;
     const auto next = [&] {
-        if (at == words.size()) refuse("the numbers end after " + std::to_string(at) + ", in the middle of the plan");
+        if (at == words.size())
+            refuse("it is cut short: there are only " + std::to_string(at) +
+                   " numbers. Pass all that BucketPlan::words() returned");
         return words[at++];
     };
     if (const auto version = next(); version != kWordsVersion)
@@ -178,10 +180,13 @@ void check_plan(const BucketPlan& plan, std::span<const ParamSpec> params) {
             const ParamSpec& param = params[slot.param];
             if (seen[slot.param]) refuse(named(params, slot.param) + " is in it twice");
             if (param.dtype != bucket.dtype) refuse(named(params, slot.param) + " is of another type than its bucket");
-            const bool inside =
-                slot.offset_bytes <= bucket.bytes && bytes_of(param) <= bucket.bytes - slot.offset_bytes;
-            if (!inside || slot.offset_bytes < end || slot.offset_bytes % sizeof(double) != 0)
-                refuse(named(params, slot.param) + " overlaps another gradient or the end of its bucket");
+            if (slot.offset_bytes > bucket.bytes || bytes_of(param) > bucket.bytes - slot.offset_bytes)
+                refuse(named(params, slot.param) + " does not fit between byte " + std::to_string(slot.offset_bytes) +
+                       " and the end of its bucket");
+            if (slot.offset_bytes < end) refuse(named(params, slot.param) + " overlaps the gradient before it");
+            if (slot.offset_bytes % sizeof(double) != 0)
+                refuse(named(params, slot.param) + " begins at byte " + std::to_string(slot.offset_bytes) +
+                       ", which is not a multiple of " + std::to_string(sizeof(double)));
             check_gap(end, slot.offset_bytes);
             end = slot.offset_bytes + bytes_of(param);
             seen[slot.param] = true;

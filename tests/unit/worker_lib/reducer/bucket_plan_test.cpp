@@ -164,14 +164,14 @@ TEST_CASE("a plan that does not fit the parameters is refused, with the reason",
     CHECK_THROWS_WITH(check_plan(broken([](Bucket& b) { b.slots[0].param = 9; }), params), Contains("parameter 9"));
     CHECK_THROWS_WITH(check_plan(broken([](Bucket& b) { b.dtype = DType::f64; }), params), Contains("another type"));
     CHECK_THROWS_WITH(check_plan(broken([](Bucket& b) { b.bytes = 128; }), params),
-                      Contains("overlaps another gradient or the end of its bucket"));
+                      Contains("does not fit between byte 128 and the end of its bucket"));
     CHECK_THROWS_WITH(check_plan(broken([](Bucket& b) { b.bytes = 255; }), params), Contains("255 bytes"));
     CHECK_THROWS_WITH(check_plan(broken([](Bucket& b) { b.slots[1].offset_bytes = 64; }), params),
-                      Contains("overlaps another gradient or the end of its bucket"));
-    CHECK_THROWS_WITH(check_plan(broken([](Bucket& b) { b.slots[1].offset_bytes = 132; }), params),
-                      Contains("overlaps another gradient or the end of its bucket"));
+                      Contains("overlaps the gradient before it"));
+    CHECK_THROWS_WITH(check_plan(broken([](Bucket& b) { b.slots[1].offset_bytes = 132, b.bytes = 264; }), params),
+                      Contains("byte 132, which is not a multiple of 8"));
     CHECK_THROWS_WITH(check_plan(broken([](Bucket& b) { b.slots[1].offset_bytes = ~std::size_t{7}; }), params),
-                      Contains("overlaps another gradient or the end of its bucket"));
+                      Contains("does not fit between byte"));
 }
 
 TEST_CASE("sizes that no memory can hold, and gaps that would fill it, are refused", "[plan]") {

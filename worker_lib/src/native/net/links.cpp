@@ -243,8 +243,9 @@ void Links::wait(const Operation& operation, const MessageStream* stream) {
     check_late(operation, ready > 0, stream);
 }
 
-/// Throws as ExchangeErrors::check_late().
-/// arrives   the sockets are still ready: then this rank gives up later, because the next message may be the final
+/// Throws as ExchangeErrors::check_late(), with the deadline as pauses of this rank have moved it. Once that has
+/// passed, it first reports to the peers that this rank waits itself. arrives   the sockets are still ready: then this
+/// rank gives up later, because the next message may be the final
 ///           report of a peer, but it does give up, because a peer may never stop sending
 void Links::check_late(const Operation& operation, bool arrives, const MessageStream* stream) {
     const auto now = ddprun::Clock::now();
