@@ -1,6 +1,6 @@
 #pragma once
 // Decides whether the failure that was reported first is a consequence of another one of the same worker group. Pure.
-// docs/design/002-coordinator.md has the evidence and why it is weighed this way.
+// docs/design/015-culprit-of-a-failure.md has the evidence and why it is weighed this way.
 
 #include "common/clock.hpp"
 #include "rendezvous/protocol/messages.hpp"

@@ -1,6 +1,7 @@
 #pragma once
-// Diagnoses the end of the worker that stops its group: which operation it was in, and which ranks waited for it. Its
-// peers have failed because of that, or were stopped; their flight records still show their operations. Pure.
+// Diagnoses the end of the worker that stops its group: adds to its last activity (FailureReport::activity) which ranks
+// waited for it. Its peers have failed because of that, or were stopped; their flight records still show their
+// operations. Pure.
 
 #include <string>
 #include <vector>

@@ -1,6 +1,7 @@
 #pragma once
 // Defines the content of a worker's flight record (common/flight_record_layout.hpp) as plain values. Its agent reads it
-// and sends it to the daemon, which sends it to ddpctl. Times are durations before the moment of reading. Pure.
+// and sends it to the daemon, which sends it to ddpctl. Times are durations before the moment of reading. Also
+// describes operations, and the last activity of a worker, as text. Pure.
 
 #include <chrono>
 #include <cstdint>

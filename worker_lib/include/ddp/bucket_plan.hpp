@@ -1,6 +1,7 @@
 #pragma once
 // BucketPlan: the assignment of gradients to buckets. BucketLimits: the sizes of buckets, that of the first one
-// included. plan_buckets makes the plan. Pure values.
+// included. plan_buckets makes a plan, check_plan checks one; both refuse parameters of types that have no gradients
+// (is_float). Pure values.
 
 #include <cstddef>
 #include <cstdint>

@@ -112,7 +112,8 @@ public:
     /// and whose turn has come. Throws Error{InvalidArgument} for one call too many in a backward. Any thread.
     void mark_ready(std::size_t i);
     /// Declares that gradient i takes no part in this backward. Its view and bound buffer are set to zero, or keep what
-    /// earlier backwards without sync added. Any thread.
+    /// earlier backwards without sync added. Throws Error{InvalidArgument} if it has been marked in this backward
+    /// already. Any thread.
     void mark_unused(std::size_t i);
     /// Waits for all buckets. Throws Error{InvalidArgument} naming every parameter that was not marked. After an error
     /// the reducer is unusable, here and on the peers, which get Error{Aborted} or {PeerLost} instead of waiting.

@@ -23,8 +23,12 @@ Fill GradientMarks::claim(std::size_t i, bool unused) {
                " in one backward. Mark a gradient once, when it is complete. If layers share it, mark it after the "
                "last of them, or set ParamSpec::uses to their number");
     }
-    if (unused && param.uses_left != uses)
-        refuse("parameter '" + specs_[i].name + "' was marked unused after it had been marked ready");
+    if (unused && param.uses_left != uses) {
+        refuse("parameter '" + specs_[i].name + "' was marked unused after it had been marked ready for " +
+               std::to_string(uses - param.uses_left) + " of its " + std::to_string(uses) +
+               " uses (ParamSpec::uses). Mark it ready once for each use, or unused if no layer uses it in this "
+               "backward");
+    }
     param.uses_left = unused ? 0 : param.uses_left - 1;
     if (!unused) param.used = true;
     return param.uses_left > 0 ? Fill::kNotYet : how_to_fill(unused);

@@ -132,7 +132,7 @@ bool SurvivorAgreement::obey(std::uint64_t round) const {
     return outcome == ShrinkJournal::Outcome::kMet;
 }
 
-/// Throws if further waiting is useless. Decides the round if possible.
+/// Throws if further waiting is useless. Decides the round (met or refused) if possible.
 void SurvivorAgreement::check_and_decide(std::uint64_t round) {
     check_alive();
     std::vector<int> ranks = unheard_;
@@ -231,8 +231,8 @@ void SurvivorAgreement::report_presence(const ShrinkRequests& requests) {
     while (journal().accused_since(spec_.rank)) try_append(ShrinkJournal::presence(spec_.rank));
 }
 
-/// Returns whether the rank is lost, as far as this rank knows itself. A rank that has left this group and goes on in a
-/// group that was formed from it is not lost.
+/// Returns whether this rank has itself lost the other one; reports of third ranks do not count. A rank that has left
+/// this group and goes on in a group that was formed from it is not lost.
 bool SurvivorAgreement::counts_as_lost(int rank) const {
     const RankState state = backend_.state_of(rank);
     return state.gone && !(state.left && journal().group_of(rank) != nullptr);
@@ -297,8 +297,8 @@ void SurvivorAgreement::report_absent() const {
     std::vector<std::string> names;
     for (const int rank : ranks) names.push_back(backend_.name_of(rank));
     throw Error(ErrorCode::Timeout,
-                fmt::format("shrink of group '{}': rank {} waited {} for {} to call it, too. Exclude all ranks "
-                            "that are lost",
+                fmt::format("shrink of group '{}': rank {} waited {} for {} to call shrink() with the same excluded "
+                            "ranks. Exclude those of them that are lost, on every survivor",
                             spec_.name, spec_.rank, ddprun::seconds_text(spec_.init_timeout),
                             ddprun::list_of(std::move(names))),
                 ranks);

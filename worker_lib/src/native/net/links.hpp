@@ -59,7 +59,8 @@ public:
     void interrupt() const;
 
     /// Completes messages that a failed exchange has sent in part, for at most kFinalReportTimeout: a final report can
-    /// only follow a whole message. The memory of that exchange must still be valid.
+    /// only follow a whole message, so a peer whose message stays incomplete gets none. The memory of that exchange
+    /// must still be valid.
     void finish_messages();
 
     /// Sends every peer the final report: a failure, as the rank that found it reports it, which takes at most

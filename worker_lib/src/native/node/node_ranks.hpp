@@ -77,7 +77,7 @@ public:
     }
 
 private:
-    /// Returns 1 + the core of the calling thread, as in Control::core.
+    /// Returns 1 + the core of the calling thread, as in Control::core; 0: unknown.
     [[nodiscard]] static std::uint32_t this_core();
 
     const std::string group_;

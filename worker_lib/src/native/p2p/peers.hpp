@@ -47,7 +47,8 @@ struct RemotePeer {
 
 class Peers {
 public:
-    /// Accepts connections if setup.listener has one. Throws Error{System}.
+    /// Takes over setup.listener, if there is one: accept() accepts the connections of ranks of other nodes there.
+    /// Throws Error{System}.
     Peers(P2pSetup& setup, PostPage& own_page);
 
     [[nodiscard]] OwnRank& own() REQUIRES(kRunning) { return own_; }
