@@ -16,10 +16,8 @@ namespace {
 
 using Callback = std::function<void(std::exception_ptr)>;
 
-/// A waiter that wakes up so much too late has not run, nor perhaps has the whole process.
-constexpr auto kPause = std::chrono::milliseconds(250);
-/// Time in which a backend that runs again after a pause has noticed that, and postponed its work.
-constexpr auto kNoticing = std::chrono::milliseconds(500);
+/// Time in which a backend that waits for peers gives a sign of life.
+constexpr auto kSignOfLife = std::chrono::milliseconds(500);
 
 /// Marks, on the stack of complete(), that this thread is in the callbacks of a work. Frames nest: a callback may wait
 /// for another group's work, and so run callbacks of that group inside.
@@ -165,24 +163,14 @@ void WorkState::then(Callback callback) {
     callback(error);  // an exception goes to the caller, and the group does not wait for it
 }
 
-/// Returns when a waiter gives up although the backend has not failed the work.
-ddprun::TimePoint WorkState::last_moment() const {
-    const auto deadline = this->deadline();
-    return deadline < ddprun::TimePoint::max() - grace() ? deadline + grace() : ddprun::TimePoint::max();
-}
-
 void WorkState::wait() {
     help();
-    auto began = ddprun::Clock::now();
-    for (auto latest = last_moment(); !wait_until(latest);) {
-        const auto now = ddprun::Clock::now();
-        if (now - latest > kPause) {
-            latest = now + (latest - std::exchange(began, now));  // a pause: as much may be left as there was
-            continue;
-        }
-        if (wait_until(now + kNoticing)) return;
-        if (last_moment() <= latest) throw_late("at its deadline: it is still queued, or its thread is stuck");
-        latest = last_moment();
+    auto latest = deadline_ < ddprun::TimePoint::max() - grace() ? deadline_ + grace() : ddprun::TimePoint::max();
+    while (!wait_until(latest)) {
+        const std::uint64_t before = signs_of_life();
+        if (wait_until(ddprun::Clock::now() + kSignOfLife)) return;
+        if (signs_of_life() == before) throw_late("at its deadline: it is still queued, or its thread is stuck");
+        latest = ddprun::Clock::now() + grace();
     }
 }
 

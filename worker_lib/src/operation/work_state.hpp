@@ -32,8 +32,6 @@ public:
 
     [[nodiscard]] std::uint64_t seq() const { return seq_; }
     [[nodiscard]] ddprun::TimePoint deadline() const { return deadline_; }
-    /// Moves the deadline, because the rank did not run when it passed. Only the thread that runs the work calls it.
-    void postpone(ddprun::Duration by) { deadline_ = deadline() + by; }
     [[nodiscard]] bool done() const { return done_.load(std::memory_order_acquire); }
     /// Returns the state that a public handle points to; null if the handle was done from the start.
     [[nodiscard]] static WorkState* of(const Work& work) { return work.state_.get(); }
@@ -67,8 +65,11 @@ public:
     /// Returns whether wait() returns only when the operation has ended.
     [[nodiscard]] virtual bool blocks_host() const { return true; }
     /// Returns how long after the deadline of the work the backend may still take to fail it with an error that names
-    /// the absent ranks. After that a waiter gives up by itself.
+    /// the absent ranks. After that a waiter gives up by itself, unless there are signs of life.
     [[nodiscard]] virtual ddprun::Duration grace() const { return std::chrono::seconds(4); }
+    /// Returns a number that changes at least twice a second while the backend waits for peers: after a pause of the
+    /// process it ends its works later. Any thread.
+    [[nodiscard]] virtual std::uint64_t signs_of_life() const { return 0; }
     /// Records that the program waits. `blocked`: until the work has ended; else it only polls, or makes a device wait.
     /// wait() does not record it, because a thread of the library may wait while the program goes on.
     virtual void note_waiter(bool blocked) const { entry_.waited(blocked); }
@@ -87,11 +88,10 @@ public:
     virtual void hurry() {}
 
 private:
-    [[nodiscard]] ddprun::TimePoint last_moment() const;
     [[nodiscard]] std::exception_ptr named(const std::exception_ptr& error) const;
 
     const std::uint64_t seq_;
-    std::atomic<ddprun::TimePoint> deadline_;
+    const ddprun::TimePoint deadline_;
     const RecordEntry entry_;
     mutable ddprun::Mutex mutex_;
     ddprun::Condition changed_;

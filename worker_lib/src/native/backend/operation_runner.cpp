@@ -135,7 +135,7 @@ void OperationRunner::run(const Job& job) {
     }
     Node& node = peers_.node();
     job.work->begin();
-    node.progress.begin(operation, job.work.get());
+    node.progress.begin(operation);
     if (job.step == Step::kReduced || job.step == Step::kArrived) node.meetings.take_earliest_deadline();
     // Peers that have been served may complete it without this rank, so this rank must complete it, too.
     if (!job.peers_served) node.failure.check(operation);

@@ -249,9 +249,11 @@ void Links::wait(const Operation& operation, const MessageStream* stream) {
 ///           report of a peer, but it does give up, because a peer may never stop sending
 void Links::check_late(const Operation& operation, bool arrives, const MessageStream* stream) {
     const auto now = ddprun::Clock::now();
-    (void)node_.progress.look(now);
+    if (node_.progress.look(now) > ddprun::Duration::zero()) {
+        for (auto& [rank, link] : links_) link.reported_waiting = false;  // what they know is out of date
+    }
     const auto deadline = node_.progress.deadline();
-    const auto limit = arrives ? last_network_deadline(deadline) : network_deadline(deadline);
+    const auto limit = node_.progress.moved(arrives ? last_network_deadline(deadline) : network_deadline(deadline));
     if (now >= limit) report_waiting(operation);
     errors_.check_late(operation, flows_, limit, stream);
 }

@@ -5,15 +5,6 @@
 
 namespace ddp::detail {
 
-ddprun::Duration NodeProgress::look(ddprun::TimePoint now) {
-    const auto missed = pauses_.look(now);
-    if (missed == ddprun::Duration::zero()) return missed;
-    const auto extension = pauses_.moved(deadline(), kSilence) - deadline();
-    extension_ += extension;
-    if (work_ != nullptr) work_->postpone(extension);
-    return missed;
-}
-
 void NodeProgress::signal_listening() const {
     ranks_.own().listening.fetch_add(1, std::memory_order_relaxed);
     signal_waiting();
@@ -21,6 +12,10 @@ void NodeProgress::signal_listening() const {
 
 void NodeProgress::signal_waiting() const {
     ranks_.own_local().segment->post_page().listening.fetch_add(1, std::memory_order_relaxed);
+}
+
+std::uint64_t NodeProgress::signals() const {
+    return ranks_.own_local().segment->post_page().listening.load(std::memory_order_relaxed);
 }
 
 void NodeProgress::leave(Departure how) {

@@ -1,7 +1,7 @@
 #pragma once
 // NodeProgress: the position of each rank of a node in its sequence of operations, and whether it is present. The own
-// rank publishes its state, and any thread may read that of the others. begin(), finish() and the deadline belong to
-// the thread that runs the group's operations.
+// rank publishes its state, and any thread may read that of the others. begin(), finish(), look() and the deadline
+// belong to the thread that runs the group's operations.
 
 #include <algorithm>
 #include <cstdint>
@@ -10,10 +10,8 @@
 #include "common/clock.hpp"
 #include "worker_lib/src/group/departure.hpp"
 #include "worker_lib/src/native/node/node_ranks.hpp"
-#include "worker_lib/src/native/protocol/deadlines.hpp"
 #include "worker_lib/src/native/protocol/pauses.hpp"
 #include "worker_lib/src/operation/operation.hpp"
-#include "worker_lib/src/operation/work_state.hpp"
 
 namespace ddp::detail {
 
@@ -28,41 +26,40 @@ class NodeProgress {
 public:
     explicit NodeProgress(const NodeRanks& ranks) : ranks_(ranks) {}
 
-    /// Publishes that the own rank begins `operation`, and takes over its deadline. If that is extended, `work`, which
-    /// has to live until finish(), is postponed as much.
-    void begin(const Operation& operation, WorkState* work = nullptr) {
-        work_ = work;
+    /// Publishes that the own rank begins `operation`, and takes over its deadline.
+    void begin(const Operation& operation) {
         called_ = operation.deadline - operation.timeout;
         deadline_ = operation.deadline;
-        extension_ = {};
-        pauses_.begin(called_);
+        pauses_.begin(called_, ddprun::last_tick());
         ranks_.own().begun.store(operation.seq, std::memory_order_release);
     }
     /// Publishes that the own rank has completed `operation`.
-    void finish(const Operation& operation) {
-        work_ = nullptr;
-        ranks_.own().done.store(operation.seq, std::memory_order_release);
-    }
+    void finish(const Operation& operation) { ranks_.own().done.store(operation.seq, std::memory_order_release); }
     /// Returns the number of the last operation that the own rank has completed.
     [[nodiscard]] std::uint64_t last_done() const { return ranks_.own().done.load(std::memory_order_acquire); }
 
     /// Returns the deadline of the current operation. Once the ranks of the node have met, it is the earliest of
-    /// theirs, so that no rank gives up because of one that may still wait. A pause in which it would pass extends it.
-    [[nodiscard]] ddprun::TimePoint deadline() const { return extended(deadline_, extension_); }
-    /// Takes over an earlier deadline of a neighbour, but leaves kReporting from the own call on: if that deadline has
-    /// passed before, the neighbour has paused, and extends it when it runs again.
+    /// theirs, so that no rank gives up because of one that may still wait. Compare the time with moved(), because a
+    /// pause of this rank moves it.
+    [[nodiscard]] ddprun::TimePoint deadline() const { return deadline_; }
+    /// Takes over an earlier deadline of a neighbour. One that passed before the own call does not count: the neighbour
+    /// has paused, and its deadline has moved.
     void lower_deadline(ddprun::TimePoint deadline) {
-        deadline_ = std::min(deadline_, std::max<ddprun::TimePoint>(deadline, called_ + kReporting));
+        if (deadline > called_) deadline_ = std::min(deadline_, deadline);
     }
-    /// Notes that the own rank runs. Returns the time since the last look, or since the call of the operation, in which
-    /// it did not run (pauses.hpp). Every wait calls it, much more often than every kSilence / 2.
-    ddprun::Duration look(ddprun::TimePoint now);
+    /// Notes that the own rank runs. Returns the time since the last look in which it did not run (pauses.hpp). Every
+    /// wait calls it, much more often than every kSilence / 2.
+    ddprun::Duration look(ddprun::TimePoint now) { return pauses_.look(now); }
+    /// Returns the time to which pauses of the own rank have moved a limit of the current operation.
+    [[nodiscard]] ddprun::TimePoint moved(ddprun::TimePoint limit) const { return pauses_.moved(limit, called_); }
 
     /// Signals that the own rank waits for messages of other nodes, and so is no culprit. Call it several times within
     /// kSilence.
     void signal_listening() const;
     /// Signals that the own rank waits for any peer. Peers that wait for its sends and receives look at this.
     void signal_waiting() const;
+    /// Returns the number of these signals. Any thread.
+    [[nodiscard]] std::uint64_t signals() const;
 
     /// Publishes that the own rank takes part in no further operation.
     void leave(Departure how);
@@ -87,10 +84,8 @@ public:
 
 private:
     const NodeRanks& ranks_;
-    WorkState* work_ = nullptr;     ///< of the current operation; null: it has none
-    ddprun::TimePoint called_;      ///< when it was called
-    ddprun::TimePoint deadline_;    ///< without pauses
-    ddprun::Duration extension_{};  ///< of it, by the pauses in the current operation
+    ddprun::TimePoint called_;  ///< when the current operation was called
+    ddprun::TimePoint deadline_;
     Pauses pauses_;
 };
 

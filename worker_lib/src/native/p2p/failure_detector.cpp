@@ -19,7 +19,7 @@ constexpr int kMaxDrainPasses = 100;
 /// many answers, so a rank without any is silent.
 constexpr auto kAskBefore = 2 * kSilence;
 
-ddprun::TimePoint begin_of(const TransferBatch& batch) { return batch.deadline - batch.timeout; }
+ddprun::TimePoint begin_of(const P2pWork& work) { return work.batch.deadline - work.batch.timeout; }
 
 }  // namespace
 
@@ -34,12 +34,11 @@ std::optional<P2pEnd> FailureDetector::find_failure() {
     return found ? std::move(found) : find_overdue();
 }
 
-/// Adapts to a pause of this process, in which its peers may not have run either: silence during it shows nothing, no
-/// deadline passes in it, and remote ranks get time to answer again.
+/// Adapts to a pause of this rank, in which its peers may not have run either: silence during it shows nothing.
 void FailureDetector::note_pause(ddprun::TimePoint now) {
     const bool rested = std::exchange(is_resting_, false);
     const auto& works = works_.in_flight();
-    if (rested) pauses_.begin(works.empty() ? now : begin_of(works.begin()->second->batch));
+    if (rested) pauses_.begin(works.empty() ? now : begin_of(*works.begin()->second), now);
     const auto missed = pauses_.look(now);
     if (!rested && missed == ddprun::Duration::zero()) return;
     const auto postpone = [&](Listening& listening) {
@@ -48,9 +47,11 @@ void FailureDetector::note_pause(ddprun::TimePoint now) {
     };
     for (Neighbour& neighbour : peers_.neighbours()) postpone(neighbour.listening);
     for (RemotePeer& remote : peers_.remotes()) postpone(remote.listening);
-    if (missed == ddprun::Duration::zero()) return;
-    const auto grace = peers_.remotes().empty() ? kSilence : kAskBefore;
-    for (const auto& [seq, work] : works) work->postpone(pauses_.moved(work->deadline(), grace) - work->deadline());
+}
+
+/// Returns the time to which pauses have moved a limit of a work.
+ddprun::TimePoint FailureDetector::moved(ddprun::TimePoint limit, const P2pWork& work) const {
+    return pauses_.moved(limit, begin_of(work));
 }
 
 void FailureDetector::look_at_neighbours(ddprun::TimePoint now) {
@@ -118,7 +119,7 @@ std::optional<P2pEnd> FailureDetector::end_without(int rank, const Failure& why)
 /// Near a deadline, asks the ranks of other nodes whether they are late or wait themselves.
 void FailureDetector::ask_remotes(ddprun::TimePoint now) {
     for (const auto& [seq, work] : works_.in_flight()) {
-        if (now + kAskBefore < work->deadline()) continue;
+        if (now + kAskBefore < moved(work->deadline(), *work)) continue;
         for (RemotePeer& remote : peers_.remotes()) {
             if (!waits_for(*work, remote.peer->rank())) continue;
             const bool begins = now - std::exchange(remote.asked, now) >= kSilence;
@@ -142,7 +143,7 @@ std::optional<P2pEnd> FailureDetector::find_overdue() {
     const auto now = ddprun::Clock::now();
     for (const auto& [seq, work] : works_.in_flight()) {
         const TransferBatch& batch = work->batch;
-        if (now < work->deadline()) continue;
+        if (now < moved(work->deadline(), *work)) continue;
         std::vector<int> missing;
         std::vector<int> silent;
         for (std::size_t i = 0; i < batch.transfers.size(); ++i) {
@@ -151,7 +152,7 @@ std::optional<P2pEnd> FailureDetector::find_overdue() {
             missing.push_back(rank);
             if (!is_listening(rank)) silent.push_back(rank);
         }
-        if (silent.empty() && now < network_deadline(work->deadline())) continue;
+        if (silent.empty() && now < moved(network_deadline(work->deadline()), *work)) continue;
         return overdue(work, missing, silent);
     }
     return std::nullopt;

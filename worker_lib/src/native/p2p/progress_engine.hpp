@@ -3,6 +3,7 @@
 // owns it; the thread that makes progress calls it (see Scheduler).
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <optional>
 
@@ -36,6 +37,8 @@ public:
     void set_network(bool included) REQUIRES(kRunning) { with_network_ = included; }
     /// Looks for failures of the group, lost peers and deadlines that have passed.
     void check_for_failures() REQUIRES(kRunning);
+    /// Returns how often it has looked for failures while works were in flight. Any thread.
+    [[nodiscard]] std::uint64_t checks() const { return checks_.load(std::memory_order_relaxed); }
     /// Returns whether a work is in flight, or a peer waits for a frame that there was no room for.
     [[nodiscard]] bool busy() const REQUIRES(kRunning) { return !works_.in_flight().empty() || peers_.has_to_send(); }
     [[nodiscard]] bool failed() const REQUIRES(kRunning) { return failure_.has_value(); }
@@ -57,6 +60,7 @@ private:
     const Sleeper& sleeper_;
     const Activity& activity_;
     FailureDetector detector_;
+    std::atomic<std::uint64_t> checks_{0};
     bool with_network_ GUARDED_BY(kRunning) = true;
     std::optional<Failure> failure_ GUARDED_BY(kRunning);
     bool reported_end_ GUARDED_BY(kRunning) = false;

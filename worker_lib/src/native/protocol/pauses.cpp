@@ -1,7 +1,6 @@
 #include "worker_lib/src/native/protocol/pauses.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "worker_lib/src/native/protocol/deadlines.hpp"
@@ -10,35 +9,48 @@ namespace ddp::detail {
 
 namespace {
 
-constexpr int kMaxPauses = 20;
-constexpr std::chrono::seconds kEpisode{60};
+/// The shortest gap between two looks that is a pause, and the shortest pause that is a long one.
+constexpr ddprun::Duration kPause = kSilence / 2;
+constexpr ddprun::Duration kLongPause = kReporting;
+/// Limits the memory, and how often a machine that is always short of cores can move a limit.
+constexpr std::size_t kMaxPauses = 32;
 
 }  // namespace
 
+void Pauses::begin(ddprun::TimePoint called, ddprun::TimePoint now) {
+    looked_ = std::max(looked_, called);
+    if (now - looked_ > kPause) add({.began = looked_, .ended = now, .may_be_queue = true});
+    looked_ = std::max(looked_, now);
+}
+
 ddprun::Duration Pauses::look(ddprun::TimePoint now) {
-    const auto before = std::exchange(looked_, now);
-    const auto missed = now - before - kSilence / 2;
-    if (missed <= ddprun::Duration::zero()) return ddprun::Duration::zero();
-    began_ = before;
-    ended_ = now;
-    missed_ = missed;
-    counted_ = false;
+    const Pause pause{.began = std::exchange(looked_, now), .ended = now};
+    const ddprun::Duration missed = pause.ended - pause.began - kPause;
+    if (missed <= ddprun::Duration::zero()) return {};
+    add(pause);
     return missed;
 }
 
-ddprun::TimePoint Pauses::moved(ddprun::TimePoint limit, ddprun::Duration grace) {
-    auto left = std::min(missed_, grace);
-    if (limit > began_ && limit < ended_) left = std::max<ddprun::Duration>(left, limit - began_);
-    const ddprun::TimePoint to = ended_ + left;
-    if (to <= limit) return limit;
-    if (!std::exchange(counted_, true)) {
-        if (ended_ - episode_ > kEpisode) {
-            episode_ = ended_;
-            count_ = 0;
-        }
-        ++count_;
+void Pauses::add(const Pause& pause) {
+    if (pauses_.size() == kMaxPauses) pauses_.erase(pauses_.begin());
+    pauses_.push_back(pause);
+}
+
+ddprun::TimePoint Pauses::moved(ddprun::TimePoint limit, ddprun::TimePoint called) const {
+    for (const Pause& pause : pauses_) limit = pause.moved(limit, called);
+    return limit;
+}
+
+ddprun::TimePoint Pauses::Pause::moved(ddprun::TimePoint limit, ddprun::TimePoint called) const {
+    const ddprun::TimePoint from = std::max(called, began);
+    if (from >= ended || limit <= from) return limit;
+    ddprun::Duration left{};
+    if (may_be_queue) {
+        left = 2 * kReporting;
+    } else if (ended - began >= kLongPause) {
+        left = std::clamp<ddprun::Duration>(limit - from, kReporting, ended - began);
     }
-    return count_ > kMaxPauses ? limit : to;
+    return std::max<ddprun::TimePoint>(limit, ended + left);
 }
 
 }  // namespace ddp::detail

@@ -1,7 +1,10 @@
 #pragma once
-// Pauses: finds the pauses of a waiting rank, in which it did not run itself, as on a suspended machine, from its looks
-// at others, which it takes much more often than every kSilence / 2. A pause shows nothing about the others, because
-// they may not have run either. So no deadline passes in one: what is left of it begins to count again afterwards.
+// Pauses: finds the pauses of a rank, in which it did not run, from its looks at others, which it takes much more often
+// than every kSilence / 2 while it waits. A pause shows nothing about the others. In a short one the rank waited for a
+// core, while others ran. In a long one, as on a suspended machine, perhaps none of them ran, and some go on later than
+// others: so no deadline passes in it.
+
+#include <vector>
 
 #include "common/clock.hpp"
 
@@ -9,24 +12,29 @@ namespace ddp::detail {
 
 class Pauses {
 public:
-    /// Begins a wait. `now` may lie in the past: a pause may come before the first look.
-    void begin(ddprun::TimePoint now) { looked_ = now; }
+    /// Begins, now, to wait for something that was called at `called`.
+    void begin(ddprun::TimePoint called, ddprun::TimePoint now);
     /// Looks again. Returns the time since the last look or begin() in which the rank did not run.
     ddprun::Duration look(ddprun::TimePoint now);
-    /// Returns the time to which the pause that look() has just found moves `limit`. If the limit lies in the pause, as
-    /// much of it is left afterwards as was before. In any case at least `grace` is left, or as much as the rank has
-    /// missed if that is less, in which it reads what has arrived. On a machine that is always short of cores only
-    /// some pauses move limits, so that they are reached in the end.
-    [[nodiscard]] ddprun::TimePoint moved(ddprun::TimePoint limit, ddprun::Duration grace);
+    /// Returns the time to which pauses have moved a limit of something that was called at `called`. A limit that lies
+    /// in a short pause moves to its end. After a long one as much is left of a limit as before, but no more than the
+    /// pause took, and at least kReporting. What lies between the call and begin() may be a queue instead of a pause,
+    /// so it leaves 2 * kReporting.
+    [[nodiscard]] ddprun::TimePoint moved(ddprun::TimePoint limit, ddprun::TimePoint called) const;
 
 private:
+    struct Pause {
+        ddprun::TimePoint began;
+        ddprun::TimePoint ended;
+        bool may_be_queue = false;
+
+        [[nodiscard]] ddprun::TimePoint moved(ddprun::TimePoint limit, ddprun::TimePoint called) const;
+    };
+
+    void add(const Pause& pause);
+
+    std::vector<Pause> pauses_;  ///< the last kMaxPauses, which are enough: others concern no operation in progress
     ddprun::TimePoint looked_;
-    ddprun::TimePoint began_;  ///< of the last pause
-    ddprun::TimePoint ended_;
-    ddprun::Duration missed_{};
-    bool counted_ = false;       ///< it has moved a limit
-    ddprun::TimePoint episode_;  ///< begin of the time in which a limited number of pauses may move limits
-    int count_ = 0;              ///< pauses in it that have
 };
 
 }  // namespace ddp::detail

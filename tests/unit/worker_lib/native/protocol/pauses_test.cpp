@@ -1,4 +1,4 @@
-// Pauses: which gaps between two looks are pauses, and where they move a deadline.
+// Pauses: which gaps between two looks are pauses, and where they move limits.
 
 #include "worker_lib/src/native/protocol/pauses.hpp"
 
@@ -12,65 +12,80 @@ namespace {
 
 const ddprun::TimePoint kStart{1000s};
 
+/// The pauses of a rank that has called something at kStart, and began to wait at once.
+Pauses waiting() {
+    Pauses pauses;
+    pauses.begin(kStart, kStart);
+    return pauses;
+}
+
 }  // namespace
 
 TEST_CASE("only a long gap between two looks is a pause", "[native][unit]") {
-    Pauses pauses;
-    pauses.begin(kStart);
+    Pauses pauses = waiting();
     CHECK(pauses.look(kStart + kSilence / 2) == 0ms);
     CHECK(pauses.look(kStart + kSilence / 2 + 1s) == 1s - kSilence / 2);
-    pauses.begin(kStart + 10s);  // the time between two waits
+    pauses.begin(kStart + 10s, kStart + 10s);  // the time between two waits is none
     CHECK(pauses.look(kStart + 10s) == 0ms);
 }
 
-TEST_CASE("as much is left of a limit after a pause as was before", "[native][unit]") {
-    Pauses pauses;
-    pauses.begin(kStart);
-    (void)pauses.look(kStart + 3s);
-    CHECK(pauses.moved(kStart + 1s, 500ms) == kStart + 4s);
-    CHECK(pauses.moved(kStart + 2s, 500ms) == kStart + 5s);
-    CHECK(pauses.moved(kStart + 4s, 500ms) == kStart + 4s);
-    CHECK(pauses.moved(ddprun::TimePoint::max(), 500ms) == ddprun::TimePoint::max());
+TEST_CASE("a limit in a short pause moves to its end, others stay", "[native][unit]") {
+    Pauses pauses = waiting();
+    (void)pauses.look(kStart + 300ms);
+    CHECK(pauses.moved(kStart + 100ms, kStart) == kStart + 300ms);
+    CHECK(pauses.moved(kStart + 300ms, kStart) == kStart + 300ms);
+    CHECK(pauses.moved(kStart + 310ms, kStart) == kStart + 310ms);
+    CHECK(pauses.moved(kStart, kStart) == kStart);
 }
 
-TEST_CASE("after a pause a moment is left to read what has arrived", "[native][unit]") {
-    Pauses pauses;
-    pauses.begin(kStart);
-    (void)pauses.look(kStart + 3s);
-    for (const auto limit : {-1s, 0s, 3s}) CHECK(pauses.moved(kStart + limit, 500ms) == kStart + 3500ms);
-    (void)pauses.look(kStart + 3s + kSilence / 2 + 100ms);  // a short one: the others waited for the whole of it
-    CHECK(pauses.moved(kStart, 500ms) == kStart + 3s + kSilence / 2 + 200ms);
+TEST_CASE("after a long pause as much is left of a limit as before, but no more than the pause took",
+          "[native][unit]") {
+    Pauses pauses = waiting();
+    (void)pauses.look(kStart + 10s);
+    CHECK(pauses.moved(kStart + 4s, kStart) == kStart + 14s);
+    CHECK(pauses.moved(kStart + 10s, kStart) == kStart + 20s);
+    CHECK(pauses.moved(kStart + 11s, kStart) == kStart + 20s);
+    CHECK(pauses.moved(kStart + 30s, kStart) == kStart + 30s);
+    CHECK(pauses.moved(ddprun::TimePoint::max(), kStart) == ddprun::TimePoint::max());
 }
 
-TEST_CASE("pauses far from any limit do not use up those that count", "[native][unit]") {
+TEST_CASE("after a long pause at least the time for reports is left", "[native][unit]") {
+    Pauses pauses = waiting();
+    (void)pauses.look(kStart + 10s);
+    CHECK(pauses.moved(kStart + 1ms, kStart) == kStart + 10s + kReporting);
+    CHECK(pauses.moved(kStart, kStart) == kStart);  // it had passed before
+}
+
+TEST_CASE("a pause counts from the call on, and not for what is called after it", "[native][unit]") {
+    Pauses pauses = waiting();
+    (void)pauses.look(kStart + 10s);
+    CHECK(pauses.moved(kStart + 8s, kStart + 6s) == kStart + 12s);  // called by another thread before it stood still
+    CHECK(pauses.moved(kStart + 12s, kStart + 10s) == kStart + 12s);
+}
+
+TEST_CASE("pauses in the middle of a wait add up, also over several operations", "[native][unit]") {
+    Pauses pauses = waiting();
+    (void)pauses.look(kStart + 10s);
+    (void)pauses.look(kStart + 10100ms);
+    pauses.begin(kStart, kStart + 10100ms);  // the next one of a queue
+    (void)pauses.look(kStart + 10200ms);
+    (void)pauses.look(kStart + 20200ms);
+    CHECK(pauses.moved(kStart + 4s, kStart) == kStart + 20200ms + 3800ms);
+}
+
+TEST_CASE("the time between call and wait may be that of a queue", "[native][unit]") {
     Pauses pauses;
-    pauses.begin(kStart);
-    const auto limit = kStart + 50s;
-    auto now = kStart;
-    for (int i = 0; i < 100; ++i) {
-        if (pauses.look(now += 300ms) > 0ms) CHECK(pauses.moved(limit, 500ms) == limit);
+    pauses.begin(kStart, kStart + 10s);
+    CHECK(pauses.moved(kStart + 4s, kStart) == kStart + 10s + 2 * kReporting);
+    CHECK(pauses.moved(kStart + 20s, kStart) == kStart + 20s);
+}
+
+TEST_CASE("pauses without end do not move a limit without end", "[native][unit]") {
+    for (const ddprun::Duration gap : {ddprun::Duration(300ms), ddprun::Duration(1s)}) {
+        Pauses pauses = waiting();
+        auto now = kStart;
+        int looks = 0;
+        while (pauses.moved(kStart + 5500ms, kStart) > now && ++looks < 1000) (void)pauses.look(now += gap);
+        CHECK(looks < 50);
     }
-    (void)pauses.look(kStart + 60s);
-    CHECK(pauses.moved(limit, 500ms) == kStart + 80s);
-}
-
-TEST_CASE("a pause counts once, however many limits it moves", "[native][unit]") {
-    Pauses pauses;
-    pauses.begin(kStart);
-    (void)pauses.look(kStart + 3s);
-    for (int i = 0; i < 100; ++i) CHECK(pauses.moved(kStart + 1s, 500ms) == kStart + 4s);
-}
-
-TEST_CASE("pauses without end do not postpone a limit without end", "[native][unit]") {
-    Pauses pauses;
-    pauses.begin(kStart);
-    auto now = kStart;
-    auto limit = kStart + 1s;
-    const auto look = [&](ddprun::Duration after) {
-        if (pauses.look(now += after) > 0ms) limit = pauses.moved(limit, 500ms);
-    };
-    while (now < kStart + 30s) look(300ms);
-    CHECK(limit < kStart + 10s);
-    look(60s);  // later, one counts again
-    CHECK(limit > now);
 }
