@@ -30,10 +30,6 @@ if(DDP_SANITIZE)
         -fno-sanitize-recover=all
         -Wno-mismatched-new-delete)   # g++ 12 is wrong about coroutine frames under a sanitizer
     target_link_options(ddprun_settings INTERFACE -fsanitize=${DDP_SANITIZE})
-    # Eight sources are compiled at once, so that the inline functions that they share are instrumented once. Their names must not
-    # collide.
-    set(CMAKE_UNITY_BUILD ON)
-    set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
     if(DDP_SANITIZE MATCHES "undefined")
         # It looks at an object through a pipe, and calls it bad in the tests that leave no file descriptor to open one.
         target_compile_options(ddprun_settings INTERFACE -fno-sanitize=vptr)

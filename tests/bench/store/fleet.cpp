@@ -28,7 +28,7 @@ constexpr int kSilenceMs = 60'000;
     throw std::runtime_error(fmt::format("{}: {}", what, std::strerror(errno)));
 }
 
-UniqueFd connect_to(std::uint16_t port) {
+UniqueFd connect_client(std::uint16_t port) {
     UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (!fd) fail("socket");
     sockaddr_in address{.sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {htonl(INADDR_LOOPBACK)}};
@@ -66,7 +66,7 @@ Fleet::Fleet(const Protocol& protocol, std::uint16_t port, std::size_t connectio
       buffer_(kReceiveBytes) {
     const Request greeting{.bytes = protocol.greeting()};
     for (std::size_t i = 0; i < connections; ++i) {
-        connections_[i].fd = connect_to(port);
+        connections_[i].fd = connect_client(port);
         epoll_event interest{.events = EPOLLIN, .data = {.u64 = i}};
         if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, connections_[i].fd.get(), &interest) != 0) fail("epoll_ctl");
         if (!greeting.bytes.empty()) post(i, greeting);

@@ -18,7 +18,7 @@ namespace {
 constexpr const char* kAdvice =
     "Start the program with ddprun or torchrun; or unset RANK and WORLD_SIZE to run it alone.";
 
-[[noreturn]] void refuse(const std::string& text) { throw Error(ErrorCode::Environment, text); }
+[[noreturn]] void refuse_environment(const std::string& text) { throw Error(ErrorCode::Environment, text); }
 
 /// Returns a variable that must be a whole number from `min` to `max`, with nothing before or after it.
 std::optional<std::int64_t> number(const Variables& variables, const char* name, std::int64_t min, std::int64_t max) {
@@ -28,7 +28,7 @@ std::optional<std::int64_t> number(const Variables& variables, const char* name,
     if (!value || *value < min || *value > max) {
         const std::string range = max == std::numeric_limits<int>::max() ? fmt::format("of at least {}", min)
                                                                          : fmt::format("from {} to {}", min, max);
-        refuse(fmt::format("{} is '{}', expected a whole number {}", name, *text, range));
+        refuse_environment(fmt::format("{} is '{}', expected a whole number {}", name, *text, range));
     }
     return value;
 }
@@ -47,7 +47,7 @@ void check_alone(const Variables& variables) {
     for (const auto& [name, launcher] : kForeignSizes) {
         const std::string size = variables(name).value_or("1");
         if (size == "1") continue;
-        refuse(
+        refuse_environment(
             fmt::format("{} is {} but RANK and WORLD_SIZE are not set: each of {}'s processes would run alone. Start "
                         "the program with ddprun or torchrun; or set RANK=0 and WORLD_SIZE=1 if they are to run alone.",
                         name, size, launcher));
@@ -74,8 +74,8 @@ Environment read_environment(const Variables& variables) {
     const bool rank_set = variables("RANK").has_value();
     const bool size_set = variables("WORLD_SIZE").has_value();
     if (rank_set != size_set) {
-        refuse(fmt::format("{} is set but {} is not. {}", rank_set ? "RANK" : "WORLD_SIZE",
-                           rank_set ? "WORLD_SIZE" : "RANK", kAdvice));
+        refuse_environment(fmt::format("{} is set but {} is not. {}", rank_set ? "RANK" : "WORLD_SIZE",
+                                       rank_set ? "WORLD_SIZE" : "RANK", kAdvice));
     }
     Environment environment;
     if (!rank_set) {
@@ -97,15 +97,15 @@ Environment read_environment(const Variables& variables) {
     environment.master_port = static_cast<int>(number(variables, "MASTER_PORT", 1, 65535).value_or(0));
     check(environment);
     if (environment.world_size > 1 && variables("TORCHELASTIC_USE_AGENT_STORE").value_or("True") == "False") {
-        refuse(
+        refuse_environment(
             "TORCHELASTIC_USE_AGENT_STORE=False: this launcher leaves it to rank 0 to host the store, which this "
             "library does not do. Use ddprun, or torchrun with --master-addr and --master-port (its static "
             "rendezvous)");
     }
     if (environment.world_size > 1 && (environment.master_addr.empty() || environment.master_port == 0)) {
-        refuse(fmt::format("WORLD_SIZE is {} but {} is not set: the ranks cannot find each other. {}",
-                           environment.world_size, environment.master_addr.empty() ? "MASTER_ADDR" : "MASTER_PORT",
-                           kAdvice));
+        refuse_environment(fmt::format("WORLD_SIZE is {} but {} is not set: the ranks cannot find each other. {}",
+                                       environment.world_size,
+                                       environment.master_addr.empty() ? "MASTER_ADDR" : "MASTER_PORT", kAdvice));
     }
     return environment;
 }
@@ -113,14 +113,15 @@ Environment read_environment(const Variables& variables) {
 void check(const Environment& environment) {
     const auto below = [](const char* name, int value, const char* limit_name, int limit) {
         if (value >= 0 && value < limit) return;
-        refuse(fmt::format("{} is {} but {} is {}: expected 0 to {}", name, value, limit_name, limit, limit - 1));
+        refuse_environment(
+            fmt::format("{} is {} but {} is {}: expected 0 to {}", name, value, limit_name, limit, limit - 1));
     };
     if (environment.world_size < 1)
-        refuse(fmt::format("WORLD_SIZE is {}, expected at least 1", environment.world_size));
+        refuse_environment(fmt::format("WORLD_SIZE is {}, expected at least 1", environment.world_size));
     below("RANK", environment.rank, "WORLD_SIZE", environment.world_size);
     below("LOCAL_RANK", environment.local_rank, "LOCAL_WORLD_SIZE", environment.local_world_size);
     if (environment.local_world_size > environment.world_size) {
-        refuse(fmt::format(
+        refuse_environment(fmt::format(
             "LOCAL_WORLD_SIZE is {} but WORLD_SIZE is only {}: a node cannot have more ranks than the job. {}",
             environment.local_world_size, environment.world_size, kAdvice));
     }

@@ -35,7 +35,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::string_view kMet = "met";
-constexpr std::string_view kClosed = "closed";
+constexpr std::string_view kClosedRound = "closed";
 
 /// Returns a random id of this process. Containers may have the same host name and the same pids: no two processes have
 /// this id and a pid in common.
@@ -116,7 +116,7 @@ private:
     [[nodiscard]] bool join(std::int64_t round) {
         const std::string first = world_.store->set_once(key(round, fmt::format("came/{}", world_.rank)), self_);
         if (first == self_) return true;
-        const bool was_open = settle(round, kClosed).ends_with(self_);
+        const bool was_open = settle(round, kClosedRound).ends_with(self_);
         if (!was_open || ++doubles_ == 1) return false;
         const Attempt other = Attempt::parse(first);
         const bool same_process = other.process == attempt_.process && other.place == attempt_.place;
@@ -139,7 +139,7 @@ private:
             if (world_.store->add(key(round, "ready"), 1) == world_.world_size) return settle(round, kMet);
             outcome = world_.store->try_get(key(round, "outcome"), left());
         }
-        return outcome ? *outcome : settle(round, kClosed);
+        return outcome ? *outcome : settle(round, kClosedRound);
     }
 
     /// Decides a round, if it is undecided, and returns the outcome. It wakes the waiting ranks of a closed round
@@ -147,7 +147,7 @@ private:
     [[nodiscard]] std::string settle(std::int64_t round, std::string_view what) {
         std::string outcome = world_.store->set_once(key(round, "outcome"), fmt::format("{} {}", what, self_));
         const bool ours = outcome.ends_with(self_);
-        if (ours || outcome.starts_with(kClosed)) world_.store->set(key(round, "full"), "yes");
+        if (ours || outcome.starts_with(kClosedRound)) world_.store->set(key(round, "full"), "yes");
         if (ours) world_.store->set(key("decided"), std::to_string(round));
         return outcome;
     }

@@ -14,7 +14,9 @@ namespace {
 
 constexpr std::uint64_t kWordsVersion = 0x6464702d706c616e;  // "ddp-plan"
 
-[[noreturn]] void refuse(const std::string& text) { throw Error(ErrorCode::InvalidArgument, "bucket plan: " + text); }
+[[noreturn]] void refuse_plan(const std::string& text) {
+    throw Error(ErrorCode::InvalidArgument, "bucket plan: " + text);
+}
 
 constexpr std::size_t kMaxBytes = std::numeric_limits<std::ptrdiff_t>::max();  // of all gradients
 constexpr std::size_t kMaxAlign = 4096;  // bounds the padding, so that a broken plan cannot fill the memory
@@ -31,12 +33,12 @@ void check(std::span<const ParamSpec> params) {
     for (std::size_t i = 0; i < params.size(); ++i) {
         const auto& [name, count, dtype, uses] = params[i];
         if (!is_float(dtype)) {
-            refuse(named(params, i) + " is of type " + std::string(to_string(dtype)) +
-                   ": only f16, bf16, f32 and f64 have gradients to average");
+            refuse_plan(named(params, i) + " is of type " + std::string(to_string(dtype)) +
+                        ": only f16, bf16, f32 and f64 have gradients to average");
         }
         if (left <= kMaxAlign || count > (left - kMaxAlign) / size_of(dtype)) {
-            refuse(named(params, i) + " has " + std::to_string(count) +
-                   " elements: all together are more than memory can hold");
+            refuse_plan(named(params, i) + " has " + std::to_string(count) +
+                        " elements: all together are more than memory can hold");
         }
         left -= count * size_of(dtype) + kMaxAlign;
     }
@@ -58,8 +60,8 @@ void check(const BucketLimits& limits) {
     const std::size_t align = limits.align_bytes;
     if (align != 0 && align % sizeof(double) == 0 && align <= kMaxAlign) return;
     const std::string unit = std::to_string(sizeof(double));
-    refuse("BucketLimits::align_bytes is " + std::to_string(align) + ": expected a multiple of " + unit + ", from " +
-           unit + " to " + std::to_string(kMaxAlign));
+    refuse_plan("BucketLimits::align_bytes is " + std::to_string(align) + ": expected a multiple of " + unit +
+                ", from " + unit + " to " + std::to_string(kMaxAlign));
 }
 
 /// Returns `order`, or the last registered first if it is empty. Throws unless it names each of `params` once.
@@ -74,7 +76,7 @@ std::vector<std::size_t> complete(std::span<const std::size_t> order, std::size_
     std::ranges::sort(sorted);
     for (std::size_t i = 0; i < sorted.size(); ++i) {
         if (sorted[i] != i || sorted.size() != params)
-            refuse("the ready order must name each of the " + std::to_string(params) + " parameters once");
+            refuse_plan("the ready order must name each of the " + std::to_string(params) + " parameters once");
     }
     return whole;
 }
@@ -82,8 +84,8 @@ std::vector<std::size_t> complete(std::span<const std::size_t> order, std::size_
 /// Throws for a gap, between two gradients or behind the last one, that is larger than any alignment.
 void check_gap(std::size_t begin, std::size_t end) {
     if (end - begin < kMaxAlign) return;
-    refuse("a gap of " + std::to_string(end - begin) + " bytes, which no alignment up to " + std::to_string(kMaxAlign) +
-           " explains");
+    refuse_plan("a gap of " + std::to_string(end - begin) + " bytes, which no alignment up to " +
+                std::to_string(kMaxAlign) + " explains");
 }
 
 }  // namespace
@@ -145,17 +147,18 @@ BucketPlan BucketPlan::from_words(std::span<const std::uint64_t> words) {
     std::size_t at = 0;
     const auto next = [&] {
         if (at == words.size())
-            refuse("it is cut short: there are only " + std::to_string(at) +
-                   " numbers. Pass all that BucketPlan::words() returned");
+            refuse_plan("it is cut short: there are only " + std::to_string(at) +
+                        " numbers. Pass all that BucketPlan::words() returned");
         return words[at++];
     };
     if (const auto version = next(); version != kWordsVersion)
-        refuse("the numbers begin with " + std::to_string(version) + ", not with " + std::to_string(kWordsVersion));
+        refuse_plan("the numbers begin with " + std::to_string(version) + ", not with " +
+                    std::to_string(kWordsVersion));
     BucketPlan plan;
     for (auto left = next(); left > 0; --left) {
         Bucket& bucket = plan.buckets.emplace_back();
         const std::uint64_t dtype = next();
-        if (dtype > static_cast<std::uint64_t>(DType::f64)) refuse("there is no type " + std::to_string(dtype));
+        if (dtype > static_cast<std::uint64_t>(DType::f64)) refuse_plan("there is no type " + std::to_string(dtype));
         bucket.dtype = static_cast<DType>(dtype);
         bucket.bytes = next();
         for (auto slots = next(); slots > 0; --slots) {
@@ -163,7 +166,7 @@ BucketPlan BucketPlan::from_words(std::span<const std::uint64_t> words) {
             bucket.slots.push_back({.param = param, .offset_bytes = next()});
         }
     }
-    if (at != words.size()) refuse(std::to_string(words.size() - at) + " numbers follow the end of the plan");
+    if (at != words.size()) refuse_plan(std::to_string(words.size() - at) + " numbers follow the end of the plan");
     return plan;
 }
 
@@ -172,21 +175,22 @@ void check_plan(const BucketPlan& plan, std::span<const ParamSpec> params) {
     std::vector<bool> seen(params.size(), false);
     for (const BucketPlan::Bucket& bucket : plan.buckets) {
         if (bucket.bytes % sizeof(double) != 0 || bucket.slots.empty())
-            refuse("a bucket of " + std::to_string(bucket.bytes) + " bytes for " + std::to_string(bucket.slots.size()) +
-                   " gradients");
+            refuse_plan("a bucket of " + std::to_string(bucket.bytes) + " bytes for " +
+                        std::to_string(bucket.slots.size()) + " gradients");
         std::size_t end = 0;
         for (const BucketPlan::Slot& slot : bucket.slots) {
-            if (slot.param >= params.size()) refuse("it has a parameter " + std::to_string(slot.param));
+            if (slot.param >= params.size()) refuse_plan("it has a parameter " + std::to_string(slot.param));
             const ParamSpec& param = params[slot.param];
-            if (seen[slot.param]) refuse(named(params, slot.param) + " is in it twice");
-            if (param.dtype != bucket.dtype) refuse(named(params, slot.param) + " is of another type than its bucket");
+            if (seen[slot.param]) refuse_plan(named(params, slot.param) + " is in it twice");
+            if (param.dtype != bucket.dtype)
+                refuse_plan(named(params, slot.param) + " is of another type than its bucket");
             if (slot.offset_bytes > bucket.bytes || bytes_of(param) > bucket.bytes - slot.offset_bytes)
-                refuse(named(params, slot.param) + " does not fit between byte " + std::to_string(slot.offset_bytes) +
-                       " and the end of its bucket");
-            if (slot.offset_bytes < end) refuse(named(params, slot.param) + " overlaps the gradient before it");
+                refuse_plan(named(params, slot.param) + " does not fit between byte " +
+                            std::to_string(slot.offset_bytes) + " and the end of its bucket");
+            if (slot.offset_bytes < end) refuse_plan(named(params, slot.param) + " overlaps the gradient before it");
             if (slot.offset_bytes % sizeof(double) != 0)
-                refuse(named(params, slot.param) + " begins at byte " + std::to_string(slot.offset_bytes) +
-                       ", which is not a multiple of " + std::to_string(sizeof(double)));
+                refuse_plan(named(params, slot.param) + " begins at byte " + std::to_string(slot.offset_bytes) +
+                            ", which is not a multiple of " + std::to_string(sizeof(double)));
             check_gap(end, slot.offset_bytes);
             end = slot.offset_bytes + bytes_of(param);
             seen[slot.param] = true;
@@ -194,7 +198,7 @@ void check_plan(const BucketPlan& plan, std::span<const ParamSpec> params) {
         check_gap(end, bucket.bytes);
     }
     const auto missing = std::ranges::find(seen, false);
-    if (missing != seen.end()) refuse(named(params, std::size_t(missing - seen.begin())) + " is not in it");
+    if (missing != seen.end()) refuse_plan(named(params, std::size_t(missing - seen.begin())) + " is not in it");
 }
 
 }  // namespace ddp

@@ -11,12 +11,12 @@ namespace ddp::detail {
 
 namespace {
 
-long membarrier(int command) { return ::syscall(SYS_membarrier, command, 0, 0); }
+long private_membarrier(int command) { return ::syscall(SYS_membarrier, command, 0, 0); }
 
 }  // namespace
 
 bool LightMutex::waiters_can_fence() {
-    static const bool can = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0;
+    static const bool can = private_membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0;
     return can;
 }
 
@@ -24,7 +24,7 @@ void LightMutex::wait_and_lock() {
     waiting_.fetch_add(1, std::memory_order_seq_cst);
     // A trainer may have forbidden itself such calls meanwhile (seccomp). unlock() may then overlook this waiter, which
     // therefore polls.
-    const bool noticed = !waiters_fence_ || membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0;
+    const bool noticed = !waiters_fence_ || private_membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0;
     while (!try_lock()) {
         const std::uintptr_t holder = holder_.load(std::memory_order_seq_cst);
         if (holder == 0) continue;

@@ -78,7 +78,7 @@ void compare_settings(const GroupSpec& spec, const std::vector<Member>& members)
     compare("DDPRUN_SOCKETS_PER_PEER", &Member::sockets_per_peer);
 }
 
-std::string own_address(const Store& store) {
+std::string published_address(const Store& store) {
     const auto wanted = process_variables()("DDPRUN_SOCKET_IFNAME");
     return wanted ? choose_address(wanted, store.local_address(), interface_addresses()) : store.local_address();
 }
@@ -119,7 +119,7 @@ Connected connect_members(const GroupSpec& spec) {
 
     // Listens before publishing: a rank that reads this record can connect.
     const UniqueFd local_listener = succeed(listen_unix(self.local_name));
-    self.address = own_address(*spec.store);
+    self.address = published_address(*spec.store);
     const UniqueFd listener = succeed(listen_tcp(self.address, self.port));
     const UniqueFd alarm_listener = succeed(listen_tcp(self.address, self.alarm_port));
     UniqueFd p2p_listener = succeed(listen_tcp(self.address, self.p2p_port));

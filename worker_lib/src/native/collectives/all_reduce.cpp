@@ -29,7 +29,7 @@ namespace {
 
 /// Room for a piece in a slot. Buffers that lie in no cache use pieces of half that size, which stay in a second-level
 /// cache of 1 MiB with all that belongs to them.
-constexpr std::size_t kPieceBytes = 512u << 10;
+constexpr std::size_t kSharedPieceBytes = 512u << 10;
 constexpr std::size_t kUncachedBytes = 8u << 20;
 
 /// Part of a slice in SharedWork. Small, because a rank that is descheduled in the middle of one delays all others.
@@ -38,8 +38,8 @@ constexpr std::size_t kPartBytes = 128u << 10;
 /// A staging slot holds two pieces of the input, the current and the next one, and two of the result, the current and
 /// the previous one.
 enum class Area : std::size_t { kInput = 0, kResult = kResultOffset };
-constexpr std::size_t kSlotBytes = kResultOffset + 2 * kPieceBytes;
-static_assert(2 * kPieceBytes <= kResultOffset && kSlotBytes <= kStagingBytes);
+constexpr std::size_t kSlotBytes = kResultOffset + 2 * kSharedPieceBytes;
+static_assert(2 * kSharedPieceBytes <= kResultOffset && kSlotBytes <= kStagingBytes);
 
 /// One all-reduce or reduce inside a node, of one rank.
 class NodeAllReduce {
@@ -53,7 +53,7 @@ public:
 
     void run(bool opened) {
         const std::size_t count = parts_.operation.buffer.count;
-        const std::size_t piece = (uncached_ ? kPieceBytes / 2 : kPieceBytes) / parts_.width;
+        const std::size_t piece = (uncached_ ? kSharedPieceBytes / 2 : kSharedPieceBytes) / parts_.width;
         const bool alone = node_.ranks.size() == 1;
         OperationScratch& scratch = parts_.context.scratch;
         streams_ = long_ && scratch.staging.last(parts_.bytes());  // until the choice for this operation is known
@@ -124,7 +124,7 @@ private:
 
     /// Returns the address of element `at` of piece `number` in a rank's slot.
     std::byte* slot(int index, Area area, std::size_t number, Range piece, std::size_t at) const {
-        const std::size_t offset = static_cast<std::size_t>(area) + number % 2 * kPieceBytes;
+        const std::size_t offset = static_cast<std::size_t>(area) + number % 2 * kSharedPieceBytes;
         return node_.ranks.staging(index) + offset + (at - piece.begin) * parts_.width;
     }
 

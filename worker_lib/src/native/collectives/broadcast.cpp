@@ -18,7 +18,7 @@ namespace ddp::detail {
 namespace {
 
 /// Piece that is staged at a time inside a node. A slot holds two.
-constexpr std::size_t kPieceBytes = kLocalPieceBytes / 2;
+constexpr std::size_t kBroadcastPieceBytes = kLocalPieceBytes / 2;
 /// Block that is copied to several ranks at a time: it stays in the first-level cache.
 constexpr std::size_t kBlockBytes = 16u << 10;
 
@@ -110,7 +110,7 @@ private:
 
     void run_in_node() const {
         const bool stages = is_source() && own_.is_foreign() && node_.ranks.size() > 1;
-        if (stages) stage_piece(0, std::min(own_.bytes, kPieceBytes), 0);
+        if (stages) stage_piece(0, std::min(own_.bytes, kBroadcastPieceBytes), 0);
         node_.meetings.meet(operation_, {.input = own_.offset(), .output = own_.offset()});
         if (!node_.meetings.any_foreign(Side::kOutput)) {
             copy_own_part();
@@ -121,12 +121,14 @@ private:
             return node_.barrier.arrive_and_wait(operation_);
         }
         // The root stages a piece while the others copy the one before it.
-        for (std::size_t first = 0, number = 0; first < own_.bytes; first += kPieceBytes, ++number) {
-            const std::size_t size = std::min(kPieceBytes, own_.bytes - first);
+        for (std::size_t first = 0, number = 0; first < own_.bytes; first += kBroadcastPieceBytes, ++number) {
+            const std::size_t size = std::min(kBroadcastPieceBytes, own_.bytes - first);
             const std::size_t next = first + size;
             if (stages && next < own_.bytes)
-                stage_piece(next, std::min(kPieceBytes, own_.bytes - next), (number + 1) % 2 * kPieceBytes);
-            if (!is_source()) own_.copy_in_from(node_.ranks.staging(source_) + number % 2 * kPieceBytes, first, size);
+                stage_piece(next, std::min(kBroadcastPieceBytes, own_.bytes - next),
+                            (number + 1) % 2 * kBroadcastPieceBytes);
+            if (!is_source())
+                own_.copy_in_from(node_.ranks.staging(source_) + number % 2 * kBroadcastPieceBytes, first, size);
             node_.barrier.arrive_and_wait(operation_);
         }
     }

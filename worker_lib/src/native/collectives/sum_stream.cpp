@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t kMaxMessageBytes = 256u << 10;
 constexpr std::size_t kMinMessageBytes = 16u << 10;
 /// Maximum bytes of all messages of one piece: with many nodes each message is smaller.
-constexpr std::size_t kPieceBytes = 2u << 20;
+constexpr std::size_t kPieceOfAllNodes = 2u << 20;
 constexpr std::size_t kLag = 1;
 constexpr std::size_t kDepth = SumMemory::kDepth;
 static_assert(kDepth > kLag);
@@ -19,7 +19,7 @@ static_assert(kDepth > kLag);
 }  // namespace
 
 std::size_t SumStream::message_elements(std::size_t nodes, std::size_t width) {
-    const std::size_t bytes = std::clamp(kPieceBytes / nodes, kMinMessageBytes, kMaxMessageBytes);
+    const std::size_t bytes = std::clamp(kPieceOfAllNodes / nodes, kMinMessageBytes, kMaxMessageBytes);
     return bytes / kMinMessageBytes * kMinMessageBytes / width;
 }
 

@@ -10,7 +10,7 @@ namespace {
 
 /// Bytes of a large message that are published at once, so that both ends copy at the same time. With fewer bytes they
 /// would mostly exchange cache lines.
-constexpr std::size_t kPieceBytes = std::size_t{64} << 10;
+constexpr std::size_t kCopiedAtOnce = std::size_t{64} << 10;
 /// A larger ring would not stay in the second-level cache.
 constexpr std::size_t kMaxCapacity = std::size_t{512} << 10;
 
@@ -44,7 +44,7 @@ void RingSink::store(std::uint64_t position, std::span<const std::byte> bytes) c
 std::size_t RingSink::push(std::span<const std::byte> head, std::span<const std::byte> body) {
     std::size_t taken = 0;
     while (taken < head.size() + body.size()) {
-        const std::size_t some = room(std::min(head.size() + body.size() - taken, kPieceBytes));
+        const std::size_t some = room(std::min(head.size() + body.size() - taken, kCopiedAtOnce));
         if (some == 0) break;
         const std::size_t of_head = taken < head.size() ? std::min(some, head.size() - taken) : 0;
         if (of_head > 0) store(written_, head.subspan(taken, of_head));
@@ -68,7 +68,7 @@ std::size_t RingSource::pull(std::span<std::byte> bytes) {
         if (written_ == read_) written_ = memory_.control->written.load(std::memory_order_acquire);
         const auto there = static_cast<std::size_t>(written_ - read_);
         const auto begin = static_cast<std::size_t>(read_) & (memory_.capacity - 1);
-        const std::size_t some = std::min({there, bytes.size() - got, memory_.capacity - begin, kPieceBytes});
+        const std::size_t some = std::min({there, bytes.size() - got, memory_.capacity - begin, kCopiedAtOnce});
         if (some == 0) break;
         std::memcpy(bytes.data() + got, memory_.bytes + begin, some);
         got += some;

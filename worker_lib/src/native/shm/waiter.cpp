@@ -21,12 +21,12 @@ long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
     return ::syscall(SYS_futex, &word, operation, value, timeout, nullptr, 0);
 }
 
-long membarrier(int command) { return ::syscall(SYS_membarrier, command, 0, 0); }
+long global_membarrier(int command) { return ::syscall(SYS_membarrier, command, 0, 0); }
 
 }  // namespace
 
 bool allow_remote_fences() {
-    static const bool allowed = membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) == 0;
+    static const bool allowed = global_membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) == 0;
     return allowed;
 }
 
@@ -46,7 +46,7 @@ void Waiter::yield() { ::sched_yield(); }
 /// Executes a fence in all running threads of the processes that called allow_remote_fences(). A thread that does not
 /// run passed a fence when it was descheduled. Returns false if the kernel refuses; Asleep then sleeps for a shorter
 /// time.
-bool Waiter::fence_everywhere() { return membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED) == 0; }
+bool Waiter::fence_everywhere() { return global_membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED) == 0; }
 
 void Waiter::sleep(std::atomic<std::uint32_t>& word, std::uint32_t expected, std::chrono::nanoseconds longest) {
     const timespec timeout{.tv_sec = 0, .tv_nsec = static_cast<long>(longest.count())};

@@ -15,7 +15,6 @@ namespace ddp::detail {
 namespace {
 
 using ddprun::Errc;
-using ddprun::Error;
 using ddprun::Result;
 
 constexpr const char* kNcclLibrary = "libnccl.so.2";
@@ -56,12 +55,12 @@ Result<NcclApi> load_nccl() {
     const bool from_environment = !chosen.empty();
     Library library(from_environment ? chosen.c_str() : kNcclLibrary);
     if (!library.opened()) {
-        return Error{Errc::kNotFound,
-                     from_environment
-                         ? fmt::format("DDPRUN_NCCL_LIBRARY={} cannot be loaded ({})", chosen, library.problem())
-                         : fmt::format("{} not found ({}); install NCCL, or name its file in "
-                                       "DDPRUN_NCCL_LIBRARY",
-                                       kNcclLibrary, library.problem())};
+        return ddprun::Error{
+            Errc::kNotFound,
+            from_environment ? fmt::format("DDPRUN_NCCL_LIBRARY={} cannot be loaded ({})", chosen, library.problem())
+                             : fmt::format("{} not found ({}); install NCCL, or name its file in "
+                                           "DDPRUN_NCCL_LIBRARY",
+                                           kNcclLibrary, library.problem())};
     }
     NcclApi api;
     library.bind(api.get_version, "ncclGetVersion");
@@ -83,8 +82,8 @@ Result<NcclApi> load_nccl() {
     library.bind(api.get_error_string, "ncclGetErrorString");
     library.bind(api.get_last_error, "ncclGetLastError");
     if (!library.problem().empty()) {
-        return Error{Errc::kMismatch,
-                     fmt::format("{}; NCCL {} or newer is needed", library.problem(), nccl_version_text(kOldestNccl))};
+        return ddprun::Error{Errc::kMismatch, fmt::format("{}; NCCL {} or newer is needed", library.problem(),
+                                                          nccl_version_text(kOldestNccl))};
     }
     return api;
 }
@@ -121,7 +120,7 @@ CudaApi bind_cuda(Library& library, Library& driver) {
 Result<CudaApi> load_cuda() {
     Library driver(kCudaDriver);
     std::string problems;
-    Result<CudaApi> best = Error{};
+    Result<CudaApi> best = ddprun::Error{};
     for (const char* name : kCudaRuntimes) {
         Library library(name);
         const CudaApi api = bind_cuda(library, driver);
@@ -132,12 +131,12 @@ Result<CudaApi> load_cuda() {
         int devices = 0;
         const cudaError_t error = api.get_device_count(&devices);
         if (error != cudaSuccess) (void)api.get_last_error();  // see count_devices()
-        if (error == cudaSuccess && !driver.problem().empty()) return Error{Errc::kMismatch, driver.problem()};
+        if (error == cudaSuccess && !driver.problem().empty()) return ddprun::Error{Errc::kMismatch, driver.problem()};
         if (error != cudaErrorInsufficientDriver) return api;
         if (!best) best = api;
     }
     if (best) return best;
-    return Error{Errc::kNotFound, fmt::format("the CUDA runtime cannot be loaded ({})", problems)};
+    return ddprun::Error{Errc::kNotFound, fmt::format("the CUDA runtime cannot be loaded ({})", problems)};
 }
 
 }  // namespace
@@ -152,11 +151,12 @@ Result<GpuApi> load_gpu_api() {
     if (!nccl) return nccl.error();
     api.nccl = *nccl;
     if (const ncclResult_t result = api.nccl.get_version(&api.nccl_version); result != ncclSuccess) {
-        return Error{Errc::kSystem, fmt::format("ncclGetVersion: {}", api.nccl.get_error_string(result))};
+        return ddprun::Error{Errc::kSystem, fmt::format("ncclGetVersion: {}", api.nccl.get_error_string(result))};
     }
     if (api.nccl_version < kOldestNccl) {
-        return Error{Errc::kMismatch, fmt::format("NCCL {} is too old, {} or newer is needed",
-                                                  nccl_version_text(api.nccl_version), nccl_version_text(kOldestNccl))};
+        return ddprun::Error{Errc::kMismatch,
+                             fmt::format("NCCL {} is too old, {} or newer is needed",
+                                         nccl_version_text(api.nccl_version), nccl_version_text(kOldestNccl))};
     }
     const Result<CudaApi> cuda = load_cuda();
     if (!cuda) {
@@ -171,9 +171,9 @@ Result<int> count_devices(const CudaApi& cuda) {
     const cudaError_t error = cuda.get_device_count(&count);
     if (error != cudaSuccess) {
         (void)cuda.get_last_error();
-        return Error{Errc::kNotFound, fmt::format("no CUDA device ({})", cuda.get_error_string(error))};
+        return ddprun::Error{Errc::kNotFound, fmt::format("no CUDA device ({})", cuda.get_error_string(error))};
     }
-    if (count == 0) return Error{Errc::kNotFound, "no CUDA device"};
+    if (count == 0) return ddprun::Error{Errc::kNotFound, "no CUDA device"};
     return count;
 }
 
