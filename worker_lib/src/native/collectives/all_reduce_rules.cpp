@@ -14,7 +14,7 @@ namespace {
 constexpr const char* kVariable = "DDPRUN_ALLREDUCE";
 constexpr std::array kAlgorithms{NetworkAlgorithm::kDirect, NetworkAlgorithm::kDoubling, NetworkAlgorithm::kScatter};
 
-[[noreturn]] void refuse(const std::string& text, const std::string& why) {
+[[noreturn]] void refuse_rules(const std::string& text, const std::string& why) {
     throw Error(ErrorCode::Environment,
                 fmt::format("{} is '{}': {}. Expected for example rd:0-32768;scatter:32769-max", kVariable, text, why));
 }
@@ -23,13 +23,13 @@ NetworkAlgorithm algorithm_of(const std::string& text, std::string_view name) {
     for (const NetworkAlgorithm algorithm : kAlgorithms) {
         if (name == to_string(algorithm)) return algorithm;
     }
-    refuse(text, fmt::format("there is no algorithm '{}'; there are direct, rd and scatter", name));
+    refuse_rules(text, fmt::format("there is no algorithm '{}'; there are direct, rd and scatter", name));
 }
 
 std::size_t size_of(const std::string& text, std::string_view word) {
     if (word == "max") return AllReduceRule::kAny;
     const auto bytes = ddprun::parse_number<std::size_t>(word);
-    if (!bytes) refuse(text, fmt::format("'{}' is not a number of bytes", word));
+    if (!bytes) refuse_rules(text, fmt::format("'{}' is not a number of bytes", word));
     return *bytes;
 }
 
@@ -65,16 +65,17 @@ AllReduceRules AllReduceRules::parse(const std::optional<std::string>& text) {
         const NetworkAlgorithm algorithm = algorithm_of(*text, cut(range, ':'));
         const std::size_t least = size_of(*text, cut(range, '-'));
         const std::size_t max = size_of(*text, range);
-        if (complete) refuse(*text, fmt::format("'{}' comes after max", whole));
-        if (least != next) refuse(*text, fmt::format("'{}' should begin at {}", whole, next));
-        if (max < least) refuse(*text, fmt::format("'{}' ends before it begins", whole));
+        if (complete) refuse_rules(*text, fmt::format("'{}' comes after max", whole));
+        if (least != next) refuse_rules(*text, fmt::format("'{}' should begin at {}", whole, next));
+        if (max < least) refuse_rules(*text, fmt::format("'{}' ends before it begins", whole));
         result.rules_.push_back({AllReduceRule::kAny, max, algorithm});
         result.text_ += fmt::format("{}{}:{}-{}", result.text_.empty() ? "" : ";", to_string(algorithm), least,
                                     max == AllReduceRule::kAny ? "max" : std::to_string(max));
         complete = max == AllReduceRule::kAny;
         next = max + 1;
     }
-    if (!complete) refuse(*text, fmt::format("sizes from {} on have no algorithm; the last range ends with max", next));
+    if (!complete)
+        refuse_rules(*text, fmt::format("sizes from {} on have no algorithm; the last range ends with max", next));
     return result;
 }
 
