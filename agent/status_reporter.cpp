@@ -73,7 +73,7 @@ void StatusReporter::report_start(const Assignment& assignment) {
 
 void StatusReporter::report_job_notice(const std::string& text) {
     if (config_.emulated && node_rank_ && number(*node_rank_) != 0) return;
-    spdlog::warn("{} [all ranks: ddpctl dump --rdzv-endpoint {}]", text, to_string(config_.endpoint));
+    spdlog::warn("{} [the operations of all ranks: ddpctl dump --rdzv-endpoint {}]", text, to_string(config_.endpoint));
 }
 
 /// Prints which node this terminal shows, in a job of several terminals, and again when that has changed.

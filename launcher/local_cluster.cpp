@@ -209,7 +209,10 @@ private:
                 "the rendezvous daemon of the job, ddprund, ended before the job: look for what killed it "
                 "(`dmesg | grep -i oom`), then start the job again");
         } else if (code != 0) {
-            spdlog::error("the job ended with exit code {}, and no node is left to report the reason", code);
+            spdlog::error(
+                "the job ended with exit code {}, and no node has reported the reason: all may have been killed. Look "
+                "at the lines above, and for the out-of-memory killer (`dmesg | grep -i oom`)",
+                code);
         }
         return code;
     }

@@ -1,5 +1,6 @@
 #pragma once
-// Finds the process that listens on a TCP port of this machine, for the message "address already in use". Reads /proc.
+// Finds the process that listens on a TCP port of this machine, for the launcher's message that the port of the
+// rendezvous is in use. Reads /proc.
 
 #include <sys/types.h>
 

@@ -78,8 +78,10 @@ Result<store::OlderDialect> parse_older_dialect(const std::string& text) {
     const auto* const found =
         std::ranges::find(kDialects, text, &std::pair<std::string_view, store::OlderDialect>::first);
     if (found != kDialects.end()) return found->second;
-    return Error{Errc::kUsage,
-                 fmt::format("--older-dialect: '{}' is not 1.13 (PyTorch 1.13 and 2.0), 2.1 or none", text)};
+    return Error{
+        Errc::kUsage,
+        fmt::format("--older-dialect: '{}' is not a dialect. Write 1.13 (for PyTorch 1.13 and 2.0), 2.1 or none.",
+                    text)};
 }
 
 std::string_view to_string(store::OlderDialect dialect) {

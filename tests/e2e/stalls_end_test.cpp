@@ -185,9 +185,9 @@ TEST_CASE("a rank that arrives in an operation in which its peers have failed ac
     CHECK_THAT(job.out, Contains("rank 1 caught"));
     const auto first = job.err.find("LAGGING rank 1 (node ");
     REQUIRE(first != std::string::npos);
-    const auto reported = job.err.find(" [all ranks: ", first);
+    const auto reported = job.err.find("[the operations of all ranks: ", first);
     REQUIRE(reported != std::string::npos);
-    CHECK(job.err.find(" [all ranks: ", reported + 1) == std::string::npos);
+    CHECK(job.err.find("[the operations of all ranks: ", reported + 1) == std::string::npos);
     CHECK(sandbox.leftovers() == "");
 }
 

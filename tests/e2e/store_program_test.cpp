@@ -174,7 +174,7 @@ TEST_CASE("ddprund --store refuses what it cannot do with one clear line", "[e2e
         {{"--store", "127.0.0.1:0", "--store-limit", "key-bytes=0"}, 2, "'0' is not a number from 1 up"},
         {{"--store", "127.0.0.1:0", "--store-limit", "key-bytes=8KB"}, 2, "'8KB' is not a number from 1 up"},
         {{"--store", "127.0.0.1:0", "--store-limit", "key-bytes=9999999T"}, 2, "'9999999T' is not a number from 1 up"},
-        {{"--store", "127.0.0.1:0", "--older-dialect", "1.9"}, 2, "'1.9' is not 1.13"},
+        {{"--store", "127.0.0.1:0", "--older-dialect", "1.9"}, 2, "'1.9' is not a dialect. Write 1.13 "},
         {{"--older-dialect", "none"}, 2, "--older-dialect requires --store"},
     };
     for (const Mistake& mistake : mistakes) {

@@ -19,8 +19,9 @@ namespace {
 
 constexpr std::chrono::seconds kPauseOfSilentRanks{2};
 
-/// Ends this rank's part of a job that all ranks leave with one exit code; `message` is empty on all ranks but one. The
-/// launcher stops the job when its first rank ends, and reports that rank, so the rank with the message ends first.
+/// Ends a job that all ranks leave with the same exit code. All ranks call it, one of them with a message. That rank
+/// prints it and ends the process at once, so that the launcher, which reports the first rank to end, reports this one.
+/// The others wait for a moment and return the code.
 int leave(ddp::Context& context, std::string_view message, int exit_code) {
     if (!message.empty()) fmt::print(stderr, "train: {}\n", message);
     try {

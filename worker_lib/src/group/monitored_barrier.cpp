@@ -113,8 +113,9 @@ private:
             // The arbiter is probably lost: the first rank to notice replaces it.
             if (again && spec_.store->add(key("second"), 1) == 1) return diagnose();
         }
-        throw Error(ErrorCode::Timeout, fmt::format("{} failed, and no rank published the reason. The group stays "
-                                                    "usable if all ranks are alive",
+        throw Error(ErrorCode::Timeout, fmt::format("{} failed, and no rank has reported the reason in time. "
+                                                    "Perhaps one is lost: `ddpctl dump` shows which. If all are alive, "
+                                                    "the group stays usable: call the barrier again",
                                                     title()));
     }
 

@@ -1,7 +1,8 @@
 #pragma once
 // Half, Bfloat16: f16 and bf16 as bits, converted without branches, so that plain loops over them vectorise on any
-// machine. Conversion rounds to nearest, ties to even. Infinities and subnormals are exact. A NaN stays a NaN. The sums
-// are in reduce_loops-inl.hpp and reduce_vectors-inl.hpp. Pure.
+// machine. Conversion rounds to nearest, ties to even. Infinities and subnormals are exact. A NaN stays a NaN. Every
+// reduction of 16-bit types uses these conversions: the sums are in reduce_loops-inl.hpp, and in
+// reduce_vectors-inl.hpp, which repeats the rounding for vectors. Pure.
 
 #include <bit>
 #include <cstdint>

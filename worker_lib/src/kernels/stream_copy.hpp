@@ -13,7 +13,7 @@
 
 namespace ddp::detail {
 
-/// Copies `bytes` bytes. A reader that sees a later store of this thread also sees the copy.
+/// Copies `bytes` bytes. A later release store of this thread publishes them, as after memcpy().
 inline void stream_copy(std::byte* to, const std::byte* from, std::size_t bytes) {
 #ifdef __SSE2__
     constexpr std::size_t kLine = 64;

@@ -1,6 +1,7 @@
 #pragma once
-// NcclWork: one step on the group's stream, and the event recorded behind it. The watchdog completes it. wait() makes a
-// stream wait; wait_host(), and wait() on a barrier, block the host.
+// NcclWork: one step on the group's stream, and the event recorded behind it. The watchdog completes it, and calls what
+// marks its entry in the flight record: mark_begun() and note_end(). wait() makes a stream wait; wait_host(), and
+// wait() on a barrier, block the host.
 
 #include <memory>
 #include <variant>

@@ -1,3 +1,5 @@
+// compress(): a hook that sends buckets of f32 as f16 or bf16. narrow() and widen() (values.hpp) convert, and round.
+
 #include <memory>
 #include <string>
 #include <utility>

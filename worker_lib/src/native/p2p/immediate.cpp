@@ -80,7 +80,7 @@ void ImmediateTransfers::release() noexcept {
 
 /// Receives a message if it arrives within the time that it takes if both ranks call at the same time.
 bool ImmediateTransfers::receive(Neighbour& from, const Transfer& transfer) noexcept {
-    const int looks = pauses_ > 0 && poll_choice_.polls() ? kLooks : 1;
+    const int looks = spin_pauses_ > 0 && poll_choice_.polls() ? kLooks : 1;
     for (int i = 0; i < looks; ++i) {
         switch (from.peer->receive_immediately(transfer)) {
             case Peer::Look::kNothing: break;

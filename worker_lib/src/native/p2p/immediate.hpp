@@ -58,14 +58,14 @@ private:
 class ImmediateTransfers {
 public:
     ImmediateTransfers(const Node& node, Peers& peers, const WorkTable& works, const ProgressEngine& engine,
-                       const Sleeper& sleeper, Scheduler& scheduler, int pauses)
+                       const Sleeper& sleeper, Scheduler& scheduler, int spin_pauses)
         : node_(node),
           peers_(peers),
           works_(works),
           engine_(engine),
           sleeper_(sleeper),
           scheduler_(scheduler),
-          pauses_(pauses) {}
+          spin_pauses_(spin_pauses) {}
 
     static constexpr std::size_t kMaxTransfers = 8;
     /// Sends the messages that can be sent now. Returns an ImmediateBatch, which holds P2p's lock, if anything was sent
@@ -90,7 +90,7 @@ private:
     const ProgressEngine& engine_;
     const Sleeper& sleeper_;
     Scheduler& scheduler_;
-    const int pauses_;
+    const int spin_pauses_;
     PollChoice poll_choice_ GUARDED_BY(kRunning);
 };
 

@@ -27,14 +27,14 @@ constexpr int kNoTimeout = -1;
 }  // namespace
 
 Scheduler::Scheduler(const P2pSetup& setup, ProgressEngine& engine, WorkTable& works, const Peers& peers,
-                     Sleeper& sleeper, Activity& activity, int pauses)
+                     Sleeper& sleeper, Activity& activity, int spin_pauses)
     : setup_(setup),
       engine_(engine),
       works_(works),
       peers_(peers),
       sleeper_(sleeper),
       activity_(activity),
-      pauses_(pauses) {
+      spin_pauses_(spin_pauses) {
     if (!peers.has_network()) return;
     const Running running(running_);
     thread_ = start_signal_masked_thread("ddp-p2p", [this] { run(); });
@@ -93,7 +93,7 @@ void Scheduler::help(const P2pWork& work) {
             spin_until = ddprun::TimePoint::max();
             continue;
         }
-        if (idle++ < pauses_) {
+        if (idle++ < spin_pauses_) {
             Waiter::pause();
             continue;
         }

@@ -21,9 +21,10 @@ namespace ddp::detail::p2p {
 
 class Scheduler {
 public:
-    /// Starts the thread if there are connections to other nodes: their ranks may send before we do anything.
+    /// Starts the thread at once if there are connections to other nodes, because their ranks may send before this rank
+    /// makes a call. spin_pauses: processor pauses of a waiter between two yields; 0 if ranks share cores.
     Scheduler(const P2pSetup& setup, ProgressEngine& engine, WorkTable& works, const Peers& peers, Sleeper& sleeper,
-              Activity& activity, int pauses);
+              Activity& activity, int spin_pauses);
 
     /// Starts the submitted works, and moves messages for a moment.
     void start() EXCLUDES(kRunning);
@@ -59,7 +60,7 @@ private:
     const Peers& peers_;
     Sleeper& sleeper_;
     Activity& activity_;
-    const int pauses_;
+    const int spin_pauses_;
     RunningMutex running_;
     std::atomic<bool> long_sleep_{false};  ///< the thread sleeps for too long to notice new work in time by itself
     std::thread thread_;                   ///< last: it uses all of the above
