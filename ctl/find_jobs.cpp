@@ -22,8 +22,8 @@ constexpr std::size_t kMaxCommand = 100;
 
 Job job_of_process(const std::filesystem::path& entry) { return job_of(content_of(entry / "environ")); }
 
-/// Returns whether the process is a worker: it leads a process group. A child of a worker may do so too, but its parent
-/// has the same environment.
+/// Returns whether process `name` (a folder of /proc), whose environment names `job`, is a worker: it leads a process
+/// group, and the environment of its parent does not name that job, as it does for a child of a worker.
 bool is_worker(const std::string& name, const Job& job) {
     const pid_t pid = static_cast<pid_t>(std::stol(name));
     if (::getpgid(pid) != pid) return false;

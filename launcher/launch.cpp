@@ -235,8 +235,8 @@ void warn_of_lost_output(const Options& options) {
     const bool console = options.redirects != StreamCode::kBoth || options.tee == StreamCode::kBoth;
     if (!console || is_open_for_writing(STDOUT_FILENO)) return;
     spdlog::warn(
-        "stdout is not open for writing: what the workers print there is lost. Keep it with --log-dir DIR and --tee 3, "
-        "or start ddprun with >/dev/null");
+        "stdout is not open for writing: what the workers print there is lost. Pass --log-dir DIR and --redirects 3 to "
+        "keep it in files, or start ddprun with >/dev/null to discard it");
 }
 
 int run(Plan plan, const std::vector<std::string>& arguments) {

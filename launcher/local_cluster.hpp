@@ -34,9 +34,8 @@ struct LocalCluster {
 /// Returns the name of an emulated node: "node0" for the first.
 [[nodiscard]] std::string local_node_name(int index);
 
-/// Returns the job's exit code. `ends`, not empty: the exit statuses of the nodes, in the order in which they ended.
-/// The last node that exited by itself counts, because it knows the verdict; a node that was killed, or left early,
-/// does not. Pure.
+/// Returns the job's exit code: that of the last node that exited by itself, because it knows the verdict, or of the
+/// last one if all were killed. `ends`, not empty: the exit statuses in the order in which the nodes ended. Pure.
 [[nodiscard]] int cluster_exit_code(const std::vector<ExitStatus>& ends);
 
 }  // namespace ddprun::launcher

@@ -1,5 +1,6 @@
 #pragma once
-// Rules from waiting nodes to a worker group (kGathering, kOpening). Private to the coordinator.
+// Rules from waiting nodes to a worker group (kGathering, kOpening): when it starts, how long it waits for missing
+// nodes (join_timeout), and when it gives up. Private to the coordinator.
 
 #include "rendezvous/coordinator/transition.hpp"
 

@@ -24,7 +24,7 @@ std::string mismatch_hint(const StallWait& wait) {
 std::string process_hint(const RankRecord& record, Tense tense) {
     const bool stopped = record.process == ProcessState::kStopped || record.process_before == ProcessState::kStopped;
     if (tense == Tense::kPresent) {
-        if (stopped || record.pid <= 0) return "";  // the line says how to continue it
+        if (stopped || record.pid <= 0) return "";  // the line names the command that continues it
         return fmt::format("`py-spy dump --pid {}` or `gdb -p {}` on node {} shows where it is", record.pid, record.pid,
                            record.host);
     }

@@ -1,5 +1,6 @@
 #pragma once
-// Names the culprits of a stall, as far as the flight records show them, and says what to do next. Pure.
+// Names the culprits of a stall, as far as the flight records show them, and returns the hint: the sentences that
+// follow the line about the stall. A command inside of that line (`kill -CONT`) is from stall_text.cpp. Pure.
 
 #include <string>
 #include <vector>

@@ -73,7 +73,7 @@ void GroupImpl::check_process() const {
     if (!home_.is_elsewhere()) return;
     throw Error(
         ErrorCode::InvalidArgument,
-        fmt::format("group '{}': process {} is a child of fork(), and the group belongs to its parent ({}). Call "
+        fmt::format("group '{}': process {} is a child of fork(), and the group belongs to its parent, {}. Call "
                     "ddp only there, or call exec() in the child",
                     spec_.name, ::getpid(), backend_->name_of(spec_.rank)));
 }

@@ -54,7 +54,8 @@ std::string overlap_complaint(const TransferBatch& batch) {
     return {};
 }
 
-/// NCCL: all messages of a batch to one rank, or from one rank, must have the same tag.
+/// Returns which two messages of a batch NCCL could confuse: both go to one rank, or come from one, with different
+/// tags. Empty: none.
 std::string tags_complaint(const TransferBatch& batch) {
     std::map<std::pair<bool, int>, const Transfer*> first_of;  // by direction and peer
     for (const Transfer& one : batch.transfers) {
@@ -71,7 +72,7 @@ std::string tags_complaint(const TransferBatch& batch) {
     return {};
 }
 
-/// NCCL: a message of a rank to itself has to be received in the same batch.
+/// Returns which message of a rank to itself has no counterpart in the batch, where NCCL needs it. Empty: none.
 std::string own_messages_complaint(const TransferBatch& batch, int rank) {
     std::vector<const Transfer*> sent;
     std::vector<const Transfer*> received;

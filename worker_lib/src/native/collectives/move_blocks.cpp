@@ -285,7 +285,8 @@ std::vector<std::uint64_t> agree_on_counts(const CollectiveContext& context, con
         if (sent == operation.receive_counts[source]) continue;
         const int sender = static_cast<int>(source);
         throw FailureError({.code = ErrorCode::Mismatch,
-                            .cause = fmt::format("{}: {} sends {} elements to {}, which expects {}",
+                            .cause = fmt::format("{}: {} sends {} elements to {}, which expects {}: the send_counts of "
+                                                 "the one must have what the receive_counts of the other have",
                                                  describe(operation), name_of(sender, context.members), sent,
                                                  name_of(self, context.members), operation.receive_counts[source])},
                            context.node.ranks.group(), context.node.ranks.self());

@@ -25,9 +25,9 @@ struct Hello {
     std::uint32_t version = kProtocolVersion;
     std::int32_t rank = 0;
     std::int64_t generation = 0;
-    std::uint64_t group = 0;  ///< hash of the group's name
-    std::array<char, 32> token{};
-    std::uint32_t socket = 0;  ///< which of several to the same peer
+    std::uint64_t group = 0;       ///< hash of the group's name
+    std::array<char, 32> token{};  ///< Member::token of rank 0, which is not longer
+    std::uint32_t socket = 0;      ///< which of several to the same peer
     std::uint32_t unused = 0;
 };
 static_assert(sizeof(Hello) == 72);

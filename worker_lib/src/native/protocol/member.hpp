@@ -26,7 +26,7 @@ struct Member {
     std::string hostname;    ///< for errors
     int pid = 0;             ///< for errors; in its own namespace
     int global_rank = -1;    ///< for errors; not published, as all ranks know it; -1: unknown
-    std::string token;       ///< random; rank 0's is the group's password
+    std::string token;       ///< random; rank 0's is the group's password, which Hello (net/) carries
     std::string local_name;  ///< abstract Unix socket on which it passes its memory, without the leading zero byte
     std::string address;     ///< numeric
     int port = 0;

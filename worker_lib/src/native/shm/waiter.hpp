@@ -40,7 +40,8 @@ public:
     /// Maximum sleep: a waiter looks this often for deadlines and for processes that ended.
     static constexpr auto kNap = std::chrono::milliseconds(50);
 
-    /// oversubscribed: ranks of the node share cores. kSleeper only if all of them allow remote fences.
+    /// oversubscribed: ranks of the node share cores, so a waiter yields early. `fence` may be kSleeper only if all of
+    /// them have allowed remote fences.
     Waiter(Control& own, bool oversubscribed, WakerFence fence);
 
     [[nodiscard]] bool oversubscribed() const { return oversubscribed_; }
