@@ -1,4 +1,4 @@
-# Sourced by quickstart and test: run a step, say what it does and how long it took, and keep its output until it matters.
+# Sourced by the scripts that do several steps: run a step, say what it does and how long it took, and keep its output until it matters.
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 started=$SECONDS

@@ -89,7 +89,7 @@ void drain_at_end(Console& console, int exit_code, std::string_view tag) {
     const std::size_t lost_bytes = console.drain(timeout);
     pollfd standard_error{STDERR_FILENO, POLLOUT, 0};  // it may be the console that is not read
     if (lost_bytes == 0 || ::poll(&standard_error, 1, 0) != 1) return;
-    spdlog::warn("{}the console was not read for {}: the last {} bytes of output are not shown", tag,
+    spdlog::warn("{}the console was not read for {}, so ddprun ends without the last {} bytes of output", tag,
                  seconds_text(timeout), lost_bytes);
 }
 

@@ -103,8 +103,8 @@ WorkerEvidence Worker::evidence() {
     return evidence;
 }
 
-/// Returns the process that trains: the writer of the flight record, if that is a descendant of the worker, which may
-/// be a script; else the worker.
+/// Returns the process that trains. The worker may be a script that starts it: then it is the writer of the flight
+/// record, if that belongs to the worker's process group or descends from the worker.
 pid_t Worker::trainer() const {
     const pid_t writer = record_ ? record_->writer() : 0;
     return writer > 0 && (::getpgid(writer) == pid_ || is_below(writer, pid_)) ? writer : pid_;

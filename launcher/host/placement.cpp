@@ -34,8 +34,8 @@ Result<Placement> place_at(const Named& named, const Options& options, const Add
     const bool hosts = options.rdzv_conf.is_host.value_or(here.has_value() || named.static_rank_0);
     if (named.endpoint.port == 0 && (options.nodes.max > 1 || !hosts)) {
         return Error{Errc::kUsage,
-                     fmt::format("{} {}: port 0 (any free one) is for one node on its own machine, as other nodes "
-                                 "cannot know the port. Name a port.",
+                     fmt::format("{} {}: port 0 (any free one) needs a job of one node whose daemon runs on this "
+                                 "machine: other nodes cannot know the port. Name a port.",
                                  named.by, to_string(named.endpoint))};
     }
     if (!hosts) return Placement{Part::kJoin, named.endpoint, fmt::format("{} is another host", named.endpoint.host)};

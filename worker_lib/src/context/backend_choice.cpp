@@ -66,7 +66,9 @@ BackendReport decode_report(std::string_view text) {
                              end_of_host != std::string_view::npos;
     if (!well_formed) {
         throw Error(ErrorCode::System,
-                    fmt::format("a peer published '{}', which is no backend report of this version", text));
+                    fmt::format("a rank published '{}', which this version of ddp cannot read. Run the same version on "
+                                "all ranks",
+                                text));
     }
     return {.asked = static_cast<Backend>(text[0] - '0'),
             .host = std::string(text.substr(4, end_of_host - 4)),

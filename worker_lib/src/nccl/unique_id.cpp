@@ -100,7 +100,10 @@ UniqueIdExchange exchange_unique_id(const NcclApi& nccl, const GroupSpec& spec, 
     throw Error(ErrorCode::Timeout,
                 fmt::format("{}: waited {} to start NCCL, but {}", own_rank_text(spec),
                             ddprun::rounded_seconds_text(ddprun::Clock::now() - start),
-                            absent.empty() ? late_text(spec) : name_ranks(spec, absent) + " did not arrive"),
+                            absent.empty()
+                                ? late_text(spec)
+                                : name_ranks(spec, absent) + " did not arrive: look at what is printed there, or raise "
+                                                             "InitOptions::init_timeout if that is only slow"),
                 absent);
 }
 

@@ -16,8 +16,8 @@ namespace {
 
 using Callback = std::function<void(std::exception_ptr)>;
 
-/// Time in which a backend that waits for peers gives a sign of life.
-constexpr auto kSignOfLife = std::chrono::milliseconds(500);
+/// Time in which a thread that waits for peers notices a pause of the process that has just ended.
+constexpr auto kNoticing = std::chrono::seconds(1);
 
 /// Marks, on the stack of complete(), that this thread is in the callbacks of a work. Frames nest: a callback may wait
 /// for another group's work, and so run callbacks of that group inside.
@@ -163,14 +163,17 @@ void WorkState::then(Callback callback) {
     callback(error);  // an exception goes to the caller, and the group does not wait for it
 }
 
+/// Returns when a waiter gives up although the backend has not failed the work: after a pause that is later.
+ddprun::TimePoint WorkState::last_moment() const {
+    const ddprun::Duration after = grace() + (paused_time() - paused_before_);
+    return deadline_ < ddprun::TimePoint::max() - after ? deadline_ + after : ddprun::TimePoint::max();
+}
+
 void WorkState::wait() {
     help();
-    auto latest = deadline_ < ddprun::TimePoint::max() - grace() ? deadline_ + grace() : ddprun::TimePoint::max();
-    while (!wait_until(latest)) {
-        const std::uint64_t before = signs_of_life();
-        if (wait_until(ddprun::Clock::now() + kSignOfLife)) return;
-        if (signs_of_life() == before) throw_late("at its deadline: it is still queued, or its thread is stuck");
-        latest = ddprun::Clock::now() + grace();
+    for (auto latest = last_moment(); !wait_until(latest); latest = last_moment()) {
+        if (wait_until(ddprun::Clock::now() + kNoticing)) return;
+        if (last_moment() == latest) throw_late("at its deadline: it is still queued, or its thread is stuck");
     }
 }
 

@@ -14,6 +14,7 @@
 #include "common/mutex.hpp"
 #include "ddp/work.hpp"
 #include "worker_lib/src/recorder/flight_recorder.hpp"
+#include "worker_lib/src/util/paused_time.hpp"
 
 namespace ddp::detail {
 
@@ -65,11 +66,8 @@ public:
     /// Returns whether wait() returns only when the operation has ended.
     [[nodiscard]] virtual bool blocks_host() const { return true; }
     /// Returns how long after the deadline of the work the backend may still take to fail it with an error that names
-    /// the absent ranks. After that a waiter gives up by itself, unless there are signs of life.
+    /// the absent ranks. After that a waiter gives up by itself.
     [[nodiscard]] virtual ddprun::Duration grace() const { return std::chrono::seconds(4); }
-    /// Returns a number that changes at least twice a second while the backend waits for peers: after a pause of the
-    /// process it ends its works later. Any thread.
-    [[nodiscard]] virtual std::uint64_t signs_of_life() const { return 0; }
     /// Records that the program waits. `blocked`: until the work has ended; else it only polls, or makes a device wait.
     /// wait() does not record it, because a thread of the library may wait while the program goes on.
     virtual void note_waiter(bool blocked) const { entry_.waited(blocked); }
@@ -88,10 +86,12 @@ public:
     virtual void hurry() {}
 
 private:
+    [[nodiscard]] ddprun::TimePoint last_moment() const;
     [[nodiscard]] std::exception_ptr named(const std::exception_ptr& error) const;
 
     const std::uint64_t seq_;
     const ddprun::TimePoint deadline_;
+    const ddprun::Duration paused_before_ = paused_time();
     const RecordEntry entry_;
     mutable ddprun::Mutex mutex_;
     ddprun::Condition changed_;

@@ -44,7 +44,8 @@ public:
     [[nodiscard]] std::vector<bool> used() const;
     /// Returns the parameters of this synchronised backward in the order in which they became complete.
     [[nodiscard]] const std::vector<std::size_t>& ready_order() const { return ready_order_; }
-    /// Forgets the order of a backward that only shadowed those of other ranks.
+    /// Forgets the order of a shadow backward (Join), in which this rank computed no gradients: it must not shape the
+    /// buckets.
     void forget_ready_order() { ready_order_.clear(); }
 
 private:

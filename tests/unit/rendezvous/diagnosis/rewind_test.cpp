@@ -51,7 +51,7 @@ On holds(On here, int peer, std::uint64_t count) {
 TEST_CASE("the last rank that gives up because of one deadline does so within the time that counts as together",
           "[stall][unit]") {
     const TimePoint deadline = Clock::now();
-    const auto last = std::max(ddp::detail::finishing_deadline(deadline), ddp::detail::last_network_deadline(deadline));
+    const auto last = deadline + std::max(ddp::detail::kFinishingExtra, ddp::detail::kArrivingExtra);
     CHECK(last - deadline + 2 * ddp::detail::kFinalReportTimeout <
           kTogether);                        // it hears others out, and sends its final report
     CHECK(last - deadline > kTogether / 2);  // nor is that far too long

@@ -200,7 +200,7 @@ TEST_CASE("of two threads that join as the same rank one gets an error at once",
     auto other = begin(world, store, 1);
     const std::vector<std::string> texts{one.get(), other.get()};
     const auto is_told = [](const std::string& text) {
-        return text.find("two threads of this process make a Context at once") != std::string::npos;
+        return text.find("two threads of this process make a Context at the same time") != std::string::npos;
     };
     CHECK(std::ranges::count_if(texts, is_told) == 1);
     for (const std::string& text : texts) CHECK_THAT(text, Catch::StartsWith(is_told(text) ? "failed: " : "late: "));
@@ -211,7 +211,7 @@ TEST_CASE("two processes with the same RANK are named by host and pid", "[contex
     for (const char* const round : {"1", "2"})
         (void)store->set_once(std::string("ddp/0/of-2/rounds/") + round + "/came/1", "0123 4567 host a, pid 71");
     const std::string text = start(LocalWorld{.ranks_per_node = {1, 1}}, store, 1);
-    CHECK_THAT(text, Catch::Contains("finds host a, pid 71 in its place") &&
+    CHECK_THAT(text, Catch::Contains("cannot join, because host a, pid 71 has joined as the same rank") &&
                          Catch::Contains("two processes have the same RANK. Give each its own"));
 }
 
@@ -222,7 +222,8 @@ TEST_CASE("a process of another container is not taken for this one, whose host 
     for (const char* const round : {"1", "2"})
         (void)store->set_once(std::string("ddp/0/of-2/rounds/") + round + "/came/1", "0123 4567 " + place);
     const std::string text = start(LocalWorld{.ranks_per_node = {1, 1}}, store, 1);
-    CHECK_THAT(text, Catch::Contains("finds " + place) && Catch::Contains("two processes have the same RANK"));
+    CHECK_THAT(text, Catch::Contains("because " + place + " has joined") &&
+                         Catch::Contains("two processes have the same RANK"));
 }
 
 TEST_CASE("worlds of other sizes follow each other over one store, though some ranks are new", "[context][unit]") {

@@ -285,11 +285,12 @@ void SurvivorAgreement::check_alive() const {
 void SurvivorAgreement::check_not_left_behind(const ShrinkRequests& requests) const {
     const std::vector<int> gone_on = gone_on_without(spec_.rank, others_, journal(), requests);
     if (gone_on.empty()) return;
-    throw Error(ErrorCode::Mismatch,
-                fmt::format("shrink of group '{}': {} {} gone on in a group without {}, which waits for {}. End it, or "
-                            "have the others call shrink() of '{}' again",
-                            spec_.name, ddprun::name_ranks(gone_on), ddprun::inflect(gone_on.size(), "has", "have"),
-                            backend_.name_of(spec_.rank), ddprun::inflect(gone_on.size(), "it", "them"), spec_.name));
+    throw Error(
+        ErrorCode::Mismatch,
+        fmt::format("shrink of group '{}': {} {} gone on in a group without {}. End that rank, or have the others "
+                    "call shrink() of '{}' again",
+                    spec_.name, ddprun::name_ranks(gone_on), ddprun::inflect(gone_on.size(), "has", "have"),
+                    backend_.name_of(spec_.rank), spec_.name));
 }
 
 void SurvivorAgreement::report_absent() const {

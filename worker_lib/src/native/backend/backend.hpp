@@ -46,8 +46,6 @@ public:
     void help(const WorkState& work) { runner_.help(work); }
     /// Makes the progress thread run the queued operations.
     void hurry() { queue_.wake(); }
-    /// Returns WorkState::signs_of_life().
-    [[nodiscard]] std::uint64_t signs_of_life() const { return peers_.node().progress.signals(); }
     /// Calls GroupFailure::abort_for().
     void abort_for(const WorkState& work, std::string_view thrown) { failure_.abort_for(work, thrown); }
 

@@ -4,12 +4,6 @@
 
 namespace ddp::detail {
 
-std::uint64_t NativeWork::signs_of_life() const {
-    std::uint64_t signs = 0;
-    backend_->with([&signs](NativeBackend& backend) { signs = backend.signs_of_life(); });
-    return signs;
-}
-
 void NativeWork::help() {
     if (done()) return;
     backend_->with([this](NativeBackend& backend) { backend.help(*this); });

@@ -71,7 +71,6 @@ public:
 
     [[nodiscard]] const Participant& owner() const override { return backend_->owner(); }
     [[nodiscard]] std::string text() const override { return describe(signature_); }
-    [[nodiscard]] std::uint64_t signs_of_life() const override;
     void help() override;
     void hurry() override;
 

@@ -217,10 +217,13 @@ void SumStream::received(std::size_t peer) {
     parts_.spread(part_of(node, in.results - 1));
 }
 
-/// A node that adds up receives no more sums of one node than it has slots for those of the others.
+/// A node that adds up has kDepth slots for each peer, and frees one when the sums of all nodes for that piece have
+/// arrived. So from the message after kDepth on it may wait for a third node. With `direct` only nodes that get the
+/// result add up, otherwise all do.
 bool SumStream::out_depends(std::size_t peer) const {
     const auto& [node, out, in] = peers_[peer];
-    return peers_.size() > 1 && out.in_flight && out.phase == Phase::kSums && out.sums > kDepth && gets_any(node);
+    const bool adds_up = !direct_ || gets_any(node);
+    return peers_.size() > 1 && out.in_flight && out.phase == Phase::kSums && out.sums > kDepth && adds_up;
 }
 
 /// A result depends on the sums of all nodes. A node that adds up itself sends only as many sums as it has slots for.

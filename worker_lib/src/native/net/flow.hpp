@@ -26,7 +26,7 @@ struct Link {
     bool sending_broken = false;         ///< a message was cut off, so no other can follow
     ddprun::Duration lag{};              ///< from the begin of this operation here to the peer's first message in it
     bool heard = false;                  ///< the peer has sent something in this operation
-    bool reported_waiting = false;       ///< this rank has reported to the peer, in this operation, that it waits
+    bool reported_waiting = false;       ///< this rank has reported to the peer that it waits, since the last pause
     ddprun::TimePoint waiting;           ///< when the peer reported that it waits past its deadline for another rank
 
     /// Returns whether the peer has reported that it waits. After some time it has failed, or gone on.

@@ -229,8 +229,8 @@ void Links::wait(const Operation& operation, const MessageStream* stream) {
         }
     }
     const auto now = ddprun::Clock::now();
-    const auto deadline = network_deadline(node_.progress.deadline());
-    const auto until = now < deadline ? std::min<ddprun::TimePoint>(deadline, now + Waiter::kNap) : now + kLooking;
+    const auto limit = node_.progress.limit(kNetworkExtra);
+    const auto until = now < limit ? std::min<ddprun::TimePoint>(limit, now + Waiter::kNap) : now + kLooking;
     const int ready = ::poll(waiting.data(), waiting.size(), poll_timeout(until));
     if (ready < 0 && errno != EINTR) throw_errno("poll failed", errno);
     if (waiting[0].revents != 0) {
@@ -243,24 +243,25 @@ void Links::wait(const Operation& operation, const MessageStream* stream) {
     check_late(operation, ready > 0, stream);
 }
 
-/// Throws as ExchangeErrors::check_late(), with the deadline as pauses of this rank have moved it. Once that has
-/// passed, it first reports to the peers that this rank waits itself. arrives   the sockets are still ready: then this
-/// rank gives up later, because the next message may be the final
-///           report of a peer, but it does give up, because a peer may never stop sending
+/// Throws as ExchangeErrors::check_late(), at the limit as pauses of this rank have moved it. Before, it reports to the
+/// peers that this rank waits itself.
+///
+/// arrives   the sockets are still ready: then the limit is later, because the next message may be the final report of
+/// a
+///           peer; but there is one, because a peer may never stop sending
 void Links::check_late(const Operation& operation, bool arrives, const MessageStream* stream) {
     const auto now = ddprun::Clock::now();
     if (node_.progress.look(now) > ddprun::Duration::zero()) {
         for (auto& [rank, link] : links_) link.reported_waiting = false;  // what they know is out of date
     }
-    const auto deadline = node_.progress.deadline();
-    const auto limit = node_.progress.moved(arrives ? last_network_deadline(deadline) : network_deadline(deadline));
+    const auto limit = node_.progress.limit(arrives ? kArrivingExtra : kNetworkExtra);
     if (now >= limit) report_waiting(operation);
     errors_.check_late(operation, flows_, limit, stream);
 }
 
-/// Reports to the peers that this rank waits itself, to each once in an operation. One of them may be an operation
-/// ahead, wait for this rank, and take it for the late one. Peers that have a message only in part get the report
-/// later, if they take the rest.
+/// Reports to the peers that this rank waits itself, to each once in an operation, and again after a pause. One of them
+/// may be an operation ahead, wait for this rank, and take it for the late one. Peers that have a message only in part
+/// get the report later, if they take the rest.
 void Links::report_waiting(const Operation& operation) {
     MessageHeader report;
     report.step = MessageHeader::kWaiting;

@@ -14,10 +14,6 @@ void NodeProgress::signal_waiting() const {
     ranks_.own_local().segment->post_page().listening.fetch_add(1, std::memory_order_relaxed);
 }
 
-std::uint64_t NodeProgress::signals() const {
-    return ranks_.own_local().segment->post_page().listening.load(std::memory_order_relaxed);
-}
-
 void NodeProgress::leave(Departure how) {
     ranks_.own().left.store(how, std::memory_order_seq_cst);
     ranks_.wake_all();

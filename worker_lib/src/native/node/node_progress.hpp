@@ -39,27 +39,26 @@ public:
     [[nodiscard]] std::uint64_t last_done() const { return ranks_.own().done.load(std::memory_order_acquire); }
 
     /// Returns the deadline of the current operation. Once the ranks of the node have met, it is the earliest of
-    /// theirs, so that no rank gives up because of one that may still wait. Compare the time with moved(), because a
-    /// pause of this rank moves it.
+    /// theirs, so that no rank gives up because of one that may still wait.
     [[nodiscard]] ddprun::TimePoint deadline() const { return deadline_; }
+    /// Returns the time, `extra` after the deadline, at which this rank gives up. Its pauses move that.
+    [[nodiscard]] ddprun::TimePoint limit(ddprun::Duration extra = {}) const {
+        return pauses_.limit(deadline_, extra, called_);
+    }
     /// Takes over an earlier deadline of a neighbour. One that passed before the own call does not count: the neighbour
     /// has paused, and its deadline has moved.
     void lower_deadline(ddprun::TimePoint deadline) {
         if (deadline > called_) deadline_ = std::min(deadline_, deadline);
     }
-    /// Notes that the own rank runs. Returns the time since the last look in which it did not run (pauses.hpp). Every
-    /// wait calls it, much more often than every kSilence / 2.
+    /// Notes that the own rank looks at others. Returns Pauses::look(). Every wait calls it, much more often than every
+    /// kSilence / 2.
     ddprun::Duration look(ddprun::TimePoint now) { return pauses_.look(now); }
-    /// Returns the time to which pauses of the own rank have moved a limit of the current operation.
-    [[nodiscard]] ddprun::TimePoint moved(ddprun::TimePoint limit) const { return pauses_.moved(limit, called_); }
 
     /// Signals that the own rank waits for messages of other nodes, and so is no culprit. Call it several times within
     /// kSilence.
     void signal_listening() const;
     /// Signals that the own rank waits for any peer. Peers that wait for its sends and receives look at this.
     void signal_waiting() const;
-    /// Returns the number of these signals. Any thread.
-    [[nodiscard]] std::uint64_t signals() const;
 
     /// Publishes that the own rank takes part in no further operation.
     void leave(Departure how);

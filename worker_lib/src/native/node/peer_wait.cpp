@@ -27,8 +27,8 @@ void PeerWait::check(const Operation& operation, Silence& silence,
         absent.push_back(ranks_.rank_at(i));
         if (silence.of(i)) silent.push_back(ranks_.rank_at(i));
     }
-    if (absent.empty() || now < progress_.moved(progress_.deadline())) return;
-    if (silent.empty() && now < progress_.moved(finishing_deadline(progress_.deadline()))) return;
+    if (absent.empty() || now < progress_.limit()) return;
+    if (silent.empty() && now < progress_.limit(kFinishingExtra)) return;
     const auto& culprits = silent.empty() ? absent : silent;
     const Failure late{.code = ErrorCode::Timeout,
                        .cause = fmt::format("{} waited until its deadline for {} in {}", ranks_.self(),

@@ -49,9 +49,9 @@ void FailureDetector::note_pause(ddprun::TimePoint now) {
     for (RemotePeer& remote : peers_.remotes()) postpone(remote.listening);
 }
 
-/// Returns the time to which pauses have moved a limit of a work.
-ddprun::TimePoint FailureDetector::moved(ddprun::TimePoint limit, const P2pWork& work) const {
-    return pauses_.moved(limit, begin_of(work));
+/// Returns the time, `extra` after the deadline of a work, at which this rank gives it up.
+ddprun::TimePoint FailureDetector::limit(const P2pWork& work, ddprun::Duration extra) const {
+    return pauses_.limit(work.batch.deadline, extra, begin_of(work));
 }
 
 void FailureDetector::look_at_neighbours(ddprun::TimePoint now) {
@@ -119,7 +119,7 @@ std::optional<P2pEnd> FailureDetector::end_without(int rank, const Failure& why)
 /// Near a deadline, asks the ranks of other nodes whether they are late or wait themselves.
 void FailureDetector::ask_remotes(ddprun::TimePoint now) {
     for (const auto& [seq, work] : works_.in_flight()) {
-        if (now + kAskBefore < moved(work->deadline(), *work)) continue;
+        if (now + kAskBefore < limit(*work)) continue;
         for (RemotePeer& remote : peers_.remotes()) {
             if (!waits_for(*work, remote.peer->rank())) continue;
             const bool begins = now - std::exchange(remote.asked, now) >= kSilence;
@@ -143,7 +143,7 @@ std::optional<P2pEnd> FailureDetector::find_overdue() {
     const auto now = ddprun::Clock::now();
     for (const auto& [seq, work] : works_.in_flight()) {
         const TransferBatch& batch = work->batch;
-        if (now < moved(work->deadline(), *work)) continue;
+        if (now < limit(*work)) continue;
         std::vector<int> missing;
         std::vector<int> silent;
         for (std::size_t i = 0; i < batch.transfers.size(); ++i) {
@@ -152,7 +152,7 @@ std::optional<P2pEnd> FailureDetector::find_overdue() {
             missing.push_back(rank);
             if (!is_listening(rank)) silent.push_back(rank);
         }
-        if (silent.empty() && now < moved(network_deadline(work->deadline()), *work)) continue;
+        if (silent.empty() && now < limit(*work, kNetworkExtra)) continue;
         return overdue(work, missing, silent);
     }
     return std::nullopt;

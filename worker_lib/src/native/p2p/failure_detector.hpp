@@ -40,7 +40,7 @@ public:
 
 private:
     void note_pause(ddprun::TimePoint now) REQUIRES(kRunning);
-    [[nodiscard]] ddprun::TimePoint moved(ddprun::TimePoint limit, const P2pWork& work) const REQUIRES(kRunning);
+    [[nodiscard]] ddprun::TimePoint limit(const P2pWork& work, ddprun::Duration extra = {}) const REQUIRES(kRunning);
     void look_at_neighbours(ddprun::TimePoint now) REQUIRES(kRunning);
     void ask_remotes(ddprun::TimePoint now) REQUIRES(kRunning);
     [[nodiscard]] std::optional<P2pEnd> find_lost() REQUIRES(kRunning);

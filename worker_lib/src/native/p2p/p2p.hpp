@@ -43,8 +43,6 @@ public:
     void help(const P2pWork& work) EXCLUDES(p2p::kRunning) { scheduler_.help(work); }
     /// Moves all messages that can be moved now.
     void hurry() EXCLUDES(p2p::kRunning) { scheduler_.hurry(); }
-    /// Returns WorkState::signs_of_life().
-    [[nodiscard]] std::uint64_t signs_of_life() const { return engine_.checks(); }
     /// Returns whether this process is a child of fork(): the works are its parent's.
     [[nodiscard]] bool is_elsewhere() const { return home_.is_elsewhere(); }
     /// Makes a thread that sleeps look at the state of the node. Any thread.

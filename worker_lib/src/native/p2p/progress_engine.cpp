@@ -81,7 +81,6 @@ void ProgressEngine::check_for_failures() {
     try {
         detector_.look_at_connections();
         if (!busy()) return detector_.rest();
-        checks_.fetch_add(1, std::memory_order_relaxed);
         // While no caller waits, the program computes. Then it may be late for collectives, not for sends and receives.
         activity_.is_helped ? setup_.node.progress.signal_listening() : setup_.node.progress.signal_waiting();
         found = detector_.find_failure();

@@ -2,7 +2,6 @@
 // ProgressEngine: moves the messages of all works of a rank, pass by pass, and ends them all when one has failed. P2p
 // owns it; the thread that makes progress calls it (see Scheduler).
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -37,8 +36,6 @@ public:
     void set_network(bool included) REQUIRES(kRunning) { with_network_ = included; }
     /// Looks for failures of the group, lost peers and deadlines that have passed.
     void check_for_failures() REQUIRES(kRunning);
-    /// Returns how often it has looked for failures while works were in flight. Any thread.
-    [[nodiscard]] std::uint64_t checks() const { return checks_.load(std::memory_order_relaxed); }
     /// Returns whether a work is in flight, or a peer waits for a frame that there was no room for.
     [[nodiscard]] bool busy() const REQUIRES(kRunning) { return !works_.in_flight().empty() || peers_.has_to_send(); }
     [[nodiscard]] bool failed() const REQUIRES(kRunning) { return failure_.has_value(); }
@@ -60,7 +57,6 @@ private:
     const Sleeper& sleeper_;
     const Activity& activity_;
     FailureDetector detector_;
-    std::atomic<std::uint64_t> checks_{0};
     bool with_network_ GUARDED_BY(kRunning) = true;
     std::optional<Failure> failure_ GUARDED_BY(kRunning);
     bool reported_end_ GUARDED_BY(kRunning) = false;

@@ -18,8 +18,6 @@ const Participant& P2pWork::owner() const { return p2p_->self(); }
 
 std::string P2pWork::text() const { return describe(batch); }
 
-std::uint64_t P2pWork::signs_of_life() const { return p2p_->is_elsewhere() ? 0 : p2p_->signs_of_life(); }
-
 void P2pWork::start() {
     if (!p2p_->is_elsewhere()) p2p_->start();
 }

@@ -36,7 +36,6 @@ public:
 
     [[nodiscard]] const Participant& owner() const override;
     [[nodiscard]] std::string text() const override;
-    [[nodiscard]] std::uint64_t signs_of_life() const override;
     void start() override;
     void help() override;
     void hurry() override;

@@ -27,18 +27,11 @@ inline constexpr std::chrono::milliseconds kSilence{500};
     return deadline < ddprun::TimePoint::max() - by ? deadline + by : ddprun::TimePoint::max();
 }
 
-/// Returns when a rank gives up waiting for messages from other nodes.
-[[nodiscard]] inline ddprun::TimePoint network_deadline(ddprun::TimePoint deadline) {
-    return extended(deadline, kReporting);
-}
-/// Returns when a rank gives up although messages from other nodes still arrive. Later than network_deadline(), because
-/// one of them may carry the reason.
-[[nodiscard]] inline ddprun::TimePoint last_network_deadline(ddprun::TimePoint deadline) {
-    return extended(deadline, 2 * kReporting);
-}
-/// Returns when a rank gives up waiting for ranks of its node that wait for messages: these give up first, in any case.
-[[nodiscard]] inline ddprun::TimePoint finishing_deadline(ddprun::TimePoint deadline) {
-    return extended(deadline, 4 * kReporting);
-}
+/// How long after its deadline a rank gives up waiting for messages from other nodes.
+inline constexpr ddprun::Duration kNetworkExtra = kReporting;
+/// The same while messages from other nodes still arrive: one of them may carry the reason.
+inline constexpr ddprun::Duration kArrivingExtra = 2 * kReporting;
+/// The same for ranks of its node that wait for messages: these give up first, in any case.
+inline constexpr ddprun::Duration kFinishingExtra = 4 * kReporting;
 
 }  // namespace ddp::detail

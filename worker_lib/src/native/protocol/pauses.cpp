@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "worker_lib/src/native/protocol/deadlines.hpp"
+#include "worker_lib/src/util/paused_time.hpp"
 
 namespace ddp::detail {
 
@@ -12,7 +13,7 @@ namespace {
 /// The shortest gap between two looks that is a pause, and the shortest pause that is a long one.
 constexpr ddprun::Duration kPause = kSilence / 2;
 constexpr ddprun::Duration kLongPause = kReporting;
-/// Limits the memory, and how often a machine that is always short of cores can move a limit.
+/// Limits the memory, and by how much a machine that is always short of cores can move a deadline.
 constexpr std::size_t kMaxPauses = 32;
 
 }  // namespace
@@ -25,21 +26,30 @@ void Pauses::begin(ddprun::TimePoint called, ddprun::TimePoint now) {
 
 ddprun::Duration Pauses::look(ddprun::TimePoint now) {
     const Pause pause{.began = std::exchange(looked_, now), .ended = now};
-    const ddprun::Duration missed = pause.ended - pause.began - kPause;
-    if (missed <= ddprun::Duration::zero()) return {};
+    if (pause.took() <= kPause) return ddprun::Duration::zero();
     add(pause);
-    return missed;
+    if (pause.is_long()) note_paused(pause.began, pause.ended);
+    return pause.took() - kPause;
 }
 
 void Pauses::add(const Pause& pause) {
-    if (pauses_.size() == kMaxPauses) pauses_.erase(pauses_.begin());
+    if (pauses_.size() == kMaxPauses) pauses_.erase(std::ranges::min_element(pauses_, {}, &Pause::took));
     pauses_.push_back(pause);
 }
 
-ddprun::TimePoint Pauses::moved(ddprun::TimePoint limit, ddprun::TimePoint called) const {
-    for (const Pause& pause : pauses_) limit = pause.moved(limit, called);
+ddprun::TimePoint Pauses::limit(ddprun::TimePoint deadline, ddprun::Duration extra, ddprun::TimePoint called) const {
+    ddprun::TimePoint limit = extended(deadline, extra);
+    for (const Pause& pause : pauses_) {
+        limit = pause.moved(limit, called);
+        if (!pause.is_long()) continue;
+        // The limits of several ranks keep their distances, by which the one that sees the culprit is the first.
+        deadline = pause.moved(deadline, called);
+        limit = std::max(limit, extended(deadline, extra));
+    }
     return limit;
 }
+
+bool Pauses::Pause::is_long() const { return may_be_queue || took() >= kLongPause; }
 
 ddprun::TimePoint Pauses::Pause::moved(ddprun::TimePoint limit, ddprun::TimePoint called) const {
     const ddprun::TimePoint from = std::max(called, began);
@@ -47,8 +57,8 @@ ddprun::TimePoint Pauses::Pause::moved(ddprun::TimePoint limit, ddprun::TimePoin
     ddprun::Duration left{};
     if (may_be_queue) {
         left = 2 * kReporting;
-    } else if (ended - began >= kLongPause) {
-        left = std::clamp<ddprun::Duration>(limit - from, kReporting, ended - began);
+    } else if (is_long()) {
+        left = std::clamp<ddprun::Duration>(limit - from, kReporting, took());
     }
     return std::max<ddprun::TimePoint>(limit, ended + left);
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Pauses: finds the pauses of a rank, in which it did not run, from its looks at others, which it takes much more often
+// Pauses: finds the pauses of a rank, in which it did not run or did not look at others, which it does much more often
 // than every kSilence / 2 while it waits. A pause shows nothing about the others. In a short one the rank waited for a
 // core, while others ran. In a long one, as on a suspended machine, perhaps none of them ran, and some go on later than
 // others: so no deadline passes in it.
@@ -12,15 +12,17 @@ namespace ddp::detail {
 
 class Pauses {
 public:
-    /// Begins, now, to wait for something that was called at `called`.
+    /// Begins, at `now`, a wait for what was called at `called`. The time since that call, or since the last look if
+    /// that was later, counts as a pause if it is long enough for one.
     void begin(ddprun::TimePoint called, ddprun::TimePoint now);
-    /// Looks again. Returns the time since the last look or begin() in which the rank did not run.
+    /// Looks again. Returns by how much longer than kSilence / 2 ago the last look or begin() was; zero: no pause.
     ddprun::Duration look(ddprun::TimePoint now);
-    /// Returns the time to which pauses have moved a limit of something that was called at `called`. A limit that lies
-    /// in a short pause moves to its end. After a long one as much is left of a limit as before, but no more than the
-    /// pause took, and at least kReporting. What lies between the call and begin() may be a queue instead of a pause,
-    /// so it leaves 2 * kReporting.
-    [[nodiscard]] ddprun::TimePoint moved(ddprun::TimePoint limit, ddprun::TimePoint called) const;
+    /// Returns the time, `extra` after a deadline, at which the rank gives up what was called at `called`. A short
+    /// pause in which that time lies moves it to its end. After a long one as much is left of the deadline as before,
+    /// but no more than the pause took, and at least kReporting; `extra` follows. What lies between the call and
+    /// begin() may be a queue instead of a pause, so it leaves 2 * kReporting.
+    [[nodiscard]] ddprun::TimePoint limit(ddprun::TimePoint deadline, ddprun::Duration extra,
+                                          ddprun::TimePoint called) const;
 
 private:
     struct Pause {
@@ -28,12 +30,14 @@ private:
         ddprun::TimePoint ended;
         bool may_be_queue = false;
 
+        [[nodiscard]] ddprun::Duration took() const { return ended - began; }
+        [[nodiscard]] bool is_long() const;
         [[nodiscard]] ddprun::TimePoint moved(ddprun::TimePoint limit, ddprun::TimePoint called) const;
     };
 
     void add(const Pause& pause);
 
-    std::vector<Pause> pauses_;  ///< the last kMaxPauses, which are enough: others concern no operation in progress
+    std::vector<Pause> pauses_;  ///< the longest, kMaxPauses at most, by time
     ddprun::TimePoint looked_;
 };
 

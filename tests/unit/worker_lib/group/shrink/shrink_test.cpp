@@ -140,7 +140,7 @@ TEST_CASE("a survivor that is lost, or does not arrive, is named", "[shrink][uni
     CHECK(errors[0]->code() == (gone ? ErrorCode::PeerLost : ErrorCode::Timeout));
     CHECK(errors[0]->culprits() == Culprits{2});
     CHECK_THAT(errors[0]->what(),
-               Catch::Contains(gone ? "has left the group normally" : "for " + named(2) + ") to call it"));
+               Catch::Contains(gone ? "has left the group normally" : "for " + named(2) + ") to call shrink()"));
 }
 
 TEST_CASE("a survivor that goes after the group has failed is missed at once, also from another node",

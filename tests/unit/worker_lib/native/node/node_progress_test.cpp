@@ -8,42 +8,34 @@
 using namespace ddp;
 using namespace std::chrono_literals;
 
-namespace {
-
-const ddprun::TimePoint kCalled = ddprun::Clock::now();
-
-detail::Operation called(std::uint64_t seq) {
-    detail::Operation operation;
-    operation.seq = seq;
-    operation.timeout = 2s;
-    operation.deadline = kCalled + operation.timeout;
-    return operation;
-}
-
-}  // namespace
-
 TEST_CASE("a pause moves the limits of the operation in which it was, and those of operations called before it",
           "[native][unit]") {
     testing::Ranks ranks(1);
     auto& progress = ranks[0].progress;
-    progress.begin(called(1));
-    (void)progress.look(kCalled);
-    CHECK(progress.look(kCalled + 5s) > 0s);
-    CHECK(progress.moved(progress.deadline()) == kCalled + 7s);
-    progress.begin(called(2));
-    CHECK(progress.moved(progress.deadline()) == kCalled + 7s);
-    auto later = called(3);
+    const auto one = testing::operation(1, 2s);
+    const auto called = one.deadline - one.timeout;
+    progress.begin(one);
+    (void)progress.look(called);
+    CHECK(progress.look(called + 5s) > 0s);
+    CHECK(progress.limit() == called + 7s);
+    auto next = one;
+    next.seq = 2;
+    progress.begin(next);
+    CHECK(progress.limit() == called + 7s);
+    auto later = one;
+    later.seq = 3;
     later.deadline += 5s;
     progress.begin(later);
-    CHECK(progress.moved(progress.deadline()) == later.deadline);
+    CHECK(progress.limit() == later.deadline);
 }
 
 TEST_CASE("an earlier deadline of a neighbour is taken over, unless it passed before the own call", "[native][unit]") {
     testing::Ranks ranks(1);
     auto& progress = ranks[0].progress;
-    progress.begin(called(1));
-    progress.lower_deadline(kCalled + 1s);
-    CHECK(progress.deadline() == kCalled + 1s);
-    progress.lower_deadline(kCalled - 1s);  // of one that has paused since it called
-    CHECK(progress.deadline() == kCalled + 1s);
+    const auto one = testing::operation(1, 2s);
+    progress.begin(one);
+    progress.lower_deadline(one.deadline - 1s);
+    CHECK(progress.deadline() == one.deadline - 1s);
+    progress.lower_deadline(one.deadline - 3s);  // of one that has paused since it called
+    CHECK(progress.deadline() == one.deadline - 1s);
 }

@@ -32,35 +32,38 @@ TEST_CASE("only a long gap between two looks is a pause", "[native][unit]") {
 TEST_CASE("a limit in a short pause moves to its end, others stay", "[native][unit]") {
     Pauses pauses = waiting();
     (void)pauses.look(kStart + 300ms);
-    CHECK(pauses.moved(kStart + 100ms, kStart) == kStart + 300ms);
-    CHECK(pauses.moved(kStart + 300ms, kStart) == kStart + 300ms);
-    CHECK(pauses.moved(kStart + 310ms, kStart) == kStart + 310ms);
-    CHECK(pauses.moved(kStart, kStart) == kStart);
+    CHECK(pauses.limit(kStart + 100ms, 0ms, kStart) == kStart + 300ms);
+    CHECK(pauses.limit(kStart + 100ms, 250ms, kStart) == kStart + 350ms);
+    CHECK(pauses.limit(kStart + 310ms, 0ms, kStart) == kStart + 310ms);
+    CHECK(pauses.limit(kStart, 0ms, kStart) == kStart);
 }
 
-TEST_CASE("after a long pause as much is left of a limit as before, but no more than the pause took",
+TEST_CASE("after a long pause as much is left of a deadline as before, but no more than the pause took",
           "[native][unit]") {
     Pauses pauses = waiting();
     (void)pauses.look(kStart + 10s);
-    CHECK(pauses.moved(kStart + 4s, kStart) == kStart + 14s);
-    CHECK(pauses.moved(kStart + 10s, kStart) == kStart + 20s);
-    CHECK(pauses.moved(kStart + 11s, kStart) == kStart + 20s);
-    CHECK(pauses.moved(kStart + 30s, kStart) == kStart + 30s);
-    CHECK(pauses.moved(ddprun::TimePoint::max(), kStart) == ddprun::TimePoint::max());
+    CHECK(pauses.limit(kStart + 4s, 0ms, kStart) == kStart + 14s);
+    CHECK(pauses.limit(kStart + 10s, 0ms, kStart) == kStart + 20s);
+    CHECK(pauses.limit(kStart + 11s, 0ms, kStart) == kStart + 20s);
+    CHECK(pauses.limit(kStart + 30s, 0ms, kStart) == kStart + 30s);
+    CHECK(pauses.limit(ddprun::TimePoint::max(), 1s, kStart) == ddprun::TimePoint::max());
 }
 
-TEST_CASE("after a long pause at least the time for reports is left", "[native][unit]") {
+TEST_CASE("after a long pause at least the time for reports is left, and limits keep their distances",
+          "[native][unit]") {
     Pauses pauses = waiting();
     (void)pauses.look(kStart + 10s);
-    CHECK(pauses.moved(kStart + 1ms, kStart) == kStart + 10s + kReporting);
-    CHECK(pauses.moved(kStart, kStart) == kStart);  // it had passed before
+    CHECK(pauses.limit(kStart + 1ms, 0ms, kStart) == kStart + 10s + kReporting);
+    CHECK(pauses.limit(kStart + 1ms, kNetworkExtra, kStart) == kStart + 10s + kReporting + kNetworkExtra);
+    CHECK(pauses.limit(kStart, 0ms, kStart) == kStart);            // it had passed before
+    CHECK(pauses.limit(kStart, 2s, kStart) == kStart + 10s + 2s);  // but the extra time had not
 }
 
 TEST_CASE("a pause counts from the call on, and not for what is called after it", "[native][unit]") {
     Pauses pauses = waiting();
     (void)pauses.look(kStart + 10s);
-    CHECK(pauses.moved(kStart + 8s, kStart + 6s) == kStart + 12s);  // called by another thread before it stood still
-    CHECK(pauses.moved(kStart + 12s, kStart + 10s) == kStart + 12s);
+    CHECK(pauses.limit(kStart + 8s, 0ms, kStart + 6s) == kStart + 12s);  // called by another thread before that stopped
+    CHECK(pauses.limit(kStart + 12s, 0ms, kStart + 10s) == kStart + 12s);
 }
 
 TEST_CASE("pauses in the middle of a wait add up, also over several operations", "[native][unit]") {
@@ -70,14 +73,22 @@ TEST_CASE("pauses in the middle of a wait add up, also over several operations",
     pauses.begin(kStart, kStart + 10100ms);  // the next one of a queue
     (void)pauses.look(kStart + 10200ms);
     (void)pauses.look(kStart + 20200ms);
-    CHECK(pauses.moved(kStart + 4s, kStart) == kStart + 20200ms + 3800ms);
+    CHECK(pauses.limit(kStart + 4s, 0ms, kStart) == kStart + 20200ms + 3800ms);
 }
 
 TEST_CASE("the time between call and wait may be that of a queue", "[native][unit]") {
     Pauses pauses;
     pauses.begin(kStart, kStart + 10s);
-    CHECK(pauses.moved(kStart + 4s, kStart) == kStart + 10s + 2 * kReporting);
-    CHECK(pauses.moved(kStart + 20s, kStart) == kStart + 20s);
+    CHECK(pauses.limit(kStart + 4s, 0ms, kStart) == kStart + 10s + 2 * kReporting);
+    CHECK(pauses.limit(kStart + 20s, 0ms, kStart) == kStart + 20s);
+}
+
+TEST_CASE("however many short pauses follow, a long one is not forgotten", "[native][unit]") {
+    Pauses pauses = waiting();
+    auto now = kStart + 3600s;
+    (void)pauses.look(now);
+    for (int i = 0; i < 100; ++i) (void)pauses.look(now += 300ms);
+    CHECK(pauses.limit(kStart + 1800s, 0ms, kStart) == kStart + 5400s);
 }
 
 TEST_CASE("pauses without end do not move a limit without end", "[native][unit]") {
@@ -85,7 +96,7 @@ TEST_CASE("pauses without end do not move a limit without end", "[native][unit]"
         Pauses pauses = waiting();
         auto now = kStart;
         int looks = 0;
-        while (pauses.moved(kStart + 5500ms, kStart) > now && ++looks < 1000) (void)pauses.look(now += gap);
+        while (pauses.limit(kStart + 5500ms, 0ms, kStart) > now && ++looks < 1000) (void)pauses.look(now += gap);
         CHECK(looks < 50);
     }
 }
