@@ -44,7 +44,8 @@ TEST_CASE("a rank that is left out of a shrink learns it at once", "[shrink][uni
     CHECK(texts[1] == "2");
     CHECK_THAT(texts[2], Catch::Contains("ranks 0 and 1 have gone on in a group without " + named(2)) ||
                              Catch::Contains("excludes no rank, "));
-    if (!waits) CHECK_THAT(texts[2], Catch::Contains("End it, or have the others call shrink() of 'world' again"));
+    if (!waits)
+        CHECK_THAT(texts[2], Catch::Contains("End that rank, or have the others call shrink() of 'world' again"));
 }
 
 TEST_CASE("a rank that was left out is included when all call again", "[shrink][unit]") {
