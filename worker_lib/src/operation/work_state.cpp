@@ -173,7 +173,8 @@ void WorkState::wait() {
     help();
     for (auto latest = last_moment(); !wait_until(latest); latest = last_moment()) {
         if (wait_until(ddprun::Clock::now() + kNoticing)) return;
-        if (last_moment() == latest) throw_late("at its deadline: it is still queued, or its thread is stuck");
+        if (last_moment() <= ddprun::Clock::now())
+            throw_late("at its deadline: it is still queued, or its thread is stuck");
     }
 }
 

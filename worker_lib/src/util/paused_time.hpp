@@ -1,12 +1,12 @@
 #pragma once
-// The time for which this process has stood still, as on a suspended machine, as far as a waiting thread has noticed.
-// Any thread.
+// The time for which threads of this process that wait for peers did not look at them: it stood still, as on a
+// suspended machine, or they were busy. Any thread.
 
 #include "common/clock.hpp"
 
 namespace ddp::detail {
 
-/// Notes a time in which this process did not run. What several threads note counts once.
+/// Notes a time without a look. What several threads note counts once.
 void note_paused(ddprun::TimePoint began, ddprun::TimePoint ended);
 /// Returns the sum of these times.
 [[nodiscard]] ddprun::Duration paused_time();

@@ -19,6 +19,7 @@ constexpr std::size_t kMaxPauses = 32;
 }  // namespace
 
 void Pauses::begin(ddprun::TimePoint called, ddprun::TimePoint now) {
+    if (!pauses_.empty()) std::erase_if(pauses_, [called](const Pause& pause) { return pause.ended <= called; });
     looked_ = std::max(looked_, called);
     if (now - looked_ > kPause) add({.began = looked_, .ended = now, .may_be_queue = true});
     looked_ = std::max(looked_, now);
@@ -42,8 +43,11 @@ ddprun::TimePoint Pauses::limit(ddprun::TimePoint deadline, ddprun::Duration ext
     for (const Pause& pause : pauses_) {
         limit = pause.moved(limit, called);
         if (!pause.is_long()) continue;
-        // The limits of several ranks keep their distances, by which the one that sees the culprit is the first.
-        deadline = pause.moved(deadline, called);
+        // The limits of several ranks keep their distances, by which the one that sees the culprit is the first, also
+        // if the deadline had passed before.
+        const ddprun::TimePoint from = std::max(called, pause.began);
+        const bool had_passed = deadline <= from && from < pause.ended && !pause.may_be_queue;
+        deadline = had_passed ? extended(deadline, pause.ended - from) : pause.moved(deadline, called);
         limit = std::max(limit, extended(deadline, extra));
     }
     return limit;

@@ -13,7 +13,7 @@ namespace ddp::detail {
 class Pauses {
 public:
     /// Begins, at `now`, a wait for what was called at `called`. The time since that call, or since the last look if
-    /// that was later, counts as a pause if it is long enough for one.
+    /// that was later, counts as a pause if it is long enough for one. What is called later has to begin later.
     void begin(ddprun::TimePoint called, ddprun::TimePoint now);
     /// Looks again. Returns by how much longer than kSilence / 2 ago the last look or begin() was; zero: no pause.
     ddprun::Duration look(ddprun::TimePoint now);
@@ -37,7 +37,7 @@ private:
 
     void add(const Pause& pause);
 
-    std::vector<Pause> pauses_;  ///< the longest, kMaxPauses at most, by time
+    std::vector<Pause> pauses_;  ///< since the call, by time; the longest kMaxPauses and the newest
     ddprun::TimePoint looked_;
 };
 

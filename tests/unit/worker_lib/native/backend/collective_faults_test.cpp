@@ -261,8 +261,9 @@ TEST_CASE("ranks that all stand still over a deadline, and go on one after the o
         };
         for (int rank = 0; rank < world.size(); ++rank) signal_all(rank, SIGSTOP);
         std::this_thread::sleep_for(world.timeout + milliseconds(1000));  // the scene itself is one of time
-        for (int rank = 0; rank < world.size() - (one_stays ? 1 : 0); ++rank) {
-            signal_all(rank, SIGCONT);
+        for (int i = 0; i < world.size() - (one_stays ? 1 : 0); ++i) {
+            // The neighbour of the one that stays goes first: later it would be late itself.
+            signal_all(one_stays ? last - 1 - i : i, SIGCONT);
             std::this_thread::sleep_for(milliseconds(300));
         }
         if (!one_stays) {

@@ -55,8 +55,10 @@ TEST_CASE("after a long pause at least the time for reports is left, and limits 
     (void)pauses.look(kStart + 10s);
     CHECK(pauses.limit(kStart + 1ms, 0ms, kStart) == kStart + 10s + kReporting);
     CHECK(pauses.limit(kStart + 1ms, kNetworkExtra, kStart) == kStart + 10s + kReporting + kNetworkExtra);
-    CHECK(pauses.limit(kStart, 0ms, kStart) == kStart);            // it had passed before
-    CHECK(pauses.limit(kStart, 2s, kStart) == kStart + 10s + 2s);  // but the extra time had not
+    // It had passed before, but the extra times had not.
+    CHECK(pauses.limit(kStart, 0ms, kStart) == kStart + 10s);
+    CHECK(pauses.limit(kStart, kNetworkExtra, kStart) == kStart + 10s + kNetworkExtra);
+    CHECK(pauses.limit(kStart, kFinishingExtra, kStart) == kStart + 10s + kFinishingExtra);
 }
 
 TEST_CASE("a pause counts from the call on, and not for what is called after it", "[native][unit]") {
