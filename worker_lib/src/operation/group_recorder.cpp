@@ -17,14 +17,14 @@ namespace {
 using Name = std::array<char, 24>;  ///< of an operation
 
 template <std::size_t Size>
-constexpr void copy_text(std::array<char, Size>& to, std::string_view text) {
+constexpr void copy(std::array<char, Size>& to, std::string_view text) {
     std::copy_n(text.begin(), std::min(text.size(), Size), to.begin());
 }
 
 template <std::size_t Size>
 constexpr std::array<char, Size> padded(std::string_view text) {
     std::array<char, Size> result{};
-    copy_text(result, text);
+    copy(result, text);
     return result;
 }
 
@@ -113,7 +113,7 @@ RecordEntry record(FlightRecorder& recorder, const StoreStep& step, const GroupE
     entry.seq = step.seq;
     entry.queued = nanoseconds(now);
     entry.timeout_ms = whole_milliseconds(step.timeout);
-    copy_text(entry.op, step.what);
+    copy(entry.op, step.what);
     ddprun::copy_cut(entry.tag, step.tag);
     return group.slot != nullptr ? FlightRecorder::queue(entry, recorder.claim(), group) : RecordEntry();
 }

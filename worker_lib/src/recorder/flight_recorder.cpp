@@ -21,11 +21,6 @@ namespace layout = ddprun::flight_record;
 
 namespace {
 
-template <std::size_t Size>
-void copy(std::array<char, Size>& to, std::string_view text) {
-    std::copy_n(text.begin(), std::min(text.size(), Size), to.begin());
-}
-
 /// Shortens a name that is too long to its beginning, a hash of all of it, and its end. Readers distinguish groups by
 /// name, and the names of a split's parts differ at the end or, in parts of parts, anywhere.
 std::string recorded_name(std::string_view name) {
@@ -102,7 +97,7 @@ GroupEntry FlightRecorder::add(std::string_view name, int rank, const std::vecto
     group.rank = rank;
     group.size = static_cast<std::int32_t>(members.size());
     if (!describe_members(members, group)) group.run_count = 0;
-    copy(group.name, recorded_name(name));
+    ddprun::copy_cut(group.name, recorded_name(name));
     for (auto* number : {&oldest->queued, &oldest->started, &oldest->done}) number->store(0, std::memory_order_relaxed);
     oldest->abort.clear();
     oldest->left.store(0, std::memory_order_relaxed);

@@ -244,11 +244,8 @@ void Links::wait(const Operation& operation, const MessageStream* stream) {
 }
 
 /// Throws as ExchangeErrors::check_late(), at the limit as pauses of this rank have moved it. Before, it reports to the
-/// peers that this rank waits itself.
-///
-/// arrives   the sockets are still ready: then the limit is later, because the next message may be the final report of
-/// a
-///           peer; but there is one, because a peer may never stop sending
+/// peers that this rank waits itself. `arrives`: the sockets are still ready. Then the limit is later, because the next
+/// message may be the final report of a peer; but there is one, because a peer may never stop sending.
 void Links::check_late(const Operation& operation, bool arrives, const MessageStream* stream) {
     const auto now = ddprun::Clock::now();
     if (node_.progress.look(now) > ddprun::Duration::zero()) {

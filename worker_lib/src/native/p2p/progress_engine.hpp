@@ -2,7 +2,7 @@
 // ProgressEngine: moves the messages of all works of a rank, pass by pass, and ends them all when one has failed. P2p
 // owns it; the thread that makes progress calls it (see Scheduler).
 
-#include <cstdint>
+#include <atomic>
 #include <memory>
 #include <optional>
 

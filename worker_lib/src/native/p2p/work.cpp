@@ -46,7 +46,7 @@ bool P2pWork::finish(std::size_t index) {
 
 void P2pWork::give_up(ErrorCode why, bool peer_failed) {
     ended_ = true;
-    const bool timed_out = why == ErrorCode::Timeout && ddprun::Clock::now() >= deadline();
+    const bool timed_out = why == ErrorCode::Timeout && ddprun::Clock::now() >= batch.deadline;
     for (std::size_t i = 0; i < batch.record_entries.size(); ++i) {
         if (done_[i]) continue;
         if (peer_failed) batch.record_entries[i].peer_failed();
