@@ -172,8 +172,9 @@ ddprun::TimePoint WorkState::last_moment() const {
 void WorkState::wait() {
     help();
     for (auto latest = last_moment(); !wait_until(latest); latest = last_moment()) {
-        if (wait_until(ddprun::Clock::now() + kNoticing)) return;
-        if (last_moment() <= ddprun::Clock::now())
+        const auto now = ddprun::Clock::now();
+        if (wait_until(now + kNoticing)) return;
+        if (last_moment() <= now)  // a later pause may not have been noticed yet
             throw_late("at its deadline: it is still queued, or its thread is stuck");
     }
 }

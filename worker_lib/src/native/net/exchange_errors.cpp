@@ -40,8 +40,8 @@ bool all_acknowledge(const Link& link) {
 
 /// Returns whether a late peer may itself wait for messages of a third rank: it has reported that it waits, or it may
 /// in both directions that are late.
-bool depends(const std::vector<Flow>& flows, const Flow& flow, const MessageStream* stream) {
-    if (flow.link->waits()) return true;
+bool depends(const std::vector<Flow>& flows, const Flow& flow, const MessageStream* stream, ddprun::TimePoint now) {
+    if (flow.link->waits(now)) return true;
     const auto peer = static_cast<std::size_t>(&flow - flows.data());
     if (!flow.sent_all() && !(stream != nullptr ? stream->out_depends(peer) : flow.out.depends)) return false;
     return flow.received_all() || (stream != nullptr ? stream->in_depends(peer) : flow.in.depends);
@@ -56,7 +56,7 @@ struct Suspects {
 /// Returns the peers whose hosts acknowledge nothing. If there are none, takes the late peers that need not wait for a
 /// third rank, or else all late peers, and returns those of them that have sent the fewest messages. A peer that only
 /// waits has sent all that it can.
-Suspects suspects(const std::vector<Flow>& flows, const MessageStream* stream) {
+Suspects suspects(const std::vector<Flow>& flows, const MessageStream* stream, ddprun::TimePoint now) {
     std::vector<const Flow*> late;
     for (const Flow& flow : flows) {
         if (!flow.sent_all() || !flow.received_all()) late.push_back(&flow);
@@ -64,7 +64,7 @@ Suspects suspects(const std::vector<Flow>& flows, const MessageStream* stream) {
     std::vector<const Flow*> silent = late;
     std::erase_if(silent, [](const Flow* flow) { return all_acknowledge(*flow->link); });
     if (!silent.empty()) return {std::move(silent), true};
-    const auto may_wait = [&](const Flow* flow) { return depends(flows, *flow, stream); };
+    const auto may_wait = [&](const Flow* flow) { return depends(flows, *flow, stream, now); };
     if (!std::ranges::all_of(late, may_wait)) std::erase_if(late, may_wait);
     if (late.size() > 1) {
         const auto completed = [](const Flow* flow) { return flow->in.completed; };
@@ -83,21 +83,19 @@ void ExchangeErrors::raise(Failure failure) const {
     throw FailureError(std::move(failure), group_, node_.ranks.self());
 }
 
-void ExchangeErrors::check_late(const Operation& operation, const std::vector<Flow>& flows, ddprun::TimePoint limit,
-                                const MessageStream* stream) const {
-    const auto now = ddprun::Clock::now();
-    if (now < limit) return;
-    const auto [accused, cut_off] = suspects(flows, stream);
+void ExchangeErrors::check_late(const Operation& operation, const std::vector<Flow>& flows, ddprun::TimePoint now,
+                                ddprun::Duration overdue, const MessageStream* stream) const {
+    const auto [accused, cut_off] = suspects(flows, stream, now);
     auto doubt = milliseconds(0);
     if (!cut_off) doubt = accused.size() > 1 ? 3 * kDoubt : kDoubt;
-    if (!cut_off && accused.size() == 1 && depends(flows, *accused[0], stream))
-        doubt = accused[0]->link->waits() ? 3 * kDoubt : 2 * kDoubt;
+    if (!cut_off && accused.size() == 1 && depends(flows, *accused[0], stream, now))
+        doubt = accused[0]->link->waits(now) ? 3 * kDoubt : 2 * kDoubt;
     if (doubt > kDoubt) {
         ddprun::Duration lag{};
         for (const Flow* flow : accused) lag = std::max(lag, flow->link->lag);
         doubt += std::min(std::chrono::ceil<milliseconds>(lag), kMaxLag);
     }
-    if (now < extended(limit, doubt)) return;
+    if (overdue < doubt) return;
     std::vector<int> ranks;
     std::vector<std::string> names;
     for (const Flow* flow : accused) {

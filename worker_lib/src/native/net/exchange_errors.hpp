@@ -20,12 +20,14 @@ public:
     /// `node` must outlive this.
     ExchangeErrors(std::string group, std::int64_t generation, Node& node);
 
-    /// Throws Timeout when `limit` is over and messages of `flows` are not complete. The rank with the best evidence
-    /// gives up first and reports to the others: first a rank whose messages a host does not even acknowledge, then one
-    /// that waits for a single peer, then one whose peer may itself wait for a third, then one whose peer has reported
-    /// that it waits, or that would have to name several.
-    void check_late(const Operation& operation, const std::vector<Flow>& flows, ddprun::TimePoint limit,
-                    const MessageStream* stream) const;
+    /// Throws Timeout if messages of `flows` are not complete and have been overdue for as long as the evidence
+    /// requires. The rank with the best evidence gives up first and reports to the others: first a rank whose messages
+    /// a host does not even acknowledge, then one that waits for a single peer, then one whose peer may itself wait for
+    /// a third, then one whose peer has reported that it waits, or that would have to name several.
+    /// now       time of the last look
+    /// overdue   time from this rank's limit, which its pauses have moved, until `now`; not negative
+    void check_late(const Operation& operation, const std::vector<Flow>& flows, ddprun::TimePoint now,
+                    ddprun::Duration overdue, const MessageStream* stream) const;
     /// Throws if the header that was received does not belong to the expected message: Mismatch naming both sides, the
     /// failure of a final report, or System.
     void check_header(const Operation& operation, Flow& flow) const;

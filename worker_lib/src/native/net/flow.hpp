@@ -30,7 +30,7 @@ struct Link {
     ddprun::TimePoint waiting;           ///< when the peer reported that it waits past its deadline for another rank
 
     /// Returns whether the peer has reported that it waits. After some time it has failed, or gone on.
-    [[nodiscard]] bool waits() const { return ddprun::Clock::now() - waiting < 2 * kReporting; }
+    [[nodiscard]] bool waits(ddprun::TimePoint now) const { return now - waiting < 2 * kReporting; }
     [[nodiscard]] std::size_t sockets() const { return 1 + more.size(); }
     [[nodiscard]] int fd(std::size_t number) const { return (number == 0 ? socket : more[number - 1]).get(); }
 };

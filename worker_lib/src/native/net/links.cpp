@@ -252,8 +252,9 @@ void Links::check_late(const Operation& operation, bool arrives, const MessageSt
         for (auto& [rank, link] : links_) link.reported_waiting = false;  // what they know is out of date
     }
     const auto limit = node_.progress.limit(arrives ? kArrivingExtra : kNetworkExtra);
-    if (now >= limit) report_waiting(operation);
-    errors_.check_late(operation, flows_, limit, stream);
+    if (now < limit) return;
+    report_waiting(operation);
+    errors_.check_late(operation, flows_, now, now - limit, stream);
 }
 
 /// Reports to the peers that this rank waits itself, to each once in an operation, and again after a pause. One of them

@@ -13,7 +13,7 @@ void PeerWait::check(const Operation& operation, Silence& silence,
                      const std::function<bool(int index)>& arrived) const {
     progress_.signal_waiting();
     const auto now = ddprun::Clock::now();
-    silence.update(ranks_, progress_.look(now));
+    silence.update(ranks_, now, progress_.look(now));
     std::vector<int> absent;
     std::vector<int> silent;  // subset of `absent`
     for (int i = 0; i < ranks_.size(); ++i) {

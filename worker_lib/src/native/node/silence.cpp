@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "worker_lib/src/native/protocol/deadlines.hpp"
-
 namespace ddp::detail {
 
-void Silence::update(const NodeRanks& ranks, ddprun::Duration missed) {
-    const auto now = ddprun::Clock::now();
+void Silence::update(const NodeRanks& ranks, ddprun::TimePoint now, ddprun::Duration missed) {
+    updated_ = now;
     counts_.resize(static_cast<std::size_t>(ranks.size()));
     since_.resize(counts_.size(), now);
     for (std::size_t i = 0; i < counts_.size(); ++i) {
@@ -17,7 +15,5 @@ void Silence::update(const NodeRanks& ranks, ddprun::Duration missed) {
         if (std::exchange(counts_[i], count) != count) since_[i] = now;
     }
 }
-
-bool Silence::of(int index) const { return ddprun::Clock::now() - since_[static_cast<std::size_t>(index)] >= kSilence; }
 
 }  // namespace ddp::detail

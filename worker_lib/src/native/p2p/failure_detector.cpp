@@ -30,15 +30,18 @@ std::optional<P2pEnd> FailureDetector::find_failure() {
     ask_remotes(now);
     for (Peer* one : peers_.all()) one->matching().record_unexpected(now);
     if (const auto poison = setup_.node.failure.for_this_rank()) return P2pEnd{.why = *poison};
-    auto found = find_lost();
-    return found ? std::move(found) : find_overdue();
+    auto found = find_lost(now);
+    return found ? std::move(found) : find_overdue(now);
 }
 
 /// Adapts to a pause of this rank, in which its peers may not have run either: silence during it shows nothing.
 void FailureDetector::note_pause(ddprun::TimePoint now) {
     const bool rested = std::exchange(is_resting_, false);
     const auto& works = works_.in_flight();
-    if (rested) pauses_.begin(works.empty() ? now : begin_of(*works.begin()->second), now);
+    if (rested) {  // works have no queue: if the first look at one is late, this rank did not run, or did not look
+        const auto called = works.empty() ? now : begin_of(*works.begin()->second);
+        pauses_.begin(called, called);
+    }
     const auto missed = pauses_.look(now);
     if (!rested && missed == ddprun::Duration::zero()) return;
     const auto postpone = [&](Listening& listening) {
@@ -46,7 +49,10 @@ void FailureDetector::note_pause(ddprun::TimePoint now) {
         listening.since = std::min(listening.since + missed, now);
     };
     for (Neighbour& neighbour : peers_.neighbours()) postpone(neighbour.listening);
-    for (RemotePeer& remote : peers_.remotes()) postpone(remote.listening);
+    for (RemotePeer& remote : peers_.remotes()) {
+        postpone(remote.listening);
+        remote.reason_until = std::min<ddprun::TimePoint>(remote.reason_until + missed, now + kReporting);
+    }
 }
 
 /// Returns the time, `extra` after the deadline of a work, at which this rank gives it up.
@@ -83,7 +89,7 @@ bool FailureDetector::drain(Peer& peer) {
     return moved;
 }
 
-std::optional<P2pEnd> FailureDetector::find_lost() {
+std::optional<P2pEnd> FailureDetector::find_lost(ddprun::TimePoint now) {
     for (const Neighbour& neighbour : peers_.neighbours()) {
         const auto absence = setup_.node.progress.absence(neighbour.index);
         if (!absence || drain(*neighbour.peer)) continue;
@@ -94,7 +100,7 @@ std::optional<P2pEnd> FailureDetector::find_lost() {
         const int rank = remote.peer->rank();
         const auto& departure = remote.peer->departure();
         // Without a final report: if the whole group has failed, the report of that may still arrive.
-        if (!departure && ddprun::Clock::now() < remote.reason_until) continue;
+        if (!departure && now < remote.reason_until) continue;
         const Failure lost{.kind = FailureKind::kPeerLost,
                            .code = ErrorCode::PeerLost,
                            .cause = fmt::format("lost {}: {}", peers_.name_of(rank), *remote.lost),
@@ -131,16 +137,16 @@ void FailureDetector::ask_remotes(ddprun::TimePoint now) {
 }
 
 /// Returns whether a peer signals that it waits for another rank itself.
-bool FailureDetector::is_listening(int rank) const {
-    const auto now = ddprun::Clock::now();
+bool FailureDetector::is_listening(int rank, ddprun::TimePoint now) const {
     if (const Neighbour* const neighbour = peers_.neighbour(rank)) return now - neighbour->listening.since < kSilence;
     const auto rank_of = [](const RemotePeer& one) { return one.peer->rank(); };
     const auto remote = std::ranges::find(peers_.remotes(), rank, rank_of);
     return remote == peers_.remotes().end() || now - remote->listening.since < kSilence;  // neither: it is this rank
 }
 
-std::optional<P2pEnd> FailureDetector::find_overdue() {
-    const auto now = ddprun::Clock::now();
+/// Returns the timeout of the oldest work whose limit has passed; nothing if there is none.
+/// now   the same as for note_pause(): a later pause has moved no limit yet
+std::optional<P2pEnd> FailureDetector::find_overdue(ddprun::TimePoint now) {
     for (const auto& [seq, work] : works_.in_flight()) {
         const TransferBatch& batch = work->batch;
         if (now < limit(*work)) continue;
@@ -150,7 +156,7 @@ std::optional<P2pEnd> FailureDetector::find_overdue() {
             const int rank = batch.transfers[i].peer;
             if (work->is_done(i) || std::ranges::find(missing, rank) != missing.end()) continue;
             missing.push_back(rank);
-            if (!is_listening(rank)) silent.push_back(rank);
+            if (!is_listening(rank, now)) silent.push_back(rank);
         }
         if (silent.empty() && now < limit(*work, kNetworkExtra)) continue;
         return overdue(work, missing, silent);

@@ -43,13 +43,13 @@ private:
     [[nodiscard]] ddprun::TimePoint limit(const P2pWork& work, ddprun::Duration extra = {}) const REQUIRES(kRunning);
     void look_at_neighbours(ddprun::TimePoint now) REQUIRES(kRunning);
     void ask_remotes(ddprun::TimePoint now) REQUIRES(kRunning);
-    [[nodiscard]] std::optional<P2pEnd> find_lost() REQUIRES(kRunning);
+    [[nodiscard]] std::optional<P2pEnd> find_lost(ddprun::TimePoint now) REQUIRES(kRunning);
     [[nodiscard]] std::optional<P2pEnd> end_without(int rank, const Failure& why) const REQUIRES(kRunning);
-    [[nodiscard]] std::optional<P2pEnd> find_overdue() REQUIRES(kRunning);
+    [[nodiscard]] std::optional<P2pEnd> find_overdue(ddprun::TimePoint now) REQUIRES(kRunning);
     [[nodiscard]] P2pEnd overdue(const std::shared_ptr<P2pWork>& work, const std::vector<int>& missing,
                                  const std::vector<int>& silent) REQUIRES(kRunning);
     [[nodiscard]] bool drain(Peer& peer) REQUIRES(kRunning);
-    [[nodiscard]] bool is_listening(int rank) const REQUIRES(kRunning);
+    [[nodiscard]] bool is_listening(int rank, ddprun::TimePoint now) const REQUIRES(kRunning);
 
     const P2pSetup& setup_;
     Peers& peers_;
