@@ -49,10 +49,7 @@ void FailureDetector::note_pause(ddprun::TimePoint now) {
         listening.since = std::min(listening.since + missed, now);
     };
     for (Neighbour& neighbour : peers_.neighbours()) postpone(neighbour.listening);
-    for (RemotePeer& remote : peers_.remotes()) {
-        postpone(remote.listening);
-        remote.reason_until = std::min<ddprun::TimePoint>(remote.reason_until + missed, now + kReporting);
-    }
+    for (RemotePeer& remote : peers_.remotes()) postpone(remote.listening);
 }
 
 /// Returns the time, `extra` after the deadline of a work, at which this rank gives it up.
@@ -77,7 +74,7 @@ void FailureDetector::look_at_connections() {
         if (!remote.lost) remote.lost = remote.sink->broken();
         const bool arrives = std::exchange(remote.arrived, remote.source->arrived()) != remote.source->arrived();
         // The end of our own connection may overtake data that the peer has sent, all of which counts.
-        if (remote.lost && (!was_lost || arrives)) remote.reason_until = ddprun::Clock::now() + kReporting;
+        if (remote.lost && (!was_lost || arrives)) remote.lost_at = ddprun::Clock::now();
     }
 }
 
@@ -100,7 +97,7 @@ std::optional<P2pEnd> FailureDetector::find_lost(ddprun::TimePoint now) {
         const int rank = remote.peer->rank();
         const auto& departure = remote.peer->departure();
         // Without a final report: if the whole group has failed, the report of that may still arrive.
-        if (!departure && now < remote.reason_until) continue;
+        if (!departure && now < pauses_.limit(remote.lost_at + kReporting, {}, remote.lost_at)) continue;
         const Failure lost{.kind = FailureKind::kPeerLost,
                            .code = ErrorCode::PeerLost,
                            .cause = fmt::format("lost {}: {}", peers_.name_of(rank), *remote.lost),
@@ -144,7 +141,8 @@ bool FailureDetector::is_listening(int rank, ddprun::TimePoint now) const {
     return remote == peers_.remotes().end() || now - remote->listening.since < kSilence;  // neither: it is this rank
 }
 
-/// Returns the timeout of the oldest work whose limit has passed; nothing if there is none.
+/// Returns the timeout of the oldest work that waits for a silent rank past its limit, or for any rank kNetworkExtra
+/// later; nothing if there is none.
 /// now   the same as for note_pause(): a later pause has moved no limit yet
 std::optional<P2pEnd> FailureDetector::find_overdue(ddprun::TimePoint now) {
     for (const auto& [seq, work] : works_.in_flight()) {

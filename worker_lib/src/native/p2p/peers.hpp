@@ -39,8 +39,8 @@ struct RemotePeer {
     SocketSink* sink = nullptr;
     SocketSource* source = nullptr;
     std::optional<std::string> lost = {};  ///< the reason, if it is lost
-    ddprun::TimePoint reason_until = {};   ///< until then a lost peer's own report of the reason may still arrive
-    std::uint64_t arrived = 0;             ///< bytes from the peer, when last looked at
+    ddprun::TimePoint lost_at = {};  ///< or when its last data arrived after that: its report of the reason may follow
+    std::uint64_t arrived = 0;       ///< bytes from the peer, when last looked at
     Listening listening = {};
     ddprun::TimePoint asked = {};  ///< when the peer was last asked whether it waits itself
 };

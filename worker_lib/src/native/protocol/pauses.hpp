@@ -20,8 +20,8 @@ public:
     /// Returns the time, `extra` after a deadline, at which the rank gives up what was called at `called`. A short
     /// pause in which that time lies moves it to its end. After a long one as much is left of the deadline as before,
     /// but no more than the pause took, and at least kReporting; `extra` follows. What lies between the call and
-    /// begin() may be a queue instead of a pause, so it leaves 2 * kReporting. To give up, compare
-    /// it with the time of the last look, not with a later one: a pause since then has moved nothing yet.
+    /// begin() may be a queue instead of a pause, so it leaves 2 * kReporting. Compare the result with the time of the
+    /// last look, not with a later one, because a pause since then has not moved it yet.
     [[nodiscard]] ddprun::TimePoint limit(ddprun::TimePoint deadline, ddprun::Duration extra,
                                           ddprun::TimePoint called) const;
 
