@@ -17,7 +17,7 @@ namespace ddp::testing {
 inline constexpr std::size_t kPart = 200'000;
 
 /// One collective of a rank, or "p2p", again and again with the same buffers: its input outside the arena, its output
-/// inside. "large …": of so many pieces that sockets cannot hold them.
+/// inside. "large …": of so many pieces that sockets hold them only where the kernel lets buffers grow to 8 MB or more.
 class Repeated {
 public:
     Repeated(ProcessGroup& group, std::string what) : group_(group), what_(std::move(what)) {
