@@ -40,6 +40,9 @@ protocol::Join join_of(const AgentConfig& config) {
     join.min_nodes = config.min_nodes;
     join.max_nodes = config.max_nodes;
     join.max_restarts = config.max_restarts;
+    join.launch = config.launch;
+    join.role = config.role;
+    join.spare = config.spare;
     join.run_id = config.run_id;
     join.node_rank = config.node_rank;
     join.records = true;

@@ -37,6 +37,7 @@ DaemonLink::DaemonLink(asio::io_context& io, Endpoint endpoint, Join join, milli
       endpoint_(std::move(endpoint)),
       join_(std::move(join)),
       events_(events),
+      connect_timeout_(connect_timeout),
       liveness_(connect_timeout),
       heartbeat_timer_(io) {}
 
@@ -74,12 +75,14 @@ void DaemonLink::lose(std::string why) {
 
 asio::awaitable<void> DaemonLink::converse() {
     std::string broken;  // why the last connection ended
-    for (TimePoint deadline = Clock::now() + liveness_.lost_after(); !closed_; deadline = liveness_.deadline()) {
+    begun_ = Clock::now();
+    while (!closed_) {
+        const TimePoint deadline = welcomed_ ? liveness_.deadline() : begun_ + connect_timeout_;
         const TimePoint dialed_at = Clock::now();
         auto connected = co_await client::ControlClient::connect(endpoint_, deadline);
         if (closed_) co_return;
         if (!connected) {
-            lose(broken.empty() ? connected.error().message : broken + ", and it could not be reached again");
+            lose(welcomed_ ? broken + ", and it could not be reached again" : connected.error().message);
             co_return;
         }
         const bool first = broken.empty();
@@ -159,13 +162,24 @@ void DaemonLink::accept(const Welcome& welcome) {
     events_.push(Welcomed{welcome.run_id, welcome.node_name});
 }
 
+/// Tries again until the connect timeout after the daemon of a job that is over has rejected this node.
+void DaemonLink::await_next_job(const std::string& why) {
+    rejected_for_now_ = Clock::now() < begun_ + connect_timeout_;
+    if (!rejected_for_now_) return;
+    if (!std::exchange(interrupted_, true)) {
+        events_.push(ConnectionChanged{
+            fmt::format("the rendezvous daemon at {} rejects this node: {}; trying again", to_string(endpoint_), why)});
+    }
+}
+
 void DaemonLink::reject(const Rejected& rejected) {
     rejected_for_now_ = rejected.try_again && welcomed_;
+    if (rejected.try_again && !welcomed_) await_next_job(printable(rejected.reason));
     if (rejected_for_now_) return;
     over_ = true;
     events_.push(DaemonLost{fmt::format("the rendezvous daemon at {} rejects this node{}: {}", to_string(endpoint_),
                                         welcomed_ ? " again" : "", printable(rejected.reason)),
-                            welcomed_ ? exit_code::kInfrastructure : exit_code::kUsage});
+                            welcomed_ || rejected.try_again ? exit_code::kInfrastructure : exit_code::kUsage});
 }
 
 void DaemonLink::handle(DaemonMessage message) {

@@ -47,13 +47,16 @@ private:
     void handle(protocol::DaemonMessage message);
     void accept(const protocol::Welcome& welcome);
     void reject(const protocol::Rejected& rejected);
-    [[nodiscard]] bool may_connect_again() const { return welcomed_ && !over_ && !closed_; }
+    [[nodiscard]] bool may_connect_again() const { return (welcomed_ || rejected_for_now_) && !over_ && !closed_; }
+    void await_next_job(const std::string& why);
     void lose(std::string why);
 
     boost::asio::io_context& io_;
     Endpoint endpoint_;
     protocol::Join join_;
     EventQueue& events_;
+    std::chrono::milliseconds connect_timeout_;
+    TimePoint begun_;  ///< when the first connection was tried
     DaemonLiveness liveness_;
     std::unique_ptr<client::ControlClient> client_;  ///< null between two connections
     /// The reports about the latest worker group, and Leave: the daemon may have missed them.
@@ -62,7 +65,8 @@ private:
     bool welcomed_ = false;
     bool daemon_knows_records_ = false;
     bool interrupted_ = false;       ///< the connection broke, and the user was notified
-    bool rejected_for_now_ = false;  ///< the daemon has not noticed yet that our last connection broke
+    bool rejected_for_now_ = false;  ///< the daemon has not noticed yet that our last connection broke, or it is that
+                                     ///< of a job that is over, and the daemon of the next one may follow
     bool over_ = false;              ///< the daemon has sent its last message
     bool closed_ = false;
 };

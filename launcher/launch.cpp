@@ -134,7 +134,9 @@ agent::AgentConfig agent_config(Plan plan, const Endpoint& endpoint) {
     config.max_restarts = options.max_restarts;
     config.role = options.role;
     config.program_name = program_name(options, plan.command);
-    config.program_line = program_line(options);
+    if (options.program.size() > 1) config.program_line = typed_command(options);
+    config.launch = {typed_command(options), command_hash(options), user_name(::getuid()), ::getuid()};
+    config.spare = options.spare;
     config.command = std::move(plan.command);
     config.connect_timeout = options.rdzv_conf.read_timeout.value_or(config.connect_timeout);
     config.grace = options.grace;

@@ -8,6 +8,7 @@
 #include <cctype>
 #include <cstring>
 
+#include "common/fnv.hpp"
 #include "common/text/cut.hpp"
 #include "common/text/number.hpp"
 #include "common/text/words.hpp"
@@ -256,9 +257,8 @@ std::string without_secret(const std::string& word, const std::string& before) {
 
 }  // namespace
 
-std::string program_line(const Options& options) {
+std::string typed_command(const Options& options) {
     constexpr std::size_t kMax = 200;
-    if (options.program.size() < 2) return "";
     std::string line;
     std::string before;
     for (const std::string& word : options.program) {
@@ -267,6 +267,16 @@ std::string program_line(const Options& options) {
     }
     if (line.size() <= kMax) return line;
     return line.substr(0, kept_bytes(line, kMax)) + " …";
+}
+
+std::uint64_t command_hash(const Options& options) {
+    Fnv64 hash;
+    for (const bool flag : {options.module, options.run_path, options.no_python}) hash.add_number(flag ? 1 : 0);
+    for (const std::string& word : options.program) {
+        hash.add_number(word.size());
+        hash.add(word);
+    }
+    return hash.value();
 }
 
 fs::path own_folder() {

@@ -2,6 +2,7 @@
 // Turns the program that the user typed into the argv of a worker: which file is executed, and whether Python runs it.
 // Also finds the programs that belong to ddprun. Reads the file system, changes nothing.
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -31,9 +32,12 @@ struct SearchPath {
 /// (python3)". `command` is the result of worker_command().
 [[nodiscard]] std::string program_name(const Options& options, const std::vector<std::string>& command);
 
-/// Returns the program with its arguments as typed, cut, for the verdict. Values of secrets ("--wandb-key X",
-/// "--api-token=X") are replaced by ***. Empty: the program has no arguments.
-[[nodiscard]] std::string program_line(const Options& options);
+/// Returns the program with its arguments as typed, cut, for messages. Values of secrets ("--wandb-key X",
+/// "--api-token=X") are replaced by ***.
+[[nodiscard]] std::string typed_command(const Options& options);
+
+/// Returns a hash of the whole command as typed. Nodes of one job compare it.
+[[nodiscard]] std::uint64_t command_hash(const Options& options);
 
 /// Returns the folder of the running executable. Throws ErrorException when /proc cannot be read.
 [[nodiscard]] std::filesystem::path own_folder();

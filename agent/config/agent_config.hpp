@@ -9,6 +9,7 @@
 
 #include "common/endpoint.hpp"
 #include "common/system/unique_fd.hpp"
+#include "rendezvous/protocol/messages.hpp"
 
 namespace ddprun::agent {
 
@@ -32,6 +33,8 @@ struct AgentConfig {
     int slots = 1;  ///< workers on this node
     int max_restarts = 0;
     std::string role = "default";
+    bool spare = false;                ///< this node may wait beside a job that has all its nodes
+    protocol::Launch launch;           ///< on which the nodes of a job agree
     std::vector<std::string> command;  ///< argv of a worker; command[0] was resolved to a path by the launcher
     std::chrono::milliseconds connect_timeout{60'000};
     std::chrono::milliseconds grace{};  ///< at most, from the first signal to SIGKILL; Options::grace has the default

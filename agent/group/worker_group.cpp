@@ -218,7 +218,15 @@ void Transition::on(const AbortReceived& event) {
 }
 
 void Transition::on(const JobFinished& event) {
-    end_with(Finish{event.verdict.exit_code, "", event.verdict});
+    const bool succeeded = event.verdict.exit_code == exit_code::kSuccess;
+    if (succeeded && number(state_.generation) < 0) {
+        end_with(
+            Finish{.exit_code = exit_code::kNeverRan,
+                   .why = "the job succeeded without this node, a spare that was not needed: no worker has run here",
+                   .verdict = event.verdict});
+    } else {
+        end_with(Finish{event.verdict.exit_code, "", event.verdict});
+    }
     stop_group();
     settle();
 }

@@ -54,8 +54,8 @@ Environment worker_environment(Environment base, const protocol::Assignment& ass
     env["GROUP_RANK"] = std::to_string(number(assignment.node_rank));
     env["GROUP_WORLD_SIZE"] = std::to_string(assignment.node_count);
     env["ROLE_NAME"] = slot.role;
-    env["ROLE_RANK"] = rank;  // a job has one role, so its ranks are the job's
-    env["ROLE_WORLD_SIZE"] = world_size;
+    env["ROLE_RANK"] = std::to_string(assignment.role_rank_base + number(slot.local_rank));
+    env["ROLE_WORLD_SIZE"] = std::to_string(assignment.role_world_size);
     env["MASTER_ADDR"] = assignment.master_addr;
     env["MASTER_PORT"] = std::to_string(assignment.master_port);
 

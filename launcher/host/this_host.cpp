@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <pwd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -54,6 +55,14 @@ bool is_own_name(const std::string& host, const std::string& own) {
 }
 
 }  // namespace
+
+std::string user_name(uid_t uid) {
+    passwd entry{};
+    passwd* found = nullptr;
+    std::array<char, 4096> texts{};
+    ::getpwuid_r(uid, &entry, texts.data(), texts.size(), &found);
+    return found != nullptr ? found->pw_name : std::to_string(uid);
+}
 
 bool is_loopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
 

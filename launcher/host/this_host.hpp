@@ -3,6 +3,8 @@
 // is pure; its facts (interfaces, name resolution) come from this_host() and
 // addresses_of().
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <optional>
 #include <string>
@@ -21,6 +23,9 @@ struct ThisHost {
 
 /// Asks the kernel for this machine's name and addresses.
 [[nodiscard]] ThisHost this_host();
+
+/// Returns the name of a user, or its number as text if it has none.
+[[nodiscard]] std::string user_name(uid_t uid);
 
 /// Returns the numeric addresses of a host name or numeric address; empty: it is unknown. Blocks for `timeout` at most.
 /// Errors: kTimeout, no name server has answered.

@@ -101,14 +101,21 @@ constexpr std::array kTable{
               [](Options& o, Text t) { return store(o.slots, parse_slots(t)); }},
     OptionRow{"max-restarts", 0, kJob, "N", "how often the job may restart its workers after a failure (default 0)",
               [](Options& o, Text t) { return store(o.max_restarts, parse_integer(t, 0, kMaxRestartLimit)); }},
+    OptionRow{"spare", 0, kJob, "",
+              "if the job has all its nodes already, wait to take the place of a lost one; without it ddprun ends with "
+              "an error then (nodes beyond MAX of MIN:MAX wait in any case)",
+              [](Options& o, Text t) { return store(o.spare, parse_bool(t)); }},
     OptionRow{"local-nodes", 0, kJob, "", "emulate all MAX nodes on this machine, as processes of their own",
               [](Options& o, Text t) { return store(o.local_nodes, parse_bool(t)); }},
     OptionRow{"virtual-local-rank", 0, kJob, "",
               "every worker has LOCAL_RANK=0 and sees one GPU alone: the one at its local rank among those of "
               "CUDA_VISIBLE_DEVICES, or among all",
               [](Options& o, Text t) { return store(o.virtual_local_rank, parse_bool(t)); }},
-    OptionRow{"role", 0, kJob, "NAME", "ROLE_NAME of the workers (default 'default')",
-              [](Options& o, Text t) { return store(o.role, parse_name(t)); }},
+    OptionRow{
+        "role", 0, kJob, "NAME",
+        "ROLE_NAME of this node's workers, which nodes of other roles do not count in ROLE_RANK and ROLE_WORLD_SIZE "
+        "(default 'default')",
+        [](Options& o, Text t) { return store(o.role, parse_name(t)); }},
 
     OptionRow{"rdzv-endpoint", 0, kMeeting, "HOST[:PORT]",
               "address of the rendezvous daemon, port 29400 by default; the node that has this address starts it",

@@ -23,6 +23,7 @@ struct Options {
     Slots slots;
     int max_restarts = 0;
     std::string role = "default";
+    bool spare = false;
     bool local_nodes = false;
     bool virtual_local_rank = false;  ///< each worker sees LOCAL_RANK=0 and one GPU
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "common/job_limits.hpp"
+#include "rendezvous/coordinator/nodes.hpp"
+#include "rendezvous/coordinator/waiting.hpp"
 
 namespace ddprun::coordinator {
 namespace {
@@ -27,8 +29,32 @@ std::string malformed(const NodeId& id, const Join& join) {
     return {};
 }
 
+constexpr std::string_view kOwnJob = "For a job of its own, pass another --rdzv-endpoint or --master-port";
+
+bool is_same_user(const Launch& left, const Launch& right) {
+    return left.uid == right.uid || left.user == right.user;  // hosts may number or name their users differently
+}
+
+/// Returns why this node does not belong to the job, as its command or user shows; empty: it may.
+std::string stranger(const JobShape& job, const JobShape& node) {
+    if (!is_same_user(job.launch, node.launch)) {
+        return fmt::format("this daemon serves a job of user {}, and this node was started by user {}. {}",
+                           job.launch.user, node.launch.user, kOwnJob);
+    }
+    const bool differs_on_purpose = job.named && node.named;
+    if (job.launch.command_hash == node.launch.command_hash || differs_on_purpose) return {};
+    return fmt::format(
+        "this daemon serves the job '{}', and this node was started with {}. Start all nodes of a job with the same "
+        "program and arguments, or pass the same --rdzv-id to all of them if their commands differ on purpose. {}",
+        job.launch.command,
+        job.launch.command == node.launch.command ? "other arguments, in the part that is not shown"
+                                                  : fmt::format("'{}'", node.launch.command),
+        kOwnJob);
+}
+
 /// Returns how this node's options differ from those of the nodes before it; empty: they agree.
 std::string disagreement(const JobShape& job, const JobShape& node) {
+    if (std::string other = stranger(job, node); !other.empty()) return other;
     if (nnodes(job) != nnodes(node)) {
         return fmt::format(
             "this job runs with --nnodes {}, this node was started with --nnodes {}: start all nodes with the same "
@@ -42,6 +68,25 @@ std::string disagreement(const JobShape& job, const JobShape& node) {
             job.max_restarts, node.max_restarts);
     }
     return {};
+}
+
+/// Returns why a job of a fixed number of nodes needs no further one; empty: it may need one. A node that has been
+/// silent for two heartbeats may be about to be lost, and the joining one may be there to replace it.
+std::string complete(const State& state, const Join& join) {
+    const JobShape& job = *state.shape;
+    const bool returns = join.session.has_value();  // it was counted as lost, and may wait as a spare
+    if (job.min_nodes != job.max_nodes || join.spare || returns) return {};
+    const auto is_alive = [&](const Node& node) {
+        return node.link == Link::kConnected && !node.leaving &&
+               state.now - node.heard_at <= 2 * state.config.heartbeat_interval;
+    };
+    const auto alive = std::ranges::count_if(state.nodes, [&](const auto& entry) { return is_alive(entry.second); });
+    if (alive < job.max_nodes) return {};
+    return fmt::format(
+        "this daemon serves the job '{}' of user {}, which has {} already: {} (--nnodes {}). {}. With --spare, this "
+        "node waits to take the place of a lost one",
+        job.launch.command, job.launch.user, job.max_nodes == 1 ? "its node" : "all its nodes",
+        some_of(hosts_of(state, present)), nnodes(job), kOwnJob);
 }
 
 }  // namespace
@@ -64,13 +109,15 @@ std::string refusal(const State& state, const NodeId& id, const Join& join) {
     }
     if (std::string problem = malformed(id, join); !problem.empty()) return problem;
     if (state.shape) {
-        const JobShape wanted{join.min_nodes, join.max_nodes, join.max_restarts};
-        if (std::string problem = disagreement(*state.shape, wanted); !problem.empty()) return problem;
+        if (std::string problem = disagreement(*state.shape, shape_of(join)); !problem.empty()) return problem;
     }
     const auto known = state.nodes.find(id);
     if (known != state.nodes.end()) {
         return known->second.link == Link::kConnected ? fmt::format("a node with the id {} is connected already", id)
                                                       : "";
+    }
+    if (state.shape) {
+        if (std::string problem = complete(state, join); !problem.empty()) return problem;
     }
     const auto joined = [](const auto& entry) { return entry.second.link != Link::kLost; };
     if (std::ranges::count_if(state.nodes, joined) >= kMaxNodes) {

@@ -138,12 +138,12 @@ std::vector<NodeId> eligible_nodes(const State& state) {
 void join(Transition& t, const NodeId& id, const Join& message) {
     State& state = t.state;
     const bool known = state.nodes.contains(id);
-    std::string problem = refusal(state, id, message);
-    if (problem.empty() && state.phase == Phase::kFinished && !known)
-        problem = "the job is over: " + state.verdict->reason;
+    const bool too_late = state.phase == Phase::kFinished && !known;
+    std::string problem = too_late ? "the job is over: " + state.verdict->reason : refusal(state, id, message);
     if (!problem.empty()) {
         t.say(fmt::format("refused node {}: {}", message.host, problem));
-        const bool try_again = known && state.nodes.at(id).link == Link::kConnected;
+        // This daemon ends soon, and the node may belong to the next job at this endpoint.
+        const bool try_again = too_late || (known && state.nodes.at(id).link == Link::kConnected);
         t.actions.push_back(Refuse{id, std::move(problem), try_again});
         return;
     }
@@ -157,7 +157,7 @@ void join(Transition& t, const NodeId& id, const Join& message) {
         return;
     }
     if (!state.shape) {
-        state.shape = JobShape{message.min_nodes, message.max_nodes, message.max_restarts};
+        state.shape = shape_of(message);
         state.round.since = state.now;
     }
     if (known) {

@@ -76,13 +76,23 @@ std::map<NodeId, Member> form_group(std::vector<NodeId> candidates, const State&
     if (state.groups_started > 0) assignment.reason = state.cause.reason;
     if (state.cause.failure) assignment.restart = state.restarts_spent;
     assignment.world_size = 0;
-    for (const NodeId& id : candidates) assignment.world_size += state.nodes.at(id).join.slots;
+    std::map<std::string, int> role_sizes;
+    for (const NodeId& id : candidates) {
+        const Join& join = state.nodes.at(id).join;
+        assignment.world_size += join.slots;
+        role_sizes[join.role] += join.slots;
+    }
 
     std::map<NodeId, Member> members;
+    std::map<std::string, int> role_ranks;  // role → workers of the nodes before
     for (const NodeId& id : candidates) {
+        const Join& join = state.nodes.at(id).join;
         assignment.node_rank = NodeRank{static_cast<int>(members.size())};
+        assignment.role_rank_base = role_ranks[join.role];
+        assignment.role_world_size = role_sizes[join.role];
         members[id] = Member{assignment};
-        assignment.rank_base += state.nodes.at(id).join.slots;
+        assignment.rank_base += join.slots;
+        role_ranks[join.role] += join.slots;
     }
     return members;
 }

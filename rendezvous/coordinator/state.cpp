@@ -15,6 +15,10 @@ const char* to_string(Phase phase) {
     return "unknown";
 }
 
+JobShape shape_of(const Join& join) {
+    return {join.min_nodes, join.max_nodes, join.max_restarts, join.launch, join.run_id.has_value()};
+}
+
 std::string nnodes(const JobShape& shape) {
     return shape.min_nodes == shape.max_nodes ? fmt::format("{}", shape.min_nodes)
                                               : fmt::format("{}:{}", shape.min_nodes, shape.max_nodes);

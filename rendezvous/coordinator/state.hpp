@@ -27,13 +27,17 @@ enum class Phase {
 };
 [[nodiscard]] const char* to_string(Phase phase);
 
-/// Options of the first node, with which every later node must agree.
+/// What the first node has asked for, with which every later node must agree.
 struct JobShape {
     int min_nodes = 1;
     int max_nodes = 1;
     int max_restarts = 0;
+    Launch launch = {};
+    bool named = false;  ///< by --rdzv-id: nodes that name it too may run other commands
     friend bool operator==(const JobShape&, const JobShape&) = default;
 };
+
+[[nodiscard]] JobShape shape_of(const Join& join);
 
 /// Returns "2" or "2:3", as after --nnodes.
 [[nodiscard]] std::string nnodes(const JobShape& shape);

@@ -168,6 +168,13 @@ void visit_fields(Is<RankRecord> auto& record, auto& field) {
 
 // ---- agent → daemon ----
 
+void visit_fields(Is<Launch> auto& launch, auto& field) {
+    field("command", launch.command, kName);
+    field("command_hash", launch.command_hash, Hexadecimal{});
+    field("user", launch.user, kName);
+    field("uid", launch.uid, Range{0, UINT32_MAX});
+}
+
 template <>
 inline constexpr std::string_view kType<Join> = "join";
 /// Visits all members of a Join of this protocol version. Of another version it visits only the version and the node,
@@ -182,6 +189,9 @@ void visit_fields(Is<Join> auto& join, auto& field) {
     field("min_nodes", join.min_nodes);
     field("max_nodes", join.max_nodes);
     field("max_restarts", join.max_restarts);
+    field("launch", join.launch);
+    field("role", join.role, kName);
+    field.optional("spare", join.spare);
     field.optional("run_id", join.run_id);
     field.optional("node_rank", join.node_rank);
     field.optional("session", join.session);
@@ -279,6 +289,8 @@ void visit_fields(Is<Assignment> auto& assignment, auto& field) {
     field("node_count", assignment.node_count, Range{1, kMaxInt});
     field("rank_base", assignment.rank_base);
     field("world_size", assignment.world_size, Range{1, kMaxInt});
+    field("role_rank_base", assignment.role_rank_base);
+    field("role_world_size", assignment.role_world_size, Range{1, kMaxInt});
     field("master_addr", assignment.master_addr);
     field("master_port", assignment.master_port, Range{0, 65'535});
     field("restart_count", assignment.restart_count);

@@ -4,6 +4,7 @@
 // receiver ignores a message of another generation than the current one.
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <variant>
@@ -16,7 +17,7 @@
 namespace ddprun::protocol {
 
 /// Raised whenever a message changes its meaning; both sides must agree.
-inline constexpr int kProtocolVersion = 3;
+inline constexpr int kProtocolVersion = 4;
 
 /// Identifies an agent: ddprun::random_id(), drawn once per agent process.
 using NodeId = std::string;
@@ -80,7 +81,17 @@ struct Verdict {
 
 // ---- agent → daemon ----
 
-/// First message of a connection. Nodes of one job must agree on min_nodes, max_nodes and max_restarts.
+/// The command that a node runs, and the user that started it.
+struct Launch {
+    std::string command;             ///< program and arguments as typed, for people: cut, values of secrets masked
+    std::uint64_t command_hash = 0;  ///< of the whole command as typed
+    std::string user;                ///< name, or the number if it has none
+    std::uint64_t uid = 0;
+    friend bool operator==(const Launch&, const Launch&) = default;
+};
+
+/// First message of a connection. Nodes of one job must agree on min_nodes, max_nodes, max_restarts and, unless all
+/// name the job by `run_id`, on their command. All of them belong to one user.
 struct Join {
     int protocol = kProtocolVersion;
     NodeId node;
@@ -90,6 +101,9 @@ struct Join {
     int min_nodes = 1;
     int max_nodes = 1;
     int max_restarts = 0;
+    Launch launch = {};
+    std::string role = "default";             ///< of its workers
+    bool spare = false;                       ///< it may wait beside a job that has all its nodes
     std::optional<std::string> run_id;        ///< absent: any job that this daemon serves
     std::optional<int> node_rank;             ///< the requested one (--node-rank, SLURM_NODEID)
     std::optional<std::string> session = {};  ///< of an earlier Welcome; only the same daemon can continue it
@@ -172,8 +186,10 @@ struct Assignment {
     int master_port = 0;
     int restart_count = 0;  ///< the same on all nodes, +1 for every new worker group
     int max_restarts = 0;
-    std::string reason;  ///< why the group before was stopped, one line for people; empty at first
-    int restart = 0;     ///< which of max_restarts led to this group; 0: none, the nodes have changed
+    std::string reason;       ///< why the group before was stopped, one line for people; empty at first
+    int restart = 0;          ///< which of max_restarts led to this group; 0: none, the nodes have changed
+    int role_rank_base = 0;   ///< ROLE_RANK of this node's first worker: its position among those of its role
+    int role_world_size = 1;  ///< workers of this node's role
     friend bool operator==(const Assignment&, const Assignment&) = default;
 };
 
@@ -190,10 +206,10 @@ struct Finished {
     friend bool operator==(const Finished&, const Finished&) = default;
 };
 
-/// Answers a Join that cannot be served: other job, other --nnodes, other protocol version, job over.
+/// Answers a Join that cannot be served: other job, other options, other protocol version, job full or over.
 struct Rejected {
     std::string reason;
-    bool try_again = false;  ///< an older connection of this node has not ended yet, but will soon
+    bool try_again = false;  ///< an older connection of this node, or this daemon whose job is over, will end soon
     friend bool operator==(const Rejected&, const Rejected&) = default;
 };
 

@@ -185,13 +185,15 @@ TEST_CASE("Python scripts run under python3 by default, unbuffered, and as modul
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("a node that joins while the job waits completes it; one too many is a spare, not an error", "[e2e]") {
+TEST_CASE("a node that joins while the job waits completes it; a spare that is not needed ends with a code of its own",
+          "[e2e]") {
     const e2e::Sandbox sandbox("spare");
     const std::string program = script(
         sandbox, "meet", "#!/bin/sh\n[ -e go ] || while [ ! -e go ]; do sleep 0.05; done\necho $RANK of $WORLD_SIZE\n");
-    const std::vector<std::string> argv{
-        ddprun_program(), "--nnodes", "2", "--rdzv-endpoint", fmt::format("127.0.0.1:{}", e2e::free_port()), program};
-    const e2e::Command command{.argv = argv, .directory = sandbox.path()};
+    const std::string endpoint = fmt::format("127.0.0.1:{}", e2e::free_port());
+    const e2e::Command command{
+        .argv = {ddprun_program(), "--nnodes", "2", "--rdzv-endpoint", endpoint, "--spare", program},
+        .directory = sandbox.path()};
     e2e::Process first(sandbox, command);
     e2e::Process second(sandbox, command);
     REQUIRE(e2e::eventually(e2e::Seconds(30), [&] {
@@ -202,7 +204,51 @@ TEST_CASE("a node that joins while the job waits completes it; one too many is a
     e2e::write_file(sandbox.path() / "go", "");
     CHECK(first.wait(e2e::Seconds(30)).exit_code() == 0);
     CHECK(second.wait(e2e::Seconds(30)).exit_code() == 0);
-    CHECK(third.wait(e2e::Seconds(30)).exit_code() == 0);
+    CHECK(third.wait(e2e::Seconds(30)).exit_code() == 94);
+    CHECK_THAT(third.err(), Catch::Contains("the job succeeded without this node"));
     CHECK(lines_of(first.out() + second.out() + third.out()) == std::set<std::string>{"0 of 2", "1 of 2"});
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("a second job on the port of another is refused at once, and its program does not run", "[e2e]") {
+    const e2e::Sandbox sandbox("second-job");
+    const std::string wait = script(sandbox, "wait", "#!/bin/sh\necho up\nwhile [ ! -e go ]; do sleep 0.05; done\n");
+    const std::string port = std::to_string(e2e::free_port());
+    const auto command = [&](std::vector<std::string> program) {
+        std::vector<std::string> argv{ddprun_program(), "--master-port", port};
+        argv.insert(argv.end(), program.begin(), program.end());
+        return e2e::Command{.argv = argv, .directory = sandbox.path()};
+    };
+    e2e::Process first(sandbox, command({wait}));
+    REQUIRE(e2e::eventually(e2e::Seconds(30), [&] { return first.out() == "up\n"; }));
+    const auto other = e2e::run(sandbox, command({"touch", "other.ran"}), e2e::Seconds(30));
+    CHECK(other.status.exit_code() == 2);
+    CHECK_THAT(other.err, Catch::Contains("this node was started with 'touch other.ran'") &&
+                              Catch::Contains("another --rdzv-endpoint or --master-port"));
+    const auto again = e2e::run(sandbox, command({wait}), e2e::Seconds(30));
+    CHECK(again.status.exit_code() == 2);
+    CHECK_THAT(again.err, Catch::Contains("which has its node already") && Catch::Contains("--spare"));
+    e2e::write_file(sandbox.path() / "go", "");
+    CHECK(first.wait(e2e::Seconds(30)).exit_code() == 0);
+    CHECK(first.out() == "up\n");
+    CHECK_FALSE(std::filesystem::exists(sandbox.path() / "other.ran"));
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("two roles in one job have ranks and sizes of their own", "[e2e]") {
+    const e2e::Sandbox sandbox("roles");
+    const std::string program = script(sandbox, "role", "#!/bin/sh\necho $ROLE_NAME $ROLE_RANK of $ROLE_WORLD_SIZE\n");
+    const std::string endpoint = fmt::format("127.0.0.1:{}", e2e::free_port());
+    const auto node = [&](const char* role, const char* workers, const char* argument) {
+        return e2e::Command{.argv = {ddprun_program(), "--nnodes", "2", "--rdzv-endpoint", endpoint, "--rdzv-id",
+                                     "roles", "--role", role, "--nproc-per-node", workers, program, argument}};
+    };
+    e2e::Process server(sandbox, node("ps", "1", "--serve"));
+    e2e::Process trainer(sandbox, node("trainer", "2", "--train"));
+    CHECK(server.wait(e2e::Seconds(30)).exit_code() == 0);
+    CHECK(trainer.wait(e2e::Seconds(30)).exit_code() == 0);
+    INFO(server.err() << trainer.err());
+    CHECK(server.out() == "ps 0 of 1\n");
+    CHECK(lines_of(trainer.out()) == std::set<std::string>{"trainer 0 of 2", "trainer 1 of 2"});
     CHECK(sandbox.leftovers() == "");
 }

@@ -97,11 +97,15 @@ void Checker::check_ranks(const State& state, const std::map<NodeId, Assignment>
     int next_base = 0;
     int previous_of_survivor = -1;
     bool newcomers = false;
+    std::map<std::string, int> role_sizes;
     for (const auto& [rank, member] : by_rank) {
         const auto& [id, assignment] = member;
         expect(rank == next_rank++, "node ranks are not dense");
         expect(assignment.rank_base == next_base, "ranks are not dense");
-        next_base += state.nodes.at(id).join.slots;
+        const Join& join = state.nodes.at(id).join;
+        next_base += join.slots;
+        expect(assignment.role_rank_base == role_sizes[join.role], "ranks within a role are not dense");
+        role_sizes[join.role] += join.slots;
         expect(assignment.node_count == nodes && assignment.restart_count == groups_ &&
                    assignment.master_port == by_rank.at(0).second.master_port &&
                    assignment.world_size == by_rank.at(0).second.world_size,
@@ -113,6 +117,10 @@ void Checker::check_ranks(const State& state, const std::map<NodeId, Assignment>
         previous_of_survivor = before->second;
     }
     expect(by_rank.at(0).second.world_size == next_base, "the world is not the sum of its nodes");
+    for (const auto& [id, assignment] : group) {
+        expect(assignment.role_world_size == role_sizes[state.nodes.at(id).join.role],
+               "a role is not the sum of its nodes");
+    }
     previous_ranks_.clear();
     for (const auto& [id, assignment] : group) previous_ranks_[id] = number(assignment.node_rank);
 }

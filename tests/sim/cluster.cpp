@@ -67,6 +67,8 @@ void SimCluster::add_agent(const std::string& host, int incarnation, millisecond
     greeting.node = incarnation == 0 ? host : fmt::format("{}.{}", host, incarnation);
     greeting.host = host;
     greeting.slots = dice_.between(1, 4);
+    greeting.role = dice_.percent(30) ? "server" : "trainer";
+    greeting.spare = true;
     greeting.records = !dice_.percent(10);
     if (dice_.percent(20)) greeting.node_rank = dice_.between(0, 9);
     auto agent = std::make_unique<Agent>(

@@ -142,16 +142,16 @@ TEST_CASE("Python programs run unbuffered under the chosen interpreter", "[launc
 }
 
 TEST_CASE("the box has the program with its arguments as typed, cut", "[launcher][unit]") {
-    CHECK(program_line(asked({"train"})) == "");
-    CHECK(program_line(asked({"./train", "--lr", "1", "", "a b"})) == "./train --lr 1 '' 'a b'");
-    CHECK(program_line(asked({"train", "--name", "it's", "$HOME;*"})) == "train --name 'it'\\''s' '$HOME;*'");
-    CHECK(program_line(asked({"train", "--wandb-key", "abc", "--API_TOKEN=x y", "--keys", "3", "key"})) ==
+    CHECK(typed_command(asked({"train"})) == "train");
+    CHECK(typed_command(asked({"./train", "--lr", "1", "", "a b"})) == "./train --lr 1 '' 'a b'");
+    CHECK(typed_command(asked({"train", "--name", "it's", "$HOME;*"})) == "train --name 'it'\\''s' '$HOME;*'");
+    CHECK(typed_command(asked({"train", "--wandb-key", "abc", "--API_TOKEN=x y", "--keys", "3", "key"})) ==
           "train --wandb-key *** --API_TOKEN=*** --keys 3 key");
-    CHECK(program_line(asked({"env", "WANDB_API_KEY=abc", "train", "logger.api_key=abc", "--password", "-x1"})) ==
+    CHECK(typed_command(asked({"env", "WANDB_API_KEY=abc", "train", "logger.api_key=abc", "--password", "-x1"})) ==
           "env WANDB_API_KEY=*** train logger.api_key=*** --password ***");
-    CHECK(program_line(asked({"train", "--use-key", "--lr", "1", "--mode=token", "2", "--monkey", "3", "--key=4",
-                              "5"})) == "train --use-key --lr 1 --mode=token 2 --monkey 3 --key=*** 5");
-    const std::string cut = program_line(asked({"train", std::string(300, 'x')}));
+    CHECK(typed_command(asked({"train", "--use-key", "--lr", "1", "--mode=token", "2", "--monkey", "3", "--key=4",
+                               "5"})) == "train --use-key --lr 1 --mode=token 2 --monkey 3 --key=*** 5");
+    const std::string cut = typed_command(asked({"train", std::string(300, 'x')}));
     CHECK_THAT(cut, Catch::StartsWith("train xxx") && Catch::EndsWith("x …"));
     CHECK(cut.size() < 210);
 }

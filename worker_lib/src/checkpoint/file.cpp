@@ -11,9 +11,9 @@
 #include <cstring>
 #include <vector>
 
+#include "common/fnv.hpp"
 #include "common/system/unique_fd.hpp"
 #include "ddp/error.hpp"
-#include "worker_lib/src/util/fnv.hpp"
 
 namespace ddp::detail {
 namespace {
@@ -168,7 +168,7 @@ std::string find_damage(const std::filesystem::path& path, std::uint64_t step) {
     if (!file.damage.empty()) return file.damage;
     std::vector<std::byte> piece(kMaxTransferBytes);
     for (const ManifestEntry& entry : file.manifest.entries) {
-        Fnv64 fnv;
+        ddprun::Fnv64 fnv;
         for (std::size_t done = 0; done < entry.bytes(); done += piece.size()) {
             const std::size_t wanted = std::min(piece.size(), entry.bytes() - done);
             const std::size_t got = read_at(path, file.fd.get(), piece.data(), wanted, entry.offset_bytes + done);

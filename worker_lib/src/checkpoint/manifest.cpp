@@ -16,9 +16,9 @@
 #include <limits>
 #include <set>
 
+#include "common/fnv.hpp"
 #include "ddp/error.hpp"
 #include "worker_lib/src/operation/operation_check.hpp"
-#include "worker_lib/src/util/fnv.hpp"
 
 namespace ddp::detail {
 namespace {
@@ -64,7 +64,7 @@ std::string body(const Manifest& manifest, std::size_t length) {
 }
 
 std::string last_line(std::string_view text) {
-    Fnv64 fnv;
+    ddprun::Fnv64 fnv;
     fnv.add(text);
     return fmt::format("end {:#018x}\n", fnv.value());
 }
@@ -142,7 +142,7 @@ bool is_consistent(const Manifest& manifest, std::size_t head_length) {
 }  // namespace
 
 std::uint64_t hash_of(const Buffer& buffer) {
-    Fnv64 fnv;
+    ddprun::Fnv64 fnv;
     fnv.add({static_cast<const std::byte*>(buffer.data), buffer.bytes()});
     return fnv.value();
 }

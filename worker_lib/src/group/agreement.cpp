@@ -6,8 +6,8 @@
 #include <cstring>
 #include <vector>
 
+#include "common/fnv.hpp"
 #include "common/text/list.hpp"
-#include "worker_lib/src/util/fnv.hpp"
 
 namespace ddp::detail {
 namespace {
@@ -15,13 +15,13 @@ namespace {
 constexpr std::size_t kShownBytes = 256;  // of an item's text; names can be long
 
 std::uint64_t hash_of(std::string_view text) {
-    Fnv64 fnv;
+    ddprun::Fnv64 fnv;
     fnv.add(text);
     return fnv.value();
 }
 
 std::uint64_t hash_of(std::span<const std::string> items) {
-    Fnv64 fnv;
+    ddprun::Fnv64 fnv;
     for (const std::string& item : items) fnv.add_number(hash_of(item));
     return fnv.value();
 }

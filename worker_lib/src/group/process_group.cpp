@@ -6,9 +6,9 @@
 
 #include <utility>
 
+#include "common/fnv.hpp"
 #include "worker_lib/src/group/group_end.hpp"
 #include "worker_lib/src/group/group_impl.hpp"
-#include "worker_lib/src/util/fnv.hpp"
 
 namespace ddp {
 
@@ -36,7 +36,7 @@ Buffer unused(const Buffer& other) { return {nullptr, 0, other.dtype, other.devi
 
 Operation with_counts(Operation operation, std::span<const std::size_t> counts) {
     operation.counts.assign(counts.begin(), counts.end());
-    detail::Fnv64 hash;
+    ddprun::Fnv64 hash;
     hash.add(std::as_bytes(counts));
     operation.counts_hash = hash.value();
     return operation;

@@ -8,12 +8,12 @@
 #include <cstdlib>
 #include <tuple>
 
+#include "common/fnv.hpp"
 #include "common/text/cut.hpp"
 #include "common/text/number.hpp"
 #include "ddp/phase.hpp"
 #include "worker_lib/src/recorder/flight_recorder_memory.hpp"
 #include "worker_lib/src/recorder/recording.hpp"
-#include "worker_lib/src/util/fnv.hpp"
 
 namespace ddp::detail {
 
@@ -27,7 +27,7 @@ std::string recorded_name(std::string_view name) {
     constexpr std::size_t kRoom = std::tuple_size_v<decltype(layout::Group::name)>;
     constexpr std::size_t kEnd = 40;
     if (name.size() <= kRoom) return std::string(name);
-    Fnv64 hash;
+    ddprun::Fnv64 hash;
     hash.add(name);
     std::size_t from = name.size() - kEnd;
     while (from < name.size() && (static_cast<unsigned char>(name[from]) & 0xC0U) == 0x80) ++from;  // whole characters

@@ -8,10 +8,10 @@
 #include <string>
 #include <string_view>
 
+#include "common/fnv.hpp"
 #include "common/text/number.hpp"
 #include "worker_lib/src/group/agreement.hpp"
 #include "worker_lib/src/reducer/refuse.hpp"
-#include "worker_lib/src/util/fnv.hpp"
 
 namespace ddp::detail {
 namespace {
@@ -126,7 +126,7 @@ void verify_parameters(ProcessGroup& group, const std::vector<ParamSpec>& specs,
                         std::to_string(specs.size()) + " parameters");
     }
     for (std::size_t i = 0; complete && i < params.size(); ++i) {
-        Fnv64 fnv;
+        ddprun::Fnv64 fnv;
         fnv.add({static_cast<const char*>(params[i].data), params[i].bytes()});
         char hash[24];
         std::snprintf(hash, sizeof hash, "0x%016" PRIx64, fnv.value());

@@ -5,9 +5,9 @@
 #include <numeric>
 #include <string>
 
+#include "common/fnv.hpp"
 #include "ddp/bucket_plan.hpp"
 #include "ddp/error.hpp"
-#include "worker_lib/src/util/fnv.hpp"
 
 namespace ddp {
 namespace {
@@ -120,7 +120,7 @@ BucketPlan plan_buckets(std::span<const ParamSpec> params, const BucketLimits& l
 }
 
 std::uint64_t BucketPlan::hash() const {
-    detail::Fnv64 fnv;
+    ddprun::Fnv64 fnv;
     fnv.add_number(buckets.size());
     for (const Bucket& bucket : buckets) {
         fnv.add_number(static_cast<std::uint64_t>(bucket.dtype));

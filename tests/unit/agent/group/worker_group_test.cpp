@@ -34,6 +34,16 @@ TEST_CASE("a verdict waits for the last stray", "[agent]") {
     CHECK(group.finished_with(0));
 }
 
+TEST_CASE("a node without which the job succeeded has run nothing, and does not end with 0", "[agent]") {
+    Group group;
+    group << JobFinished{verdict(Outcome::kSucceeded, 0)};
+    REQUIRE(group.finished_with(exit_code::kNeverRan));
+    CHECK_THAT(std::get<Finish>(group.actions.back()).why, Catch::Contains("no worker has run here"));
+    Group failed;
+    failed << JobFinished{verdict(Outcome::kWorkerFailed, 7)};
+    CHECK(failed.finished_with(7));
+}
+
 // ---- failures ----
 
 TEST_CASE("a crash is reported at once and stops the siblings", "[agent]") {

@@ -14,6 +14,8 @@ protocol::Assignment second_node() {
     a.node_count = 2;
     a.rank_base = 4;
     a.world_size = 6;
+    a.role_rank_base = 1;
+    a.role_world_size = 3;
     a.master_addr = "10.0.0.7";
     a.master_port = 4567;
     a.restart_count = 2;
@@ -35,8 +37,8 @@ TEST_CASE("a worker sees every variable that torchrun sets, and ours", "[agent]"
         {"GROUP_RANK", "1"},
         {"GROUP_WORLD_SIZE", "2"},
         {"ROLE_NAME", "trainer"},
-        {"ROLE_RANK", "5"},
-        {"ROLE_WORLD_SIZE", "6"},
+        {"ROLE_RANK", "2"},
+        {"ROLE_WORLD_SIZE", "3"},
         {"MASTER_ADDR", "10.0.0.7"},
         {"MASTER_PORT", "4567"},
         {"TORCHELASTIC_RESTART_COUNT", "2"},

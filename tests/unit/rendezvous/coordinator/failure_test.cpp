@@ -133,8 +133,10 @@ TEST_CASE("a failure with a restart left restarts all nodes, with the same ranks
     CHECK(std::get<OpenStore>(job.actions.at(1)) == OpenStore{Generation{2}});
     CHECK_THAT(job.reason, Contains("restart 1 of 1"));
     job.store_opens(4002);
-    CHECK(job.sent<Assignment>().at("n1") == Assignment{Generation{2}, NodeRank{0}, 2, 0, 2, "", 4002, 1, 1, why, 1});
-    CHECK(job.sent<Assignment>().at("n2") == Assignment{Generation{2}, NodeRank{1}, 2, 1, 2, "", 4002, 1, 1, why, 1});
+    CHECK(job.sent<Assignment>().at("n1") ==
+          Assignment{Generation{2}, NodeRank{0}, 2, 0, 2, "", 4002, 1, 1, why, 1, 0, 2});
+    CHECK(job.sent<Assignment>().at("n2") ==
+          Assignment{Generation{2}, NodeRank{1}, 2, 1, 2, "", 4002, 1, 1, why, 1, 1, 2});
 
     job.fail("n2", failure(1, "n2", {ExitStatus::Kind::kExited, 3, false}));
     job.stopped("n1");

@@ -25,8 +25,8 @@ TEST_CASE("the round closes at once when MAX nodes are here", "[coordinator]") {
     job.store_opens(4001);
     const auto assigned = job.sent<Assignment>();
     CHECK(assigned.size() == 2);
-    CHECK(assigned.at("n1") == Assignment{Generation{1}, NodeRank{0}, 2, 0, 8, "", 4001, 0, 0});
-    CHECK(assigned.at("n2") == Assignment{Generation{1}, NodeRank{1}, 2, 4, 8, "", 4001, 0, 0});
+    CHECK(assigned.at("n1") == Assignment{Generation{1}, NodeRank{0}, 2, 0, 8, "", 4001, 0, 0, "", 0, 0, 8});
+    CHECK(assigned.at("n2") == Assignment{Generation{1}, NodeRank{1}, 2, 4, 8, "", 4001, 0, 0, "", 0, 4, 8});
     CHECK(job.actions.size() == 2);
     CHECK(job.state.phase == Phase::kRunning);
 }
@@ -120,7 +120,7 @@ TEST_CASE("a Join that cannot be served is refused with a sentence and changes n
         bad = Join{};
         bad.node = "n2";
         bad.protocol = 7;
-        says = "version 3 of the control protocol, this node version 7";
+        says = "version 4 of the control protocol, this node version 7";
     }
     SECTION("no workers") {
         bad.slots = 0;

@@ -44,6 +44,7 @@ public:
         join.min_nodes = shape_.min_nodes;
         join.max_nodes = shape_.max_nodes;
         join.max_restarts = shape_.max_restarts;
+        join.spare = true;  // the tests of admission clear it
         return join;
     }
 

@@ -33,8 +33,10 @@ TEST_CASE("a closed connection is a lost node after the grace; survivors go on w
     CHECK(job.opens(2));
     job.store_opens(4002);
     const std::string why = "node n2 was lost: connection closed";
-    CHECK(job.sent<Assignment>().at("n1") == Assignment{Generation{2}, NodeRank{0}, 2, 0, 4, "", 4002, 1, 0, why});
-    CHECK(job.sent<Assignment>().at("n3") == Assignment{Generation{2}, NodeRank{1}, 2, 2, 4, "", 4002, 1, 0, why});
+    CHECK(job.sent<Assignment>().at("n1") ==
+          Assignment{Generation{2}, NodeRank{0}, 2, 0, 4, "", 4002, 1, 0, why, 0, 0, 4});
+    CHECK(job.sent<Assignment>().at("n3") ==
+          Assignment{Generation{2}, NodeRank{1}, 2, 2, 4, "", 4002, 1, 0, why, 0, 2, 4});
     job.succeeded("n1");
     job.succeeded("n3");
     CHECK(job.verdict().exit_code == 0);

@@ -331,7 +331,7 @@ TEST_CASE("a ddpctl gets the flight records of agents that know them, older ones
         newer->send(other_version);
         const DaemonMessage refusal = (co_await newer->receive()).value();
         CHECK(std::get<Rejected>(refusal).reason ==
-              "ddpctl uses version 4 of the protocol, this daemon version 3: use the same ddprun for both");
+              "ddpctl uses version 5 of the protocol, this daemon version 4: use the same ddprun for both");
 
         n1->crash();
         const auto abort = co_await n2->expect<Abort>();  // the first message since its assignment

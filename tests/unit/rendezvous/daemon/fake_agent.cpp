@@ -69,6 +69,7 @@ protocol::Join join_as(const std::string& host, int min_nodes, int max_nodes) {
     join.host = host;
     join.min_nodes = min_nodes;
     join.max_nodes = max_nodes;
+    join.spare = true;
     return join;
 }
 

@@ -24,7 +24,13 @@ std::string failed_with(const std::string& member, const std::string& value) {
 }
 
 std::string join_and(const std::string& rest) {
-    return R"({"type":"join","protocol":3,"node":"a","host":"h","pid":1,"slots":1,"min_nodes":1,"max_nodes":1)" + rest;
+    return R"({"type":"join","protocol":4,"node":"a","host":"h","pid":1,"slots":1,"min_nodes":1,"max_nodes":1)" + rest;
+}
+
+/// A Join with all members that must be there, and `rest`.
+std::string whole_join_and(const std::string& rest) {
+    return join_and(R"(,"max_restarts":0,"launch":{"command":"a","command_hash":"2a","user":"b","uid":7},"role":"c")" +
+                    rest);
 }
 
 Error agent_error(std::string_view text) {
@@ -60,9 +66,11 @@ TEST_CASE("messages look as documented", "[coordinator]") {
     Join join;
     join.node = "0a";
     join.host = "n1";
+    join.launch = {"train", 42, "alice", 1000};
     CHECK(
         encode(AgentMessage(join)) ==
-        R"({"type":"join","protocol":3,"node":"0a","host":"n1","pid":0,"slots":1,"min_nodes":1,"max_nodes":1,"max_restarts":0})");
+        R"({"type":"join","protocol":4,"node":"0a","host":"n1","pid":0,"slots":1,"min_nodes":1,"max_nodes":1,"max_restarts":0,)"
+        R"("launch":{"command":"train","command_hash":"000000000000002a","user":"alice","uid":1000},"role":"default"})");
 }
 
 TEST_CASE("unknown members are ignored, so that a later version may add some", "[coordinator]") {
@@ -133,8 +141,9 @@ TEST_CASE("the error of a malformed message names the member", "[coordinator]") 
         {failed_with("rank", "-1"), "failure.rank must be between"},
         {failed_with("host", R"([])"), "failure.host must be a string"},
         {join_and("}"), "max_restarts is missing"},
-        {join_and(R"(,"max_restarts":0,"node_rank":"x"})"), "node_rank must be an integer"},
-        {join_and(R"(,"max_restarts":0,"run_id":3})"), "run_id must be a string"},
+        {join_and(R"(,"max_restarts":0})"), "launch is missing"},
+        {whole_join_and(R"(,"node_rank":"x"})"), "node_rank must be an integer"},
+        {whole_join_and(R"(,"run_id":3})"), "run_id must be a string"},
     }));
     CAPTURE(text);
     CHECK(agent_error(text).code == Errc::kMalformed);
@@ -143,9 +152,9 @@ TEST_CASE("the error of a malformed message names the member", "[coordinator]") 
 
 TEST_CASE("a Join of another protocol version is read as far as its version, so that it can be answered",
           "[coordinator]") {
-    const auto decoded = decode_agent_message(R"({"type":"join","protocol":4,"node":"a","host":{"name":"h"}})");
+    const auto decoded = decode_agent_message(R"({"type":"join","protocol":5,"node":"a","host":{"name":"h"}})");
     REQUIRE(decoded.has_value());
-    CHECK(std::get<Join>(*decoded).protocol == 4);
+    CHECK(std::get<Join>(*decoded).protocol == 5);
     CHECK(std::get<Join>(*decoded).node == "a");
 }
 
@@ -156,7 +165,7 @@ TEST_CASE("messages that are too large or too deep are refused", "[coordinator]"
     CHECK_THAT(agent_error(deep).message, Contains("not JSON"));
 
     const std::string host(kMaxTextBytes + 1, 'h');
-    const Error error = agent_error(R"({"type":"join","protocol":3,"node":"a","host":")" + host + "\"}");
+    const Error error = agent_error(R"({"type":"join","protocol":4,"node":"a","host":")" + host + "\"}");
     CHECK(error.code == Errc::kLimit);
     CHECK_THAT(error.message, Contains("host is longer than"));
 

@@ -6,7 +6,7 @@
 #include <sstream>
 #include <utility>
 
-#include "worker_lib/src/util/fnv.hpp"
+#include "common/fnv.hpp"
 
 namespace ddp::detail {
 
@@ -15,7 +15,7 @@ std::string label_of(const std::vector<int>& excluded) {
     if (excluded.empty()) return "none";
     std::string text = fmt::format("{}", fmt::join(excluded, ","));
     if (text.size() <= kReadable) return text;
-    Fnv64 hash;
+    ddprun::Fnv64 hash;
     hash.add(text);
     return fmt::format("{:016x}", hash.value());
 }

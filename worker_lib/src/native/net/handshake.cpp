@@ -11,9 +11,9 @@
 #include <functional>
 #include <span>
 
+#include "common/fnv.hpp"
 #include "common/text/list.hpp"
 #include "worker_lib/src/native/net/sockets.hpp"
-#include "worker_lib/src/util/fnv.hpp"
 
 namespace ddp::detail {
 
@@ -221,7 +221,7 @@ Hello make_hello(const GroupSpec& spec, const std::vector<Member>& members) {
     Hello hello;
     hello.rank = spec.rank;
     hello.generation = spec.generation;
-    Fnv64 group;
+    ddprun::Fnv64 group;
     group.add(path_of(spec));
     hello.group = group.value();
     const std::string& token = members.front().token;

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "common/fnv.hpp"
 #include "common/text/cut.hpp"
 #include "common/text/list.hpp"
-#include "worker_lib/src/util/fnv.hpp"
 
 namespace ddp::detail {
 
@@ -75,7 +75,7 @@ constexpr std::size_t kMaxListed = 8;
 constexpr std::uint64_t kMaxSteps = std::uint64_t{1} << 32;  // the hashes of two lists are likely to differ by more
 
 std::uint64_t hash_of(const std::vector<std::size_t>& counts) {
-    Fnv64 hash;
+    ddprun::Fnv64 hash;
     hash.add(std::as_bytes(std::span(counts)));
     return hash.value();
 }

@@ -9,12 +9,12 @@
 #include <utility>
 #include <vector>
 
+#include "common/fnv.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/support/local_world.hpp"
 #include "tests/unit/worker_lib/support/world_errors.hpp"
 #include "worker_lib/src/bootstrap/group_spec.hpp"
 #include "worker_lib/src/native/protocol/signature.hpp"
-#include "worker_lib/src/util/fnv.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -95,7 +95,7 @@ TEST_CASE("an error says where two lists of counts differ, as far as their sums 
         operation.kind = detail::OpKind::kAllGatherV;
         operation.seq = 7;
         operation.counts = std::move(counts);
-        detail::Fnv64 hash;
+        ddprun::Fnv64 hash;
         hash.add(std::as_bytes(std::span(operation.counts)));
         operation.counts_hash = hash.value() + step;
         return operation;

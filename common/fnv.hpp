@@ -8,7 +8,7 @@
 #include <string_view>
 #include <type_traits>
 
-namespace ddp::detail {
+namespace ddprun {
 
 /// Hashes all data added so far. A plain value.
 class Fnv64 {
@@ -24,4 +24,4 @@ private:
     std::uint64_t hash_ = 0xcbf29ce484222325u;
 };
 
-}  // namespace ddp::detail
+}  // namespace ddprun

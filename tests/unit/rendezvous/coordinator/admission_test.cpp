@@ -1,0 +1,143 @@
+// Which nodes a job takes: those of its user that run its command, and of a job of a fixed size no further one.
+
+#include "tests/catch.hpp"
+#include "tests/unit/rendezvous/coordinator/job.hpp"
+
+using namespace ddprun;
+using namespace ddprun::protocol;
+using namespace ddprun::coordinator;
+using Catch::Contains;
+
+namespace {
+
+Join launched(const Job& job, const std::string& host, const std::string& command, const std::string& user = "alice") {
+    Join join = job.greeting(host);
+    join.launch = {command, std::hash<std::string>{}(command), user, user == "alice" ? 1000u : 1001u};
+    join.spare = false;
+    return join;
+}
+
+std::string refusal_of(const Job& job) {
+    const auto refused = job.asked<Refuse>();
+    return refused.empty() ? "" : refused.at(0).reason;
+}
+
+}  // namespace
+
+TEST_CASE("a node with another command or of another user is refused, and the job goes on waiting", "[coordinator]") {
+    Job job;
+    job.join(launched(job, "n1", "train --lr 1"));
+    Join other = launched(job, "n2", "train --lr 2");
+    std::string says;
+    SECTION("other arguments") {
+        says = "serves the job 'train --lr 1', and this node was started with 'train --lr 2'.";
+    }
+    SECTION("other arguments behind the part that is shown") {
+        other.launch.command = "train --lr 1";
+        says = "was started with other arguments, in the part that is not shown.";
+    }
+    SECTION("another user with the same command") {
+        other = launched(job, "n2", "train --lr 1", "bob");
+        says =
+            "a job of user alice, and this node was started by user bob. For a job of its own, pass another "
+            "--rdzv-endpoint or --master-port";
+    }
+    job.join(other);
+    CHECK_THAT(refusal_of(job), Contains(says));
+    CHECK_FALSE(job.asked<Refuse>().at(0).try_again);
+    CHECK(job.state.nodes.size() == 1);
+    job.join(launched(job, "n3", "train --lr 1"));
+    CHECK(job.opens(1));
+}
+
+TEST_CASE("hosts may give a user different numbers, or different names", "[coordinator]") {
+    Job job;
+    job.join(launched(job, "n1", "train"));
+    Join second = launched(job, "n2", "train");
+    SECTION("another number") { second.launch.uid = 4242; }
+    SECTION("another name") { second.launch.user = "1000"; }
+    job.join(second);
+    CHECK(job.opens(1));
+}
+
+TEST_CASE("nodes that all name the job may run different commands", "[coordinator]") {
+    Job job;
+    const bool first_names = GENERATE(true, false);
+    const bool second_names = GENERATE(true, false);
+    Join first = launched(job, "n1", "trainer");
+    Join second = launched(job, "n2", "server");
+    if (first_names) first.run_id = "mnist";
+    if (second_names) second.run_id = "mnist";
+    job.join(first);
+    job.join(second);
+    CHECK(refusal_of(job).empty() == (first_names && second_names));
+}
+
+TEST_CASE("a job of a fixed number of nodes refuses one too many, unless that asks to be a spare", "[coordinator]") {
+    Job job;
+    for (const char* host : {"n1", "n2"}) job.join(launched(job, host, "train"));
+    const bool running = GENERATE(false, true);
+    if (running) job.store_opens();
+    Join third = launched(job, "n3", "train");
+    SECTION("it does not ask") {
+        job.join(third);
+        CHECK_THAT(refusal_of(job),
+                   Contains("the job 'train' of user alice, which has all its nodes already: n1, n2 (--nnodes 2)") &&
+                       Contains("With --spare"));
+        CHECK(job.state.nodes.size() == 2);
+    }
+    SECTION("it asks") {
+        third.spare = true;
+        job.join(third);
+        CHECK(refusal_of(job).empty());
+    }
+    SECTION("a node has lost its connection: this one may be there to replace it") {
+        job.disconnect("n2");
+        job.join(third);
+        CHECK(refusal_of(job).empty());
+    }
+    SECTION("a node is silent") {
+        job.silent = {"n2"};
+        job.pass(2100ms);
+        job.join(third);
+        CHECK(refusal_of(job).empty());
+    }
+    SECTION("a node is leaving") {
+        job.leave("n2");
+        job.join(third);
+        CHECK(refusal_of(job).empty());
+    }
+    SECTION("it was counted as lost and comes back") {
+        third.session = job.state.config.session;
+        job.join(third);
+        CHECK(refusal_of(job).empty());
+    }
+}
+
+TEST_CASE("a job of MIN to MAX nodes takes nodes beyond MAX as spares", "[coordinator]") {
+    Job job({.min_nodes = 1, .max_nodes = 2});
+    for (const char* host : {"n1", "n2", "n3"}) job.join(launched(job, host, "train"));
+    CHECK(refusal_of(job).empty());
+    CHECK(job.state.nodes.size() == 3);
+}
+
+TEST_CASE("ranks within a role count the workers of that role alone", "[coordinator]") {
+    Job job({.min_nodes = 4, .max_nodes = 4, .slots = 2});
+    for (const auto& [host, role] :
+         {std::pair("n1", "trainer"), {"n2", "server"}, {"n3", "trainer"}, {"n4", "server"}}) {
+        Join join = job.greeting(host);
+        join.role = role;
+        if (host == std::string("n4")) join.slots = 3;
+        job.join(join);
+    }
+    job.store_opens();
+    const auto assigned = job.sent<Assignment>();
+    const auto role_of = [&](const char* host) {
+        return std::pair(assigned.at(host).role_rank_base, assigned.at(host).role_world_size);
+    };
+    CHECK(role_of("n1") == std::pair(0, 4));
+    CHECK(role_of("n2") == std::pair(0, 5));
+    CHECK(role_of("n3") == std::pair(2, 4));
+    CHECK(role_of("n4") == std::pair(2, 5));
+    CHECK(assigned.at("n4").rank_base == 6);
+}
