@@ -7,6 +7,7 @@
 #include <array>
 #include <charconv>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -195,6 +196,17 @@ void add_how(CLI::App& app, Options& options, Texts& texts) {
         ->type_name("FILE");
 }
 
+/// Formats names without CLI11's "{false}", its mark of a flag that negates another one.
+class PlainFlagNames : public CLI::Formatter {
+public:
+    std::string make_option_name(const CLI::Option* option, bool positional) const override {
+        constexpr std::string_view kMark = "{false}";
+        std::string name = CLI::Formatter::make_option_name(option, positional);
+        if (const auto at = name.find(kMark); at != std::string::npos) name.erase(at, kMark.size());
+        return name;
+    }
+};
+
 int show(const std::string& text, bool speaks) {
     Output output;
     if (speaks) output.write(text);
@@ -215,6 +227,7 @@ std::optional<int> parse_options(int argc, char** argv, bool speaks, int ranks, 
         "given;\n"
         "otherwise each call is waited for.",
         "ddp-bench");
+    app.formatter(std::make_shared<PlainFlagNames>());
     app.set_version_flag("--version", "ddp-bench " DDPRUN_VERSION);
     Texts texts;
     app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <memory>
 #include <string>
 
 #include "train/option_checks.hpp"
@@ -82,6 +83,17 @@ void add_running_options(CLI::App& app, Options& options, Texts& texts) {
         ->type_name("HOW");
 }
 
+/// Formats names without CLI11's "{false}", its mark of a flag that negates another one.
+class PlainFlagNames : public CLI::Formatter {
+public:
+    std::string make_option_name(const CLI::Option* option, bool positional) const override {
+        constexpr std::string_view kMark = "{false}";
+        std::string name = CLI::Formatter::make_option_name(option, positional);
+        if (const auto at = name.find(kMark); at != std::string::npos) name.erase(at, kMark.size());
+        return name;
+    }
+};
+
 /// Returns the problem; empty if there is none. Throws CLI::CallForHelp.
 std::string parse(CLI::App& app, std::vector<std::string> arguments) {
     try {
@@ -115,6 +127,7 @@ std::optional<int> parse_options(int argc, const char* const* argv, Options& opt
         "    train                                                       one rank\n"
         "    ddprun --nnodes 2 --nproc_per_node 4 --local-nodes train    eight ranks on this machine",
         "train");
+    app.formatter(std::make_shared<PlainFlagNames>());
     Texts texts;
     app.allow_extras();
     add_training_options(app, options);
