@@ -44,9 +44,10 @@ constexpr std::chrono::seconds kLookUpTimeout{10};
 /// All decisions that are made before the first process is started.
 struct Plan {
     Options options;
-    std::vector<std::string> command;  ///< argv of a worker
+    WorkerCommand command;
     int slots = 1;
     int cpus = 1;
+    std::vector<std::string> device_variables;  ///< of --virtual-local-rank
     Placement placement;
 };
 
@@ -141,7 +142,7 @@ agent::AgentConfig agent_config(Plan plan, const Endpoint& endpoint) {
     config.connect_timeout = options.rdzv_conf.read_timeout.value_or(config.connect_timeout);
     config.grace = options.grace;
     config.stall_warning = options.stall_warning;
-    config.virtual_local_rank = options.virtual_local_rank;
+    config.device_variables = std::move(plan.device_variables);
     config.drain_signals = options.drain_signals;
     config.output.log_dir = options.log_dir.value_or("");
     config.output.redirect_to_files = options.redirects == StreamCode::kBoth;
@@ -212,7 +213,8 @@ std::optional<Refusal> prepare(Plan& plan, const Environment& environment) {
     if (!slots) return Refusal{slots.error(), exit_code::kUsage};
     plan.slots = *slots;
     note_absent_ranks(plan.options, plan.slots);
-    if (const Result<void> enough = check_gpus(options, plan.slots, environment); !enough)
+    plan.device_variables = device_variables(options, machine, environment);
+    if (const Result<void> enough = check_visible_devices(plan.device_variables, plan.slots, environment); !enough)
         return Refusal{enough.error(), exit_code::kUsage};
     if (options.local_nodes && options.nodes.max > kMaxLocalNodes) {
         return Refusal{

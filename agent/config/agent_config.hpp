@@ -39,11 +39,13 @@ struct AgentConfig {
     std::chrono::milliseconds connect_timeout{60'000};
     std::chrono::milliseconds grace{};  ///< at most, from the first signal to SIGKILL; Options::grace has the default
     std::chrono::milliseconds stall_warning{30'000};  ///< for one operation of a worker, until it is reported; 0: never
-    bool virtual_local_rank = false;                  ///< workers have LOCAL_RANK=0 and one visible GPU each
+    /// With --virtual-local-rank workers have LOCAL_RANK=0, and each sees one device by these variables; else empty.
+    std::vector<std::string> device_variables = {};
     std::vector<int> drain_signals;  ///< signals that end the job beside INT, TERM, HUP and QUIT; workers get them
     OutputConfig output;
-    std::string program_name;  ///< the program in messages; empty: the file name of command[0]
-    std::string program_line;  ///< the program with its arguments, in messages; empty: it has none
+    std::string program_name;      ///< the program in messages; empty: the file name of command[0]
+    std::string program_line;      ///< the program with its arguments, in messages; empty: it has none
+    std::string interpreter = {};  ///< of a Python program, with the reason of its choice; empty: no Python program
     bool emulated = false;  ///< one of several nodes below one launcher (--local-nodes), which prints for all of them
     UniqueFd final_report;  ///< of an emulated node: the file for its final report, ended by a zero byte
     UniqueFd guard_pipe;    ///< reads end-of-file when the guard has ended; invalid: no guard

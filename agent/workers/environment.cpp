@@ -9,8 +9,6 @@
 namespace ddprun::agent {
 namespace {
 
-constexpr const char* kVisibleGpus = "CUDA_VISIBLE_DEVICES";
-
 std::string expand_local_rank(std::string_view text, const std::string& value) {
     constexpr std::string_view kBraced = "${local_rank}";
     constexpr std::string_view kBare = "$local_rank";
@@ -43,11 +41,13 @@ Environment worker_environment(Environment base, const protocol::Assignment& ass
 
     env["RANK"] = rank;
     env["LOCAL_RANK"] = std::to_string(number(slot.local_rank));
-    if (slot.virtual_local_rank) {
-        const auto visible = env.find(kVisibleGpus);
-        const auto gpu = gpu_of(visible != env.end() ? &visible->second : nullptr, slot.local_rank);
+    std::string device = env.at("LOCAL_RANK");
+    for (const std::string& name : slot.device_variables) {
+        // Without a list HIP_VISIBLE_DEVICES gets the device of CUDA_VISIBLE_DEVICES, because ROCm reads both.
+        if (const auto visible = env.find(name); visible != env.end())
+            device = visible_device(visible->second, slot.local_rank).value_or("");  // a short list was refused before
         env["LOCAL_RANK"] = "0";
-        env[kVisibleGpus] = gpu.value_or("");  // the launcher has refused a list that is too short
+        env[name] = device;
     }
     env["WORLD_SIZE"] = world_size;
     env["LOCAL_WORLD_SIZE"] = std::to_string(slot.slots);

@@ -18,8 +18,9 @@ struct WorkerSlot {
     std::string node_name;
     std::string run_id;
     std::string role;
-    std::string error_file;           ///< where a Python worker may leave its exception
-    bool virtual_local_rank = false;  ///< it gets LOCAL_RANK=0 and sees one GPU
+    std::string error_file;  ///< where a Python worker may leave its exception
+    /// Not empty: it gets LOCAL_RANK=0, and in each of these variables the device of its real local rank.
+    std::vector<std::string> device_variables = {};
 };
 
 /// Returns RANK of a worker.

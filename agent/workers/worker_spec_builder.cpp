@@ -34,7 +34,7 @@ WorkerSpec WorkerSpecBuilder::make(const Assignment& assignment, const std::stri
                           run_id,
                           config_.role,
                           spec.error_file ? spec.error_file->path() : "",
-                          config_.virtual_local_rank};
+                          config_.device_variables};
     spec.argv = worker_command(config_.command, rank);
     Environment environment = worker_environment(parse_environment(::environ), assignment, slot);
     environment["DDPRUN_ENDPOINT"] = to_string(config_.endpoint);

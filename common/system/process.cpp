@@ -24,16 +24,13 @@ Environment parse_environment(const char* const* entries) {
     return environment;
 }
 
-std::optional<std::string> gpu_of(const std::string* visible, LocalRank local_rank) {
-    const int wanted = number(local_rank);
-    if (visible == nullptr) return std::to_string(wanted);
-    if (visible->empty()) return "";  // all GPUs are hidden
-    std::string_view rest = *visible;
+std::optional<std::string> visible_device(std::string_view visible, LocalRank local_rank) {
+    if (visible.empty()) return "";  // all devices are hidden
     for (int at = 0;; ++at) {
-        const auto comma = rest.find(',');
-        if (at == wanted) return std::string(rest.substr(0, comma));
+        const auto comma = visible.find(',');
+        if (at == number(local_rank)) return std::string(visible.substr(0, comma));
         if (comma == std::string_view::npos) return std::nullopt;
-        rest.remove_prefix(comma + 1);
+        visible.remove_prefix(comma + 1);
     }
 }
 

@@ -20,9 +20,9 @@ using Environment = std::map<std::string, std::string, std::less<>>;
 /// getenv(3).
 [[nodiscard]] Environment parse_environment(const char* const* entries);
 
-/// Returns CUDA_VISIBLE_DEVICES of a worker that shall see one GPU: the entry of its local rank in `visible`, the list
-/// of this process (null: all GPUs). Empty: the list is too short.
-[[nodiscard]] std::optional<std::string> gpu_of(const std::string* visible, LocalRank local_rank);
+/// Returns CUDA_VISIBLE_DEVICES, or another such list, of a worker that shall see one device: the entry of its local
+/// rank in `visible`, the list of this process. nullopt: the list is too short.
+[[nodiscard]] std::optional<std::string> visible_device(std::string_view visible, LocalRank local_rank);
 
 /// Returns how many CPUs the affinity mask allows, which a container or a scheduler may have reduced. At least 1.
 [[nodiscard]] int allowed_cpus();

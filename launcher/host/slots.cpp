@@ -3,47 +3,36 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "common/system/process.hpp"
 #include "common/text/number.hpp"
+#include "launcher/host/devices.hpp"
 
 namespace fs = std::filesystem;
 
 namespace ddprun::launcher {
 namespace {
 
-int device_files(const fs::path& folder) {
-    int count = 0;
-    std::error_code ec;
-    for (fs::directory_iterator it(folder, ec), end; !ec && it != end; it.increment(ec)) {
-        const std::string name = it->path().filename().string();
-        constexpr std::string_view kPrefix = "nvidia";
-        const bool device = name.starts_with(kPrefix) && name.size() > kPrefix.size() &&
-                            name.find_first_not_of("0123456789", kPrefix.size()) == std::string::npos;
-        count += device ? 1 : 0;
-    }
-    return count;
-}
+constexpr std::string_view kCudaDevices = "CUDA_VISIBLE_DEVICES";
+constexpr std::string_view kHipDevices = "HIP_VISIBLE_DEVICES";
+constexpr std::string_view kLevelZeroDevices = "ZE_AFFINITY_MASK";
 
-/// Counts the entries of CUDA_VISIBLE_DEVICES. CUDA stops at the first invalid one; "-1" hides all devices.
-int visible_devices(std::string_view list) {
-    int count = 0;
-    while (!list.empty()) {
-        const std::string_view entry = list.substr(0, list.find(','));
-        if (entry.empty() || entry.starts_with('-')) break;
-        ++count;
-        list.remove_prefix(std::min(list.size(), entry.size() + 1));
-    }
-    return count;
+Error no_devices(std::string_view kind, std::string_view device, std::string_view sought) {
+    return {Errc::kUsage, fmt::format("--nproc-per-node {}: this machine has no {} to use ({}). Write a number, cpu or "
+                                      "auto.",
+                                      kind, device, sought)};
 }
 
 }  // namespace
 
-Machine this_machine(const Environment& environment, const fs::path& devices) {
-    Machine machine{allowed_cpus(), device_files(devices)};
-    const auto visible = environment.find("CUDA_VISIBLE_DEVICES");
-    // Entries may outnumber the devices: each can be a slice (MIG) of one. Without a device the variable means nothing.
-    if (visible != environment.end() && machine.gpus > 0) machine.gpus = visible_devices(visible->second);
+Machine this_machine(const Environment& environment, const fs::path& root) {
+    const Devices devices = count_devices(environment, root);
+    Machine machine{.cpus = allowed_cpus(), .gpus = devices.nvidia, .xpus = devices.intel};
+    if (devices.nvidia == 0 && devices.amd > 0) {  // a PyTorch is built for one maker's devices
+        machine.gpus = devices.amd;
+        machine.gpus_are_amd = true;
+    }
     return machine;
 }
 
@@ -53,22 +42,39 @@ Result<int> worker_count(const Slots& slots, const Machine& machine) {
         case Slots::Kind::kCpu: return machine.cpus;
         case Slots::Kind::kAuto: return machine.gpus > 0 ? machine.gpus : machine.cpus;
         case Slots::Kind::kGpu: break;
+        case Slots::Kind::kXpu:
+            if (machine.xpus > 0) return machine.xpus;
+            return no_devices("xpu", "Intel GPU",
+                              "no /sys/class/drm/renderD<number> of Intel with the driver xe or i915, or "
+                              "ZE_AFFINITY_MASK names none");
     }
     if (machine.gpus > 0) return machine.gpus;
-    return Error{Errc::kUsage,
-                 "--nproc-per-node gpu: this machine has no GPU to use (no /dev/nvidia<number>, or "
-                 "CUDA_VISIBLE_DEVICES hides all). Write a number, cpu or auto."};
+    return no_devices("gpu", "GPU",
+                      "neither /dev/nvidia<number>, nor /dev/kfd with a GPU in /sys/class/kfd/kfd/topology; or "
+                      "CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES hides all");
 }
 
-Result<void> check_gpus(const Options& options, int slots, const Environment& environment) {
-    const auto visible = environment.find("CUDA_VISIBLE_DEVICES");
-    if (!options.virtual_local_rank || visible == environment.end()) return {};
-    if (gpu_of(&visible->second, LocalRank{slots - 1})) return {};
-    const auto named = std::ranges::count(visible->second, ',') + 1;
-    return Error{Errc::kUsage,
-                 fmt::format("--virtual-local-rank: CUDA_VISIBLE_DEVICES={} names {} for the {} workers of this node. "
-                             "Name one for each of them, or pass --nproc-per-node {}.",
-                             visible->second, counted(named, "GPU"), slots, named)};
+std::vector<std::string> device_variables(const Options& options, const Machine& machine,
+                                          const Environment& environment) {
+    if (!options.virtual_local_rank) return {};
+    std::vector<std::string> names{std::string(kCudaDevices)};
+    if (machine.gpus_are_amd || environment.contains(kHipDevices)) names.emplace_back(kHipDevices);
+    if (environment.contains(kLevelZeroDevices)) names.emplace_back(kLevelZeroDevices);
+    return names;
+}
+
+Result<void> check_visible_devices(const std::vector<std::string>& variables, int slots,
+                                   const Environment& environment) {
+    for (const std::string& name : variables) {
+        const auto visible = environment.find(name);
+        if (visible == environment.end() || visible_device(visible->second, LocalRank{slots - 1})) continue;
+        const auto named = std::ranges::count(visible->second, ',') + 1;
+        return Error{Errc::kUsage,
+                     fmt::format("--virtual-local-rank: {}={} names {} for the {} workers of this node. Name one for "
+                                 "each of them, or pass --nproc-per-node {}.",
+                                 name, visible->second, counted(named, "GPU"), slots, named)};
+    }
+    return {};
 }
 
 }  // namespace ddprun::launcher

@@ -1,7 +1,10 @@
 #pragma once
-// Turns --nproc-per-node into a number of workers on this machine. Called by launch().
+// Turns --nproc-per-node into a number of workers on this machine, and --virtual-local-rank into the variables that
+// show each of them one device. Called by launch().
 
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "common/error.hpp"
 #include "launcher/options/options.hpp"
@@ -10,19 +13,26 @@ namespace ddprun::launcher {
 
 /// The devices that this process may use.
 struct Machine {
-    int cpus = 1;  ///< those that this process may run on
-    int gpus = 0;  ///< those that it may use
+    int cpus = 1;               ///< those that this process may run on
+    int gpus = 0;               ///< NVIDIA's, or AMD's where there is none of NVIDIA's
+    int xpus = 0;               ///< Intel's GPUs
+    bool gpus_are_amd = false;  ///< `gpus` counts AMD's
 };
 
-/// Counts CPUs by the affinity mask, and GPUs by the device files in `devices`. If there is one and
-/// CUDA_VISIBLE_DEVICES is set, counts its entries instead.
-[[nodiscard]] Machine this_machine(const Environment& environment, const std::filesystem::path& devices = "/dev");
+/// Counts CPUs by the affinity mask, and GPUs as count_devices() does below `root`.
+[[nodiscard]] Machine this_machine(const Environment& environment, const std::filesystem::path& root = "/");
 
-/// Returns the number of workers. Errors: Errc::kUsage for "gpu" on a machine without one.
+/// Returns the number of workers; "auto" counts GPUs, but not Intel's, which most PyTorch builds cannot use. Errors:
+/// Errc::kUsage for "gpu" or "xpu" on a machine without one.
 [[nodiscard]] Result<int> worker_count(const Slots& slots, const Machine& machine);
 
-/// Checks that --virtual-local-rank finds a GPU for each of the `slots` workers in CUDA_VISIBLE_DEVICES, if that is
-/// set. Errors: Errc::kUsage.
-[[nodiscard]] Result<void> check_gpus(const Options& options, int slots, const Environment& environment);
+/// Returns the variables in which --virtual-local-rank names one device for each worker: CUDA_VISIBLE_DEVICES;
+/// HIP_VISIBLE_DEVICES if it is set or the GPUs are AMD's; ZE_AFFINITY_MASK if it is set. Empty without that option.
+[[nodiscard]] std::vector<std::string> device_variables(const Options& options, const Machine& machine,
+                                                        const Environment& environment);
+
+/// Checks that each of `variables` that is set names a device for each of the `slots` workers. Errors: Errc::kUsage.
+[[nodiscard]] Result<void> check_visible_devices(const std::vector<std::string>& variables, int slots,
+                                                 const Environment& environment);
 
 }  // namespace ddprun::launcher

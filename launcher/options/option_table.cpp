@@ -95,9 +95,9 @@ constexpr std::array kTable{
     OptionRow{"nnodes", 0, kJob, "N|MIN:MAX",
               "number of nodes, or the range within which the job may shrink and grow (default 1)",
               [](Options& o, Text t) { return store(o.nodes, parse_nodes(t)); }},
-    OptionRow{"nproc-per-node", 0, kJob, "N|cpu|gpu|auto",
-              "workers on this node: a number, one per allowed CPU, one per GPU, or auto: GPUs if there are any, else "
-              "CPUs (default 1)",
+    OptionRow{"nproc-per-node", 0, kJob, "N|cpu|gpu|xpu|auto",
+              "workers on this node: a number, one per allowed CPU, one per GPU of NVIDIA or AMD, one per GPU of Intel "
+              "(xpu), or auto: as gpu if there is one, else as cpu (default 1)",
               [](Options& o, Text t) { return store(o.slots, parse_slots(t)); }},
     OptionRow{"max-restarts", 0, kJob, "N", "how often the job may restart its workers after a failure (default 0)",
               [](Options& o, Text t) { return store(o.max_restarts, parse_integer(t, 0, kMaxRestartLimit)); }},
@@ -109,7 +109,7 @@ constexpr std::array kTable{
               [](Options& o, Text t) { return store(o.local_nodes, parse_bool(t)); }},
     OptionRow{"virtual-local-rank", 0, kJob, "",
               "every worker has LOCAL_RANK=0 and sees one GPU alone: the one at its local rank among those of "
-              "CUDA_VISIBLE_DEVICES, or among all",
+              "CUDA_VISIBLE_DEVICES (AMD: HIP_VISIBLE_DEVICES, Intel: ZE_AFFINITY_MASK), or among all",
               [](Options& o, Text t) { return store(o.virtual_local_rank, parse_bool(t)); }},
     OptionRow{
         "role", 0, kJob, "NAME",

@@ -101,10 +101,15 @@ Result<NodeRange> parse_nodes(std::string_view text) {
 Result<Slots> parse_slots(std::string_view text) {
     if (text == "cpu") return Slots{Slots::Kind::kCpu, 0};
     if (text == "gpu") return Slots{Slots::Kind::kGpu, 0};
+    if (text == "xpu") return Slots{Slots::Kind::kXpu, 0};
     if (text == "auto") return Slots{Slots::Kind::kAuto, 0};
     const auto count = parse_number<int>(text);
-    if (!count || *count < 1 || *count > kMaxSlots) {
-        return usage(fmt::format("not a number of workers. Write a number from 1 to {}, cpu, gpu or auto.", kMaxSlots));
+    const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+    if (digits && (!count || *count > kMaxSlots))
+        return usage(fmt::format("a node has at most {} workers. Run the others on more nodes (--nnodes).", kMaxSlots));
+    if (!count || *count < 1) {
+        return usage(
+            fmt::format("not a number of workers. Write a number from 1 to {}, cpu, gpu, xpu or auto.", kMaxSlots));
     }
     return Slots{Slots::Kind::kCount, *count};
 }

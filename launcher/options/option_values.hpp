@@ -25,7 +25,7 @@ struct NodeRange {
 
 /// The value of --nproc-per-node: a number, or the kind of device to count.
 struct Slots {
-    enum class Kind { kCount, kCpu, kGpu, kAuto };
+    enum class Kind { kCount, kCpu, kGpu, kXpu, kAuto };
     Kind kind = Kind::kCount;
     int count = 1;  ///< with kCount
     friend bool operator==(const Slots&, const Slots&) = default;
@@ -58,7 +58,7 @@ struct LocalNode {
 
 /// Parses "4" or "2:4".
 [[nodiscard]] Result<NodeRange> parse_nodes(std::string_view text);
-/// Parses a number, "cpu", "gpu" or "auto".
+/// Parses a number, "cpu", "gpu", "xpu" or "auto".
 [[nodiscard]] Result<Slots> parse_slots(std::string_view text);
 /// Accepts 0 and 3. One stream without the other, and torchrun's maps per rank, have messages of their own.
 [[nodiscard]] Result<StreamCode> parse_stream_code(std::string_view text);

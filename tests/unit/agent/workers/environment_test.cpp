@@ -67,7 +67,7 @@ TEST_CASE("the user's variables are kept, stale ones of an outer job are replace
 
 TEST_CASE("a worker with a virtual local rank sees one GPU, that of its real local rank", "[agent]") {
     WorkerSlot virtual_place = place();
-    virtual_place.virtual_local_rank = true;
+    virtual_place.device_variables = {"CUDA_VISIBLE_DEVICES"};
     const auto seen = [&](Environment base) {
         return worker_environment(std::move(base), second_node(), virtual_place);
     };
@@ -78,9 +78,14 @@ TEST_CASE("a worker with a virtual local rank sees one GPU, that of its real loc
     CHECK(all.at("CUDA_VISIBLE_DEVICES") == "1");
     CHECK(seen({{"CUDA_VISIBLE_DEVICES", "4,7,2"}}).at("CUDA_VISIBLE_DEVICES") == "7");
     CHECK(seen({{"CUDA_VISIBLE_DEVICES", ""}}).at("CUDA_VISIBLE_DEVICES") == "");
-    const std::string short_list = "GPU-1";
-    CHECK(gpu_of(&short_list, LocalRank{0}) == "GPU-1");
-    CHECK_FALSE(gpu_of(&short_list, LocalRank{1}));
+    virtual_place.device_variables = {"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"};
+    const Environment several = seen({{"HIP_VISIBLE_DEVICES", "5,3"}, {"ZE_AFFINITY_MASK", "0.0,0.1"}});
+    CHECK(several.at("CUDA_VISIBLE_DEVICES") == "1");
+    CHECK(several.at("HIP_VISIBLE_DEVICES") == "3");
+    CHECK(several.at("ZE_AFFINITY_MASK") == "0.1");
+    CHECK(seen({{"CUDA_VISIBLE_DEVICES", "4,7"}}).at("HIP_VISIBLE_DEVICES") == "7");
+    CHECK(visible_device("GPU-1", LocalRank{0}) == "GPU-1");
+    CHECK_FALSE(visible_device("GPU-1", LocalRank{1}));
     CHECK_FALSE(worker_environment({}, second_node(), place()).contains("CUDA_VISIBLE_DEVICES"));
 }
 

@@ -143,6 +143,7 @@ TEST_CASE("each option sets its member of Options", "[launcher][unit]") {
     CHECK(parsed({"--log-line-prefix-template", "${rank}: ", "prog"}).label_template == "${rank}: ");
     CHECK(parsed({"prog"}, {{"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "x"}}).label_template == "x");
     CHECK(parsed({"--run_path", "prog"}).run_path);
+    CHECK(parsed({"--nproc-per-node", "xpu", "prog"}).slots.kind == Slots::Kind::kXpu);
     CHECK(parsed({"--log-dir", "/logs", "prog"}).log_dir == "/logs");
     CHECK(parsed({"--log-dir", "/dev/null", "-t3", "prog"}).log_dir == "");
     CHECK(parsed({"--rdzv-endpoint", "n1", "prog"}).rdzv_endpoint == ddprun::Endpoint{"n1", 29400});
