@@ -108,7 +108,8 @@ void StatusReporter::report_verdict(const protocol::Verdict& verdict) {
     const std::string program = config_.program_name.empty()
                                     ? std::filesystem::path(config_.command.at(0)).filename().string()
                                     : config_.program_name;
-    const std::string box = format_verdict(verdict, {program, config_.program_line, config_.run_id.value_or("")});
+    const std::string box =
+        format_verdict(verdict, {program, config_.program_line, config_.run_id.value_or(""), config_.interpreter});
     const bool stopped = verdict.outcome == protocol::Outcome::kStopped;
     const std::string reason = printable(verdict.reason);
     if (config_.emulated) return send_final_report(stopped ? fmt::format("[ddprun] {}\n", reason) : box);

@@ -66,6 +66,14 @@ std::string_view advice_for_signal(int signal) {
     }
 }
 
+/// Returns whether env(1) has not found the interpreter of a script: "/usr/bin/env: 'python': No such file or
+/// directory".
+bool names_missing_python(const FailureReport& culprit) {
+    return std::ranges::any_of(culprit.last_lines, [](std::string_view line) {
+        return line.find("env: ") != line.npos && line.find("python") != line.npos && line.find("No such") != line.npos;
+    });
+}
+
 std::string_view advice_for_end(const Verdict& verdict) {
     // The coordinator knows which remedy there is, and names it in the reason or as the hint.
     if (verdict.outcome == Outcome::kInfrastructure || !verdict.culprit) return "";
@@ -73,6 +81,11 @@ std::string_view advice_for_end(const Verdict& verdict) {
     if (verdict.culprit->oom == OomKill::kYes) return advice_for_kill(OomKill::kYes);
     if (status.kind == ExitStatus::Kind::kSignaled)
         return status.number == SIGKILL ? advice_for_kill(verdict.culprit->oom) : advice_for_signal(status.number);
+    if (status.number == exit_code::kProgramNotFound && names_missing_python(*verdict.culprit)) {
+        return "The first line of the script names a Python that does not exist: pass --run-path, and ddprun chooses "
+               "the "
+               "interpreter.";
+    }
     if (status.number == exit_code::kProgramNotFound)
         return "Check the program's name, and that it is installed on that host too.";
     if (status.number == exit_code::kCannotExecute)
@@ -85,9 +98,39 @@ std::string_view advice_for_end(const Verdict& verdict) {
     return "";
 }
 
-std::string advice(const Verdict& verdict) {
+/// Returns the module that Python did not find, from "ModuleNotFoundError: No module named 'torch'" or, for python -m,
+/// "python3: No module named torch"; empty: the line reports something else.
+std::string missing_module(std::string_view line) {
+    constexpr std::string_view kText = "No module named ";
+    const auto at = line.find(kText);
+    if (at == std::string_view::npos) return "";
+    std::string_view name = line.substr(at + kText.size());
+    if (name.starts_with('\'')) name.remove_prefix(1);
+    return std::string(name.substr(0, name.find_first_of("'; \r\n")));
+}
+
+/// Returns which interpreter has not found a module, and how to choose another; empty: no module was missing.
+std::string advice_for_module(const FailureReport& culprit, const JobName& job) {
+    if (job.interpreter.empty()) return "";
+    std::string module = missing_module(culprit.message);
+    for (const std::string& line : culprit.last_lines) {
+        if (std::string found = missing_module(line); !found.empty()) module = std::move(found);
+    }
+    if (module.empty()) return "";
+    return fmt::format(
+        "No module '{}': on this node the program runs under {}. Install it there, or activate the environment that "
+        "has "
+        "it before ddprun starts, or set PYTHON_EXEC to another Python.",
+        module, job.interpreter);
+}
+
+std::string advice(const Verdict& verdict, const JobName& job) {
     const bool ran_out = verdict.culprit && verdict.culprit->oom == OomKill::kYes;  // whatever the diagnosis is
-    return verdict.hint.empty() || ran_out ? std::string(advice_for_end(verdict)) : verdict.hint + ".";
+    if (!verdict.hint.empty() && !ran_out) return verdict.hint + ".";
+    if (verdict.culprit && verdict.outcome == Outcome::kWorkerFailed) {
+        if (std::string text = advice_for_module(*verdict.culprit, job); !text.empty()) return text;
+    }
+    return std::string(advice_for_end(verdict));
 }
 
 /// Returns whether the line reports wrong arguments of a program: the first line of a usage text (argparse and others),
@@ -178,7 +221,7 @@ std::string format_verdict(const Verdict& verdict, const JobName& job) {
     if (!job.run_id.empty()) text += field("job", job.run_id);
     if (verdict.restarts > 0) text += field("restarts", std::to_string(verdict.restarts));
     text += field("exit code", std::to_string(verdict.exit_code));
-    if (const std::string hint = advice(verdict); !hint.empty()) text += fmt::format("{}\n", hint);
+    if (const std::string hint = advice(verdict, job); !hint.empty()) text += fmt::format("{}\n", hint);
     text += rule('=');
     return printable(text);  // other nodes have written much of it
 }

@@ -12,6 +12,8 @@ struct JobName {
     std::string program;
     std::string command = {};  ///< the program with its arguments; empty: it has none
     std::string run_id = {};   ///< from --rdzv-id; empty: the user gave none
+    /// Of a Python program on this node, with the reason of its choice; empty: no Python program.
+    std::string interpreter = {};
 };
 
 /// Returns a text box, with a line end behind every line, for a job that failed. Empty for a job that succeeded, or

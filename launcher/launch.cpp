@@ -134,11 +134,13 @@ agent::AgentConfig agent_config(Plan plan, const Endpoint& endpoint) {
     config.slots = plan.slots;
     config.max_restarts = options.max_restarts;
     config.role = options.role;
-    config.program_name = program_name(options, plan.command);
+    config.program_name = program_name(options, plan.command.argv);
     if (options.program.size() > 1) config.program_line = typed_command(options);
     config.launch = {typed_command(options), command_hash(options), user_name(::getuid()), ::getuid()};
     config.spare = options.spare;
-    config.command = std::move(plan.command);
+    if (!plan.command.python.path.empty())
+        config.interpreter = fmt::format("{} ({})", plan.command.python.path, plan.command.python.reason);
+    config.command = std::move(plan.command.argv);
     config.connect_timeout = options.rdzv_conf.read_timeout.value_or(config.connect_timeout);
     config.grace = options.grace;
     config.stall_warning = options.stall_warning;
@@ -187,7 +189,7 @@ int emulate(const Plan& plan, const std::vector<std::string>& arguments, Hosted 
     cluster.arguments = arguments;
     cluster.nodes = plan.options.nodes.max;
     cluster.workers_per_node = plan.slots;
-    cluster.program_name = program_name(plan.options, plan.command);
+    cluster.program_name = program_name(plan.options, plan.command.argv);
     cluster.min_nodes = plan.options.nodes.min;
     cluster.endpoint = hosted.endpoint;
     cluster.daemon_lifeline = hosted.lifeline.get();
@@ -271,11 +273,15 @@ int launch(const std::vector<std::string>& arguments) {
     }
 
     init_logging("ddprun");
+    if (invocation->options.verbose) spdlog::set_level(spdlog::level::debug);
     Plan plan;
     plan.options = std::move(invocation->options);
     if (const std::optional<Refusal> refused = prepare(plan, environment)) return refuse(refused->error, refused->code);
     if (!plan.options.as_local_node) {  // the launcher of the nodes has reported both
         for (const std::string& note : plan.options.notes) spdlog::info("{}", note);
+        for (const std::string& detail : plan.options.details) spdlog::debug("{}", detail);
+        if (const Interpreter& python = plan.command.python; !python.path.empty())
+            spdlog::debug("interpreter of the program: {} ({})", python.path, python.reason);
         warn_of_lost_output(plan.options);
     }
     return run(std::move(plan), arguments);

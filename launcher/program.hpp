@@ -8,28 +8,27 @@
 #include <vector>
 
 #include "common/error.hpp"
+#include "launcher/interpreter.hpp"
 #include "launcher/options/options.hpp"
+#include "launcher/program_search.hpp"
 
 namespace ddprun::launcher {
 
-/// The folders in which programs are searched.
-struct SearchPath {
-    std::string path;                  ///< like PATH: folders separated by colons, an empty one is the current folder
-    std::filesystem::path own_folder;  ///< of ddprun itself, searched after PATH; empty: none
+/// The command of a worker.
+struct WorkerCommand {
+    std::vector<std::string> argv;  ///< the first element is a path
+    Interpreter python;             ///< of a Python script or module
 };
 
-/// Returns PATH, or a usual one where it is not set, and `own_folder`.
-[[nodiscard]] SearchPath search_path(const Environment& environment, const std::filesystem::path& own_folder);
-
-/// Returns argv of a worker; its first element is a path. A name with a slash is that file; another one is searched on
-/// PATH, then beside ddprun. "*.py" runs under `$PYTHON_EXEC -u` (default python3), a module under `-u -m`; see
-/// --no-python and --module. Errors: Errc::kNotFound (exit code 127) or Errc::kRefused (126: it exists, but is not
-/// executable or not readable).
-[[nodiscard]] Result<std::vector<std::string>> worker_command(const Options& options, const Environment& environment,
-                                                              const SearchPath& search);
+/// Returns the command of a worker. A name with a slash is that file; another one is searched on PATH, then beside
+/// ddprun. "*.py" runs under the interpreter of find_python() with -u, a module with -u -m; see --no-python and
+/// --module. Errors: Errc::kNotFound (exit code 127) or Errc::kRefused (126: it exists, but is not executable or not
+/// readable).
+[[nodiscard]] Result<WorkerCommand> worker_command(const Options& options, const Environment& environment,
+                                                   const SearchPath& search);
 
 /// Returns the program's name for messages: "train", "train.py (python3)" also for `python3 train.py` as typed, "-m pkg
-/// (python3)". `command` is the result of worker_command().
+/// (python3)". `command` is the argv of worker_command().
 [[nodiscard]] std::string program_name(const Options& options, const std::vector<std::string>& command);
 
 /// Returns the program with its arguments as typed, cut, for messages. Values of secrets ("--wandb-key X",

@@ -122,7 +122,8 @@ std::string explain_exec_failure(const std::string& path, const error_code& erro
     if (error == boost::system::errc::executable_format_error) {
         return fmt::format(
             "cannot execute {}: it is neither a program for this machine nor a script that begins with #!. Build the "
-            "program for this machine, or begin the script with a line such as #!/bin/sh",
+            "program for this machine, or begin the script with a line such as #!/bin/sh; a Python script runs with "
+            "--run-path",
             path);
     }
     return system_error(fmt::format("cannot execute {}", path), error.value()).message;

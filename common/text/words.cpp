@@ -46,16 +46,18 @@ bool continues_name(std::string_view text, std::size_t at) {
 
 std::string sentence(std::string_view text) { return fmt::format("{}{}", text, ends_sentence(text) ? "" : "."); }
 
-std::string did_you_mean(std::string_view typed, std::span<const std::string_view> known) {
+std::string did_you_mean(std::string_view typed, std::span<const std::string_view> known,
+                         std::optional<std::size_t> max_edits) {
     if (typed.empty() || known.empty()) return {};
     const std::string_view best =
         *std::ranges::min_element(known, {}, [&](std::string_view word) { return distance(typed, word); });
-    const std::size_t limit = std::max<std::size_t>(2, typed.size() / 3);
+    const std::size_t limit = max_edits.value_or(std::max<std::size_t>(2, typed.size() / 3));
     return distance(typed, best) <= limit ? fmt::format(" Did you mean {}?", best) : "";
 }
 
-std::string did_you_mean(std::string_view typed, const std::vector<std::string>& known) {
-    return did_you_mean(typed, std::vector<std::string_view>(known.begin(), known.end()));
+std::string did_you_mean(std::string_view typed, const std::vector<std::string>& known,
+                         std::optional<std::size_t> max_edits) {
+    return did_you_mean(typed, std::vector<std::string_view>(known.begin(), known.end()), max_edits);
 }
 
 }  // namespace ddprun

@@ -2,6 +2,7 @@
 // Words and sentences for messages. Pure.
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,7 +24,10 @@ namespace ddprun {
 [[nodiscard]] std::string sentence(std::string_view text);
 
 /// Returns " Did you mean X?" for the known word that begins with `typed` or is few edits away; empty: there is none.
-[[nodiscard]] std::string did_you_mean(std::string_view typed, std::span<const std::string_view> known);
-[[nodiscard]] std::string did_you_mean(std::string_view typed, const std::vector<std::string>& known);
+/// `max_edits`: by default two, or a third of the length of `typed`.
+[[nodiscard]] std::string did_you_mean(std::string_view typed, std::span<const std::string_view> known,
+                                       std::optional<std::size_t> max_edits = {});
+[[nodiscard]] std::string did_you_mean(std::string_view typed, const std::vector<std::string>& known,
+                                       std::optional<std::size_t> max_edits = {});
 
 }  // namespace ddprun

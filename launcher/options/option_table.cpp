@@ -33,8 +33,10 @@ Result<void> store_text(std::optional<std::string>& target, Text text) {
     return {};
 }
 
+/// Notes that an option has no effect: for the log only, because a script that was written for torchrun passes it on
+/// every run, and nothing is missing.
 Result<void> without_effect(Options& options, std::string_view name, std::string_view why) {
-    options.notes.push_back(fmt::format("--{} has no effect: {}", name, why));
+    options.details.push_back(fmt::format("--{} has no effect: {}", name, why));
     return {};
 }
 
@@ -55,7 +57,7 @@ Result<void> apply_backend(Options&, Text text) {
 Result<void> apply_conf(Options& o, Text text) {
     const Result<void> stored = store(o.rdzv_conf, parse_rdzv_conf(text));
     if (stored && !o.rdzv_conf.without_effect.empty()) {
-        o.notes.push_back(
+        o.details.push_back(
             fmt::format("--rdzv-conf {}: no effect: ddprund decides this for all nodes", o.rdzv_conf.without_effect));
     }
     return stored;
@@ -88,7 +90,7 @@ Result<void> apply_event_log(Options& o, Text text) {
     const auto choice = parse_choice(text, {"null", "console"});
     if (!choice) return choice.error();
     return *choice == "null" ? Result<void>()
-                             : without_effect(o, "event-log-handler", "LOGLEVEL=debug shows what ddprun does");
+                             : without_effect(o, "event-log-handler", "--verbose shows what ddprun does");
 }
 
 constexpr std::array kTable{
@@ -184,15 +186,20 @@ constexpr std::array kTable{
               "report which ranks keep others waiting when a worker has waited this long for one operation (a "
               "collective, a send or receive); 0: never (default 30)",
               [](Options& o, Text t) { return store(o.stall_warning, parse_seconds(t, true)); }},
+    OptionRow{"verbose", 'v', kOutput, "",
+              "log what ddprun decides, and why, whatever LOGLEVEL is; the daemon heeds LOGLEVEL alone",
+              [](Options& o, Text t) { return store(o.verbose, parse_bool(t)); }},
 
-    OptionRow{
-        "local-addr", 0, kCompatible, "HOST", "the daemon uses the address that it sees",
-        [](Options& o, Text) { return without_effect(o, "local-addr", "the daemon uses the address that it sees"); }},
+    OptionRow{"local-addr", 0, kCompatible, "HOST", "the daemon uses the address that it sees",
+              [](Options& o, Text) {
+                  o.notes.push_back("--local-addr has no effect: the daemon uses the address that it sees");
+                  return Result<void>();
+              }},
     OptionRow{"monitor-interval", 0, kCompatible, "SECONDS", "the end of a worker is noticed at once",
               apply_monitor_interval},
-    OptionRow{"event-log-handler", 0, kCompatible, "NAME", "null or console; LOGLEVEL=debug shows what ddprun does",
-              apply_event_log},
-    OptionRow{"start-method", 0, kCompatible, "NAME", "workers are programs, not Python functions", apply_start_method},
+    OptionRow{"event-log-handler", 0, kCompatible, "null|console", "--verbose shows what ddprun does", apply_event_log},
+    OptionRow{"start-method", 0, kCompatible, "spawn|fork|forkserver", "workers are programs, not Python functions",
+              apply_start_method},
 
     OptionRow{"as-local-node", 0, "", "INDEX[,FD]@HOST:PORT",
               "what --local-nodes passes to the processes that it starts",
@@ -204,7 +211,7 @@ constexpr std::array kTable{
 std::span<const OptionRow> option_table() { return kTable; }
 
 std::string variable_name(const OptionRow& row) {
-    std::string name = "PET_" + std::string(row.name);
+    std::string name = fmt::format("{}{}", kVariablePrefix, row.name);
     std::ranges::transform(name, name.begin(),
                            [](unsigned char c) { return c == '-' ? '_' : static_cast<char>(std::toupper(c)); });
     return name;

@@ -30,6 +30,7 @@ struct OptionRow {
 
 [[nodiscard]] std::span<const OptionRow> option_table();
 
+inline constexpr std::string_view kVariablePrefix = "PET_";
 /// Returns "PET_RDZV_ENDPOINT" for the row "rdzv-endpoint".
 [[nodiscard]] std::string variable_name(const OptionRow& row);
 

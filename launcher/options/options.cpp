@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "common/text/words.hpp"
 #include "launcher/options/command_line.hpp"
 #include "launcher/options/option_table.hpp"
 
@@ -58,6 +61,42 @@ Result<void> check_together(const Options& options) {
     return {};
 }
 
+/// Returns whether --master-addr and --master-port name another endpoint than --rdzv-endpoint does.
+bool names_two_endpoints(const Options& options) {
+    if (!options.rdzv_endpoint) return false;
+    return (options.master_addr && *options.master_addr != options.rdzv_endpoint->host) ||
+           (options.master_port && *options.master_port != options.rdzv_endpoint->port);
+}
+
+/// Notes the variables with the prefix of options that no option reads.
+void note_unread_variables(Options& options, const Environment& environment) {
+    std::vector<std::string> known;
+    for (const OptionRow& row : option_table())
+        if (!row.group.empty()) known.push_back(variable_name(row));
+    for (auto it = environment.lower_bound(kVariablePrefix); it != environment.end(); ++it) {
+        const std::string& name = it->first;
+        if (!name.starts_with(kVariablePrefix)) break;
+        if (std::ranges::find(known, name) != known.end()) continue;
+        const std::size_t max_edits = std::max<std::size_t>(1, (name.size() - kVariablePrefix.size()) / 4);
+        const std::string hint = did_you_mean(name, known, max_edits);
+        (hint.empty() ? options.details : options.notes).push_back(fmt::format("no option reads {}.{}", name, hint));
+    }
+}
+
+bool is_set(const Environment& environment, std::string_view name) {
+    const auto it = environment.find(name);
+    return it != environment.end() && it->second == "1";
+}
+
+/// Refuses what a variable of torchrun asks for, and a script would miss.
+Result<void> check_variables(const Environment& environment) {
+    if (!is_set(environment, "TORCHELASTIC_ENABLE_FILE_TIMER")) return {};
+    return Error{Errc::kUsage,
+                 "TORCHELASTIC_ENABLE_FILE_TIMER=1: ddprun has no file timer, and a script that uses "
+                 "torch.distributed.elastic.timer would fail without TORCHELASTIC_TIMER_FILE. Unset the variable; "
+                 "--stall-warning SECONDS reports ranks that hang."};
+}
+
 void add_notes(Options& options, const CommandLine& line) {
     if (options.local_nodes && (options.rdzv_endpoint || options.master_addr || options.master_port)) {
         options.notes.push_back(
@@ -72,7 +111,8 @@ void add_notes(Options& options, const CommandLine& line) {
         options.notes.push_back("--rdzv-endpoint has no effect beside --standalone");
     }
     if ((options.master_addr || options.master_port) && options.rdzv_endpoint) {
-        options.notes.push_back("--master-addr and --master-port have no effect beside --rdzv-endpoint");
+        (names_two_endpoints(options) ? options.notes : options.details)
+            .push_back("--master-addr and --master-port have no effect beside --rdzv-endpoint");
     }
 }
 
@@ -93,11 +133,17 @@ Result<Invocation> parse_options(const std::vector<std::string>& arguments, cons
         const Result<void> applied = row.apply(options, source->text);
         if (!applied) return with_context(source->shown, applied.error());
     }
+    if (const Result<void> checked = check_variables(environment); !checked) return checked.error();
     if (const Result<void> checked = check_together(options); !checked) return checked.error();
 
     const bool writes_files = options.redirects != StreamCode::kNone || options.tee != StreamCode::kNone;
     if (writes_files && !options.log_dir) options.log_dir = kDefaultLogDir;
     add_notes(options, *line);
+    note_unread_variables(options, environment);
+    if (is_set(environment, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE")) {
+        options.details.push_back(
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 has no effect: workers use the store of ddprund");
+    }
     return invocation;
 }
 

@@ -53,12 +53,14 @@ struct Options {
     std::chrono::milliseconds grace{30'000};
     std::vector<int> drain_signals;  ///< named by --signals-to-handle; INT, TERM, HUP and QUIT end the job anyway
     std::chrono::milliseconds stall_warning{30'000};  ///< 0: none
+    bool verbose = false;                             ///< log the decisions of ddprun
 
     std::optional<LocalNode> as_local_node;  ///< set in the processes that --local-nodes starts
-    std::vector<std::string> notes;          ///< one sentence for each option that was accepted without effect
+    std::vector<std::string> notes;          ///< one sentence for each option that lacks the effect that was expected
+    std::vector<std::string> details;        ///< one sentence for each option without an effect to miss; for the log
 };
 
-/// Options to run with, or a text (--help, --version) to print instead.
+/// Options to run with, or a text (--help, --version, --print-completion) to print instead.
 struct Invocation {
     Options options;
     std::string print;

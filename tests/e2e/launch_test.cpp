@@ -185,7 +185,32 @@ TEST_CASE("Python scripts run under python3 by default, unbuffered, and as modul
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("a node that joins while the job waits completes it; a spare that is not needed ends with a code of its own",
+TEST_CASE("Python scripts run under the active environment, and the box names it if a module is missing", "[e2e]") {
+    const e2e::Sandbox sandbox("interpreter");
+    std::filesystem::create_directories(sandbox.path() / "venv/bin");
+    const std::string python =
+        script(sandbox, "venv/bin/python3", "#!/bin/sh\nIN_VENV=1 exec /usr/bin/python3 \"$@\"\n");
+    e2e::write_file(sandbox.path() / "train.py", "import os, no_such_module_x\n");
+    e2e::write_file(sandbox.path() / "show.py", "import os\nprint(os.environ.get('IN_VENV'))\n");
+    const auto run = [&](std::vector<std::string> words) {
+        words.insert(words.begin(), ddprun_program());
+        return e2e::run(sandbox, {.argv = words,
+                                  .env = {{"PYTHON_EXEC", ""}, {"VIRTUAL_ENV", (sandbox.path() / "venv").string()}},
+                                  .directory = sandbox.path()});
+    };
+    const auto shown = run({"-v", "show.py"});
+    INFO(shown.err);
+    CHECK(shown.out == "1\n");
+    CHECK_THAT(shown.err, Catch::Contains("[ddprun] interpreter of the program: " + python + " (from VIRTUAL_ENV)\n"));
+    CHECK(run({"show.py"}).err == "");
+    const auto failed = run({"train.py"});
+    CHECK(failed.status.exit_code() == 1);
+    CHECK_THAT(failed.err, Catch::Contains("No module 'no_such_module_x': on this node the program runs under " +
+                                           python + " (from VIRTUAL_ENV). "));
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("a node that joins while the job waits completes it, and a spare that is not needed has a code of its own",
           "[e2e]") {
     const e2e::Sandbox sandbox("spare");
     const std::string program = script(

@@ -258,8 +258,8 @@ TEST_CASE("lost output is reported and changes no exit code; the loss of a reque
 TEST_CASE("a reader that has gone before anything is written ends neither the job nor ddprun", "[e2e]") {
     const e2e::Sandbox sandbox("no-reader");
     const auto [descriptor, words, code] = GENERATE(table<int, std::string, int>({
-        {2, "--monitor-interval 5 sh -c 'exit 3'", 3},  // which says that the option has no effect
-        {2, "--monitor-interval 5 --nnodes 2 --local-nodes sh -c 'exit 3'", 3},
+        {2, "-v --monitor-interval 5 sh -c 'exit 3'", 3},  // which logs that the option has no effect
+        {2, "-v --monitor-interval 5 --nnodes 2 --local-nodes sh -c 'exit 3'", 3},
         {2, "--nproc-per-node 0 true", 2},
         {1, "sh -c 'echo done; exit 3'", 3},
         {1, "--help", 74},

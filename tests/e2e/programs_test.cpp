@@ -104,13 +104,24 @@ TEST_CASE("ddp-fr-trace gives PyTorch the dump as it wants it, and says so where
     std::ofstream(recorder / "fr_trace.py") << "raise ImportError\n";
     const auto without = trace(sandbox.path());
     CHECK(without.status.exit_code() == exit_code::kInfrastructure);
-    CHECK_THAT(without.err,
-               Contains(" has no torch.distributed.flight_recorder. Run it as ") && Contains(" newer PyTorch\n"));
+    CHECK_THAT(without.err, Contains(" has no torch.distributed.flight_recorder. Set PYTHON_EXEC to ") &&
+                                Contains(" newer PyTorch\n"));
     std::ofstream(recorder / "fr_trace.py") << "import pickle\ndef main(args):\n"
                                                "    print(args[1:], pickle.load(open(args[0] + '/rank_0', 'rb')))\n";
     const auto with = trace(sandbox.path());
     CHECK(with.status.success());
     CHECK(with.out == "['--prefix', 'rank_', '-j'] {'entries': 7}\n");
+    const auto python = sandbox.path() / "other-python";
+    e2e::write_file(python, "#!/bin/sh\necho \"other $*\"\n");
+    const auto chosen = [&](const std::string& named) {
+        return e2e::run(sandbox, {.argv = {(e2e::bin() / "ddp-fr-trace").string(), ".", "-j"},
+                                  .env = {{"PYTHON_EXEC", named}},
+                                  .directory = sandbox.path()});
+    };
+    CHECK(chosen(python).err ==
+          "ddp-fr-trace: PYTHON_EXEC=" + python.string() + ": cannot run that interpreter: Permission denied\n");
+    std::filesystem::permissions(python, std::filesystem::perms::owner_all);
+    CHECK_THAT(chosen(python).out, Catch::StartsWith("other ") && Catch::EndsWith("/ddp-fr-trace . -j\n"));
 }
 
 TEST_CASE("of an option that is given twice the last one counts", "[e2e]") {

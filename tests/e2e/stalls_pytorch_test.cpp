@@ -58,7 +58,8 @@ TEST_CASE("PyTorch's analysis of a dump names the rank that has not arrived, and
     job.signal(SIGINT);
     CHECK(job.wait(e2e::Seconds(60)).exit_code() == 130);
 
-    const auto said = e2e::run(sandbox, {.argv = {python, FR_TRACE, folder}}, e2e::Seconds(120));
+    const auto said =
+        e2e::run(sandbox, {.argv = {FR_TRACE, folder}, .env = {{"PYTHON_EXEC", python}}}, e2e::Seconds(120));
     const std::string text = said.out + said.err;
     INFO(text);
     CHECK(said.status.success());

@@ -122,6 +122,35 @@ TEST_CASE("advice fits the way of failing", "[agent]") {
     CHECK_THAT(format_verdict(failure({Kind::kExited, 1, false}), "t"), Contains("--log-dir"));
 }
 
+TEST_CASE("a missing Python module is reported with the interpreter that has not found it", "[agent]") {
+    Verdict verdict = failure({ExitStatus::Kind::kExited, 1, false});
+    const JobName job{.program = "train.py", .interpreter = "/usr/bin/python3 (the first python3 on PATH)"};
+    const std::string advice =
+        "\nNo module 'torch': on this node the program runs under /usr/bin/python3 (the first python3 on PATH). "
+        "Install "
+        "it there, or activate the environment that has it before ddprun starts, or set PYTHON_EXEC to another "
+        "Python.\n";
+    for (const char* line : {"ModuleNotFoundError: No module named 'torch'", "/usr/bin/python3: No module named torch",
+                             "ModuleNotFoundError: No module named 'torch'; 'x' is not a package"}) {
+        verdict.culprit->last_lines = {"Traceback (most recent call last):", line};
+        INFO(line);
+        CHECK_THAT(format_verdict(verdict, job), Contains(advice));
+        CHECK_THAT(format_verdict(verdict, "python3"), !Contains("PYTHON_EXEC"));  // the user chose the interpreter
+    }
+    verdict.culprit->last_lines = {"ValueError: no module"};
+    CHECK_THAT(format_verdict(verdict, job), !Contains("PYTHON_EXEC"));
+    verdict.culprit->message = "ModuleNotFoundError: No module named 'torch'";
+    CHECK_THAT(format_verdict(verdict, job), Contains(advice));
+    verdict.hint = "Look at rank 3";
+    CHECK_THAT(format_verdict(verdict, job), Contains("Look at rank 3.\n") && !Contains("PYTHON_EXEC"));
+}
+
+TEST_CASE("a script whose first line names a Python that is not there is to be run with --run-path", "[agent]") {
+    Verdict verdict = failure({ExitStatus::Kind::kExited, 127, false});
+    verdict.culprit->last_lines = {"/usr/bin/env: 'python': No such file or directory"};
+    CHECK_THAT(format_verdict(verdict, "train"), Contains("pass --run-path"));
+}
+
 TEST_CASE("a program's message about its arguments comes before rank and host", "[agent]") {
     Verdict verdict = failure({ExitStatus::Kind::kExited, 2, false});
     verdict.restarts = 0;

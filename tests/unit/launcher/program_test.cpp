@@ -32,16 +32,20 @@ Options asked(Words program) {
     return options;
 }
 
+Words argv_of(const Options& options, const Environment& environment, const SearchPath& search) {
+    return worker_command(options, environment, search).value().argv;
+}
+
 }  // namespace
 
 TEST_CASE("a bare name is searched on PATH in order, then beside ddprun", "[launcher][unit]") {
     const Folders folders;
     const std::string own = folders.program("own/train");
-    CHECK(worker_command(asked({"train", "--steps", "3"}), {}, folders.search).value() == Words{own, "--steps", "3"});
+    CHECK(argv_of(asked({"train", "--steps", "3"}), {}, folders.search) == Words{own, "--steps", "3"});
     const std::string in_b = folders.program("b/train");
-    CHECK(worker_command(asked({"train"}), {}, folders.search).value() == Words{in_b});
+    CHECK(argv_of(asked({"train"}), {}, folders.search) == Words{in_b});
     folders.program("a/train", 0644);  // not executable: the search goes on
-    CHECK(worker_command(asked({"train"}), {}, folders.search).value() == Words{in_b});
+    CHECK(argv_of(asked({"train"}), {}, folders.search) == Words{in_b});
     std::filesystem::create_directories(folders.a / "b");
     CHECK_FALSE(worker_command(asked({"b"}), {}, folders.search).has_value());
 }
@@ -50,7 +54,7 @@ TEST_CASE("a name with a slash is that file and no other", "[launcher][unit]") {
     const Folders folders;
     folders.program("a/train");
     const std::string path = folders.program("elsewhere/train");
-    CHECK(worker_command(asked({path}), {}, folders.search).value() == Words{path});
+    CHECK(argv_of(asked({path}), {}, folders.search) == Words{path});
     const auto missing = worker_command(asked({"./no-such/train"}), {}, folders.search);
     REQUIRE_FALSE(missing.has_value());
     CHECK(missing.error().code == Errc::kNotFound);
@@ -120,25 +124,76 @@ TEST_CASE("Python programs run unbuffered under the chosen interpreter", "[launc
     const std::string other = folders.program("b/python3.9");
     const std::string script = folders.temp.file("work/train.py", "", 0644).string();
 
-    CHECK(worker_command(asked({script, "--lr", "1"}), {}, folders.search).value() ==
-          Words{python, "-u", script, "--lr", "1"});
-    CHECK(worker_command(asked({script}), {{"PYTHON_EXEC", other}}, folders.search).value() ==
-          Words{other, "-u", script});
-    CHECK(worker_command(asked({script}), {{"PYTHON_EXEC", "python3.9"}}, folders.search).value() ==
-          Words{other, "-u", script});
+    CHECK(argv_of(asked({script, "--lr", "1"}), {}, folders.search) == Words{python, "-u", script, "--lr", "1"});
+    CHECK(argv_of(asked({script}), {{"PYTHON_EXEC", other}}, folders.search) == Words{other, "-u", script});
+    CHECK(argv_of(asked({script}), {{"PYTHON_EXEC", "python3.9"}}, folders.search) == Words{other, "-u", script});
 
     Options module = asked({"package.train", "x"});
     module.module = true;
-    CHECK(worker_command(module, {}, folders.search).value() == Words{python, "-u", "-m", "package.train", "x"});
+    CHECK(argv_of(module, {}, folders.search) == Words{python, "-u", "-m", "package.train", "x"});
 
     Options by_path = asked({folders.temp.file("work/train", "", 0644).string(), "x"});
     by_path.run_path = by_path.no_python = true;  // it wins, as in torchrun
-    CHECK(worker_command(by_path, {}, folders.search).value() == Words{python, "-u", by_path.program.front(), "x"});
+    CHECK(argv_of(by_path, {}, folders.search) == Words{python, "-u", by_path.program.front(), "x"});
     CHECK(program_name(by_path, {python, "-u", by_path.program.front(), "x"}) == "train (python3)");
 
     Options direct = asked({folders.program("work/tool.py")});
     direct.no_python = true;
-    CHECK(worker_command(direct, {}, folders.search).value() == direct.program);
+    CHECK(argv_of(direct, {}, folders.search) == direct.program);
+}
+
+TEST_CASE("without PYTHON_EXEC an active environment has the interpreter, then PATH", "[launcher][unit]") {
+    const Folders folders;
+    const std::string on_path = folders.program("b/python3");
+    const std::string in_venv = folders.program("venv/bin/python3");
+    const std::string in_conda = folders.program("conda/bin/python");
+    const std::string script = folders.temp.file("work/train.py", "", 0644).string();
+    const std::string venv = (folders.temp.path() / "venv").string();
+    const std::string conda = (folders.temp.path() / "conda").string();
+    const std::string gone = (folders.temp.path() / "gone").string();
+    const auto chosen = [&](const Environment& environment) {
+        const auto command = worker_command(asked({script}), environment, folders.search).value();
+        CHECK(command.argv.front() == command.python.path);
+        return std::pair(command.python.path, command.python.reason);
+    };
+    using Choice = std::pair<std::string, std::string>;
+    CHECK(chosen({}) == Choice(on_path, "the first python3 on PATH"));
+    CHECK(chosen({{"VIRTUAL_ENV", venv}, {"CONDA_PREFIX", conda}}) == Choice(in_venv, "from VIRTUAL_ENV"));
+    CHECK(chosen({{"VIRTUAL_ENV", ""}, {"CONDA_PREFIX", conda}}) == Choice(in_conda, "from CONDA_PREFIX"));
+    CHECK(chosen({{"VIRTUAL_ENV", gone}, {"CONDA_PREFIX", conda}}) ==
+          Choice(in_conda, "from CONDA_PREFIX; VIRTUAL_ENV=" + gone + " has no usable bin/python3 or bin/python"));
+    CHECK(chosen({{"CONDA_PREFIX", gone}}) == Choice(on_path, "the first python3 on PATH; CONDA_PREFIX=" + gone +
+                                                                  " has no usable bin/python3 or bin/python"));
+    CHECK(chosen({{"PYTHON_EXEC", on_path}, {"VIRTUAL_ENV", venv}}) == Choice(on_path, "from PYTHON_EXEC"));
+    CHECK(chosen({{"PYTHON_EXEC", ""}, {"VIRTUAL_ENV", venv}}) == Choice(in_venv, "from VIRTUAL_ENV"));
+    CHECK_THAT(worker_command(asked({script}), {{"PYTHON_EXEC", "/nope"}, {"VIRTUAL_ENV", venv}}, folders.search)
+                   .error()
+                   .message,
+               Catch::Contains("Unset PYTHON_EXEC to use " + in_venv + ","));
+    CHECK(worker_command(asked({on_path}), {{"VIRTUAL_ENV", venv}}, folders.search).value().python.path.empty());
+}
+
+TEST_CASE("a Python script whose name does not end in .py is to be run with --run-path", "[launcher][unit]") {
+    const Folders folders;
+    const auto before = std::filesystem::current_path();
+    std::filesystem::create_directories(folders.temp.path() / "work");
+    std::filesystem::current_path(folders.temp.path() / "work");
+    folders.temp.file("work/train", "#!/usr/bin/env python3\nprint(1)\n", 0644);
+    folders.temp.file("work/run", "#!/bin/sh\n", 0644);
+    folders.temp.file("work/plain", "print(1)\n", 0644);
+    folders.temp.file("work/probe", "#!/usr/bin/python3.11\n", 0755);
+    const auto message = [&](const char* name) {
+        return worker_command(asked({name}), {}, folders.search).error().message;
+    };
+    CHECK(message("./train") ==
+          "cannot execute ./train: Permission denied. It is a Python script: write ddprun [options] --run-path "
+          "./train.");
+    CHECK_THAT(message("./plain"), Catch::EndsWith("(chmod +x), or name its interpreter: ddprun [options] bash "
+                                                   "./plain; a Python script: --run-path ./plain."));
+    CHECK_THAT(message("./run"), Catch::EndsWith("ddprun [options] bash ./run."));
+    CHECK_THAT(message("train"), Catch::EndsWith("write ddprun [options] --run-path train."));
+    CHECK_THAT(message("probe"), Catch::EndsWith("write ddprun [options] --run-path probe."));
+    std::filesystem::current_path(before);
 }
 
 TEST_CASE("the box has the program with its arguments as typed, cut", "[launcher][unit]") {

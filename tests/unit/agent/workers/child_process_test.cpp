@@ -131,7 +131,9 @@ TEST_CASE("a program that cannot be executed is an error with the reason, and le
         return ChildProcess::start(io, {{path}, {}, 1, 2}).error().message;
     };
     CHECK_THAT(text(script.string()), Catch::EndsWith("Install the interpreter, or correct its path there"));
-    CHECK_THAT(text(garbage.string()), Catch::EndsWith("or begin the script with a line such as #!/bin/sh"));
+    CHECK_THAT(
+        text(garbage.string()),
+        Catch::EndsWith("or begin the script with a line such as #!/bin/sh; a Python script runs with --run-path"));
 }
 
 TEST_CASE("a failed start prints nothing twice", "[agent]") {

@@ -26,6 +26,10 @@ const std::vector<Mistake> kMistakes{
      "--nnodes 16385: a job has at most 16384 nodes. Write N or MIN:MAX with 1 <= MIN <= MAX."},
     {{"--nnodes", "2:16385", "p"}, "--nnodes 2:16385: a job has at most 16384 nodes."},
     {{"--node-rank", "16384", "p"}, "--node-rank 16384: not a whole number from 0 to 16383."},
+    {{"p"},
+     "TORCHELASTIC_ENABLE_FILE_TIMER=1: ddprun has no file timer, and a script that uses "
+     "torch.distributed.elastic.timer would fail without TORCHELASTIC_TIMER_FILE. Unset the variable;",
+     {{"TORCHELASTIC_ENABLE_FILE_TIMER", "1"}}},
     {{"p"}, "PET_NNODES=3:2: MIN is larger than MAX.", {{"PET_NNODES", "3:2"}}},
     {{"p"}, "PET_NPROC_PER_NODE=: not a number of workers.", {{"PET_NPROC_PER_NODE", ""}}},
     {{"--nproc-per-node", "0", "p"},

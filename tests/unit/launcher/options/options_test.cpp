@@ -143,6 +143,7 @@ TEST_CASE("each option sets its member of Options", "[launcher][unit]") {
     CHECK(parsed({"--log-line-prefix-template", "${rank}: ", "prog"}).label_template == "${rank}: ");
     CHECK(parsed({"prog"}, {{"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "x"}}).label_template == "x");
     CHECK(parsed({"--run_path", "prog"}).run_path);
+    CHECK(parsed({"-v", "prog"}).verbose);
     CHECK(parsed({"--nproc-per-node", "xpu", "prog"}).slots.kind == Slots::Kind::kXpu);
     CHECK(parsed({"--log-dir", "/logs", "prog"}).log_dir == "/logs");
     CHECK(parsed({"--log-dir", "/dev/null", "-t3", "prog"}).log_dir == "");
@@ -170,20 +171,44 @@ TEST_CASE("parsing ends at the program's name", "[launcher][unit]") {
 }
 
 TEST_CASE("options without effect are accepted with a note", "[launcher][unit]") {
-    CHECK(parsed({"--monitor-interval", "5", "--start-method", "fork", "--local-addr", "n1", "prog"}).notes.size() ==
-          3);
-    CHECK(parsed({"--event-log-handler", "null", "prog"}).notes.empty());
-    CHECK(parsed({"--event-log-handler", "console", "prog"}).notes.size() == 1);
+    const auto quiet = [](const Words& words, const Environment& environment = {}) {
+        const Options options = parsed(words, environment);
+        CHECK(options.notes.empty());
+        return options.details;
+    };
+    CHECK(quiet({"--monitor-interval", "5", "--start-method", "fork", "prog"}).size() == 2);
+    CHECK(parsed({"--local-addr", "n1", "prog"}).notes.size() == 1);
+    CHECK(quiet({"--event-log-handler", "null", "prog"}).empty());
+    CHECK(quiet({"--event-log-handler", "console", "prog"}).size() == 1);
+    CHECK(quiet({"prog"}, {{"TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1"}}).size() == 1);
+    CHECK(quiet({"prog"}, {{"TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "0"}}).empty());
+    CHECK(quiet({"--master-addr", "n1", "--master-port", "7", "--rdzv-endpoint", "n1:7", "prog"}).size() == 1);
+    CHECK(parsed({"--master-port", "8", "--rdzv-endpoint", "n1:7", "prog"}).notes.size() == 1);
     CHECK(parsed({"--standalone", "--rdzv-endpoint", "n1", "prog"}).notes.size() == 1);
     CHECK(parsed({"--master-addr", "n1", "--rdzv-endpoint", "n2", "prog"}).notes.size() == 1);
     CHECK(parsed({"--local-nodes", "--rdzv-endpoint", "n1", "prog"}).notes.size() == 1);
     CHECK(parsed({"--local-nodes", "--master-port", "1", "prog"}).notes.size() == 1);
     CHECK(parsed({"--log-line-prefix-template", "$rank", "prog"}).notes.size() == 1);
     CHECK(parsed({"--log-line-prefix-template", "$rank", "--label", "prog"}).notes.empty());
-    const auto notes =
-        parsed({"--rdzv-conf", "keep_alive_interval=5,timeout=3,keep_alive_max_attempt=3", "prog"}).notes;
+    const auto notes = quiet({"--rdzv-conf", "keep_alive_interval=5,timeout=3,keep_alive_max_attempt=3", "prog"});
     REQUIRE(notes.size() == 1);
     CHECK_THAT(notes[0], Catch::Contains("keep_alive_interval, keep_alive_max_attempt"));
+}
+
+TEST_CASE("a variable that no option reads is noted, aloud if it resembles one that is read", "[launcher][unit]") {
+    const auto notes_of = [](const char* name) { return parsed({"prog"}, {{name, "2"}, {"PET_NNODES", "1"}}).notes; };
+    using Notes = std::vector<std::string>;
+    CHECK(notes_of("PET_NNODE") == Notes{"no option reads PET_NNODE. Did you mean PET_NNODES?"});
+    CHECK(notes_of("PET_NPROC_PER_NODES") ==
+          Notes{"no option reads PET_NPROC_PER_NODES. Did you mean PET_NPROC_PER_NODE?"});
+    CHECK(notes_of("PET_STANDALONE_").size() == 1);
+    for (const char* name : {"PET_NAME", "PET_TYPE", "PET_STORE_URL", "PETS", "PET"}) {
+        CAPTURE(name);
+        CHECK(notes_of(name).empty());
+    }
+    CHECK(parsed({"prog"}, {{"PET_STORE_URL", "x"}}).details == Notes{"no option reads PET_STORE_URL."});
+    CHECK(parsed({"prog"}, {{"PETS", "x"}}).details.empty());
+    CHECK(parsed({"prog"}, {{"PET_AS_LOCAL_NODE", "x"}}).details.size() == 1);
 }
 
 TEST_CASE("help and version are printed whatever else is there", "[launcher][unit]") {
