@@ -7,6 +7,9 @@
 #include <cerrno>
 
 #include "common/error.hpp"
+#include "common/job_limits.hpp"
+#include "common/text/escape.hpp"
+#include "common/text/utf8.hpp"
 
 namespace ddprun {
 
@@ -16,6 +19,18 @@ std::string random_id() {
         throw ErrorException(system_error("cannot draw a random id", errno));
     }
     return fmt::format("{:02x}", fmt::join(bytes, ""));
+}
+
+std::string check_run_id(std::string_view id) {
+    if (id.empty()) return "must not be empty";
+    if (id.size() > kMaxRunIdBytes) return fmt::format("longer than {} bytes", kMaxRunIdBytes);
+    for (std::string_view rest = id; !rest.empty();) {
+        const std::size_t bytes = character_bytes(rest);
+        if (bytes == 0) return "not valid UTF-8";
+        if (control_length(rest) > 0) return "has a control character";
+        rest.remove_prefix(bytes);
+    }
+    return {};
 }
 
 }  // namespace ddprun

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace ddprun {
 
@@ -25,5 +26,9 @@ constexpr Generation next(Generation generation) { return Generation{number(gene
 /// Returns 128 random bits from getrandom(2) in hexadecimal, to name a node or a run without coordination.
 /// Throws ErrorException when the system call fails.
 [[nodiscard]] std::string random_id();
+
+/// Checks a name that a user gives to a job. Returns the reason why it cannot be one: it is empty, longer than
+/// kMaxRunIdBytes, not UTF-8, or has control characters. Empty: it is valid.
+[[nodiscard]] std::string check_run_id(std::string_view id);
 
 }  // namespace ddprun

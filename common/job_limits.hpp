@@ -1,9 +1,13 @@
 #pragma once
-// The limits of a job. The launcher checks options against them, and the coordinator checks joining nodes.
+// The limits of a job. The launcher and the daemon check options against them, and the coordinator checks joining
+// nodes.
+
+#include <cstddef>
 
 namespace ddprun {
 
 inline constexpr int kMaxNodes = 16'384;  ///< of a job, spares included; lost ones that come back may exceed it
 inline constexpr int kMaxSlots = 4'096;   ///< workers on a node; kMaxNodes * kMaxSlots fits in an int
+inline constexpr std::size_t kMaxRunIdBytes = 1'024;  ///< of --rdzv-id; messages about the job have room for it
 
 }  // namespace ddprun

@@ -8,14 +8,34 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
+#include <cstdint>
+#include <string_view>
 
 namespace ddprun::agent {
 namespace {
 
-std::string as_file_name(std::string name) {
+constexpr std::size_t kMaxFolderBytes = 64;  ///< of a run id in the name of a folder
+
+bool belongs_into_folder(unsigned char c) {
+    return (c < 0x80 && std::isalnum(c) != 0) || c == '-' || c == '_' || c == '.';
+}
+
+/// Returns the hash of a text: FNV-1a, 64 bits (draft-eastlake-fnv), the same on every node.
+std::uint64_t hash_of(std::string_view text) {
+    std::uint64_t hash = 0xcbf29ce484222325;
+    for (const unsigned char c : text) hash = (hash ^ c) * 0x100000001b3;
+    return hash;
+}
+
+/// Returns the run id as the name of a folder, which two ids never share. An id that is long, hidden, or has other
+/// characters than letters, digits, '-', '_' and '.' is cut, these are replaced, and its hash follows a '~', which no
+/// other name has.
+std::string folder_of(const std::string& run_id) {
+    std::string name = run_id.substr(0, kMaxFolderBytes);
     std::ranges::replace_if(
-        name, [](unsigned char c) { return std::isalnum(c) == 0 && c != '-' && c != '_' && c != '.'; }, '_');
-    if (name.empty() || name.front() == '.') name.insert(0, 1, '_');  // neither hidden nor ".."
+        name, [](unsigned char c) { return !belongs_into_folder(c); }, '_');
+    if (name.starts_with('.')) name.front() = '_';  // neither hidden nor ".."
+    if (name.empty() || name != run_id) name += fmt::format("~{:016x}", hash_of(run_id));
     return name;
 }
 
@@ -41,7 +61,7 @@ Result<void> prepare_log_dir(const std::filesystem::path& log_dir) {
 }
 
 std::filesystem::path log_folder(const std::string& log_dir, const std::string& run_id, Generation generation) {
-    return std::filesystem::path(log_dir) / as_file_name(run_id) / fmt::format("gen-{}", number(generation));
+    return std::filesystem::path(log_dir) / folder_of(run_id) / fmt::format("gen-{}", number(generation));
 }
 
 std::string log_file_name(Rank rank, const char* extension) {

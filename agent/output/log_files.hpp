@@ -15,7 +15,8 @@ namespace ddprun::agent {
 /// not a folder, or is not writable.
 [[nodiscard]] Result<void> prepare_log_dir(const std::filesystem::path& log_dir);
 
-/// Returns the folder of one worker group. Characters of the run id that do not belong into a file name become '_'.
+/// Returns the folder of one worker group. Two run ids never share one: a run id that is long, or has characters that
+/// do not belong into a file name, is changed and followed by its hash.
 [[nodiscard]] std::filesystem::path log_folder(const std::string& log_dir, const std::string& run_id,
                                                Generation generation);
 

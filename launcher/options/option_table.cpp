@@ -138,7 +138,7 @@ constexpr std::array kTable{
               apply_master_port},
     OptionRow{"rdzv-conf", 0, kMeeting, "KEY=VALUE,...",
               "join_timeout or timeout, last_call_timeout, read_timeout (seconds); is_host (whether to start the "
-              "daemon here)",
+              "daemon here); rank (as --node-rank); store_type=tcp (the only one)",
               apply_conf},
     OptionRow{"rdzv-backend", 0, kMeeting, "NAME", "static or c10d; both mean the rendezvous of ddprun", apply_backend},
 

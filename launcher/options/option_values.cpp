@@ -8,8 +8,8 @@
 #include <cmath>
 #include <csignal>
 
+#include "common/ids.hpp"
 #include "common/job_limits.hpp"
-#include "common/text/escape.hpp"
 #include "common/text/number.hpp"
 #include "common/text/words.hpp"
 
@@ -19,9 +19,10 @@ namespace {
 Error usage(std::string message) { return {Errc::kUsage, std::move(message)}; }
 
 std::string_view trimmed(std::string_view text) {
-    const auto begin = text.find_first_not_of(' ');
+    constexpr std::string_view kBlanks = " \t\r\n";
+    const auto begin = text.find_first_not_of(kBlanks);
     if (begin == std::string_view::npos) return {};
-    return text.substr(begin, text.find_last_not_of(' ') - begin + 1);
+    return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
 }
 
 using ConfSetter = Result<void> (*)(RdzvConf&, std::string_view);
@@ -41,6 +42,24 @@ Result<void> set_is_host(RdzvConf& conf, std::string_view text) {
     return {};
 }
 
+Result<void> set_node_rank(RdzvConf& conf, std::string_view text) {
+    const auto rank = parse_integer(text, 0, kMaxNodes - 1);
+    if (!rank) return rank.error();
+    conf.node_rank = *rank;
+    return {};
+}
+
+Result<void> set_store_type(RdzvConf&, std::string_view text) {
+    if (text == "tcp") return {};
+    if (text == "file") {
+        return usage(
+            "a store in a shared folder is not offered. Leave store_type out, and let the nodes meet at "
+            "--rdzv-endpoint "
+            "HOST:PORT.");
+    }
+    return usage("not a kind of store. Write tcp, or leave it out.");
+}
+
 struct ConfKey {
     std::string_view name;
     ConfSetter set;  ///< null: accepted, without effect
@@ -52,6 +71,8 @@ constexpr std::array kConfKeys{
     ConfKey{"last_call_timeout", set_seconds<&RdzvConf::last_call_timeout>},
     ConfKey{"read_timeout", set_seconds<&RdzvConf::read_timeout>},
     ConfKey{"is_host", set_is_host},
+    ConfKey{"rank", set_node_rank},
+    ConfKey{"store_type", set_store_type},
     ConfKey{"keep_alive_interval", nullptr},  // the daemon sets it for every agent
     ConfKey{"keep_alive_max_attempt", nullptr},
     ConfKey{"close_timeout", nullptr},
@@ -170,14 +191,15 @@ Result<std::vector<int>> parse_signals(std::string_view text) {
 
 Result<RdzvConf> parse_rdzv_conf(std::string_view text) {
     RdzvConf conf;
-    while (!text.empty()) {
+    for (text = trimmed(text); !text.empty();) {
         const std::string_view entry = text.substr(0, text.find(','));
         text.remove_prefix(std::min(text.size(), entry.size() + 1));
         const auto equals = entry.find('=');
-        if (equals == std::string_view::npos || equals == 0 || equals + 1 == entry.size()) {
-            return usage(fmt::format("'{}' is not KEY=VALUE. Write KEY=VALUE,KEY=VALUE,...", entry));
-        }
-        const Result<void> set = set_conf(conf, entry.substr(0, equals), entry.substr(equals + 1));
+        const std::string_view key = trimmed(entry.substr(0, equals));
+        const std::string_view value = equals == entry.npos ? entry.substr(0, 0) : trimmed(entry.substr(equals + 1));
+        if (key.empty() || value.empty())
+            return usage(fmt::format("'{}' is not KEY=VALUE. Write KEY=VALUE,KEY=VALUE,...", trimmed(entry)));
+        const Result<void> set = set_conf(conf, key, value);
         if (!set) return set.error();
     }
     return conf;
@@ -221,13 +243,7 @@ Result<bool> parse_bool(std::string_view text) {
 }
 
 Result<std::string> parse_name(std::string_view text) {
-    constexpr std::size_t kMaxNameBytes = 200;  // as a folder's name, every file system takes it
-    if (text.empty()) return usage("must not be empty.");
-    if (text.size() > kMaxNameBytes) return usage(fmt::format("longer than {} bytes.", kMaxNameBytes));
-    if (text == "." || text == ".." || text.find('/') != std::string_view::npos || escape_controls(text) != text) {
-        return usage(
-            "names a folder of log files, so it may be neither '.' nor '..' and have no '/' or control character.");
-    }
+    if (const std::string problem = check_run_id(text); !problem.empty()) return usage(problem + ".");
     return std::string(text);
 }
 

@@ -40,7 +40,8 @@ struct RdzvConf {
     std::optional<std::chrono::milliseconds> last_call_timeout;
     std::optional<std::chrono::milliseconds> read_timeout;
     std::optional<bool> is_host;
-    std::string without_effect;  ///< torchrun's keys that mean nothing here, joined by ", "
+    std::optional<int> node_rank;  ///< torchrun's key rank, which it sets from --node-rank
+    std::string without_effect;    ///< torchrun's keys that mean nothing here, joined by ", "
 };
 
 /// The value of --as-local-node, the internal option of a process that emulates one node.
@@ -62,7 +63,7 @@ struct LocalNode {
 [[nodiscard]] Result<Slots> parse_slots(std::string_view text);
 /// Accepts 0 and 3. One stream without the other, and torchrun's maps per rank, have messages of their own.
 [[nodiscard]] Result<StreamCode> parse_stream_code(std::string_view text);
-/// Parses "KEY=VALUE,KEY=VALUE".
+/// Parses "KEY=VALUE,KEY=VALUE"; blanks around keys and values do not count.
 [[nodiscard]] Result<RdzvConf> parse_rdzv_conf(std::string_view text);
 /// Parses the text that to_string() returns: "0,5@127.0.0.1:29400".
 [[nodiscard]] Result<LocalNode> parse_local_node(std::string_view text);
@@ -74,7 +75,7 @@ struct LocalNode {
 [[nodiscard]] Result<std::chrono::milliseconds> parse_seconds(std::string_view text, bool zero_allowed);
 /// Parses 1/0, true/false, yes/no, on/off, and their first letters as torchrun's is_host does.
 [[nodiscard]] Result<bool> parse_bool(std::string_view text);
-/// Accepts a name that may become a folder's: not empty, no slash, no control character, at most 200 bytes.
+/// Accepts any text that check_run_id() accepts.
 [[nodiscard]] Result<std::string> parse_name(std::string_view text);
 /// Accepts one of `allowed`; the error lists them.
 [[nodiscard]] Result<std::string> parse_choice(std::string_view text, std::initializer_list<std::string_view> allowed);

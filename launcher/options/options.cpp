@@ -32,6 +32,16 @@ std::optional<Source> source_of(const OptionRow& row, const CommandLine& line, c
     return std::nullopt;
 }
 
+/// Completes options by others that mean the same.
+void derive(Options& options) {
+    if (!options.node_rank) options.node_rank = options.rdzv_conf.node_rank;
+    if (options.standalone && !options.local_nodes && options.nodes.min == 1 && options.nodes.max > 1) {
+        options.details.push_back(fmt::format(
+            "--standalone: the job has one node, and no other can join, although --nnodes is 1:{}", options.nodes.max));
+        options.nodes.max = 1;
+    }
+}
+
 /// Checks the options that depend on each other.
 Result<void> check_together(const Options& options) {
     const auto usage = [](std::string text) { return Error{Errc::kUsage, std::move(text)}; };
@@ -40,15 +50,16 @@ Result<void> check_together(const Options& options) {
     }
     if (options.standalone && options.nodes.max > 1 && !options.local_nodes) {
         return usage(
-            fmt::format("--standalone is for one node, but --nnodes allows {}. Leave out --standalone, or add "
+            fmt::format("--standalone is for one node, but --nnodes needs {}. Leave out --standalone, or add "
                         "--local-nodes to emulate the nodes on this machine.",
-                        options.nodes.max));
+                        options.nodes.min));
     }
     if (options.node_rank && *options.node_rank >= options.nodes.max) {
+        const bool by_conf = options.rdzv_conf.node_rank == options.node_rank;
         return usage(
-            fmt::format("--node-rank {}: {} ({}). Leave --node-rank out, and the nodes are numbered in the "
+            fmt::format("{}{}: {} ({}). Leave it out, and the nodes are numbered in the "
                         "order in which they join; a spare node has no number.",
-                        *options.node_rank,
+                        by_conf ? "--rdzv-conf rank=" : "--node-rank ", *options.node_rank,
                         options.nodes.max == 1 ? "the only node is node 0"
                                                : fmt::format("nodes are numbered from 0 to {}", options.nodes.max - 1),
                         options.nodes.min == options.nodes.max
@@ -134,6 +145,7 @@ Result<Invocation> parse_options(const std::vector<std::string>& arguments, cons
         if (!applied) return with_context(source->shown, applied.error());
     }
     if (const Result<void> checked = check_variables(environment); !checked) return checked.error();
+    derive(options);
     if (const Result<void> checked = check_together(options); !checked) return checked.error();
 
     const bool writes_files = options.redirects != StreamCode::kNone || options.tee != StreamCode::kNone;

@@ -137,7 +137,7 @@ std::variant<Options, int> parse_options(int argc, const char* const* argv) {
         ->capture_default_str();
     app.add_option("--run-id", job.run_id,
                    "name of the job; agents that name another are refused (default: a random one)")
-        ->check([](const std::string& id) { return id.empty() || id.size() > 255 ? "give 1 to 255 bytes" : ""; })
+        ->check([](const std::string& id) { return check_run_id(id); })
         ->type_name("ID");
     app.add_option("--ready-fd", options.ready_fd,
                    "write {\"address\", \"port\", \"run_id\"} there when listening, and close it")

@@ -133,6 +133,53 @@ TEST_CASE("a log directory keeps each rank's output, and --tee shows it as well"
     CHECK(sandbox.leftovers() == "");
 }
 
+TEST_CASE("the id of a job may be any text: workers get it as it is, and its log folder a safe name", "[e2e]") {
+    const e2e::Sandbox sandbox("run-id");
+    const std::string program = script(sandbox, "show", "#!/bin/sh\necho \"$RANK <$TORCHELASTIC_RUN_ID>\"\n");
+    const std::string id = "--team/../job 7: " + std::string(300, 'x');
+    const std::string endpoint = fmt::format("127.0.0.1:{}", e2e::free_port());
+    const std::vector<std::string> argv{
+        ddprun_program(), "--nnodes", "2",    "--rdzv-endpoint", endpoint, "--rdzv-id", id, "--tee", "3",
+        "--log-dir",      "logs",     program};
+    e2e::Process first(sandbox, {.argv = argv, .directory = sandbox.path()});
+    e2e::Process second(sandbox, {.argv = argv, .directory = sandbox.path()});
+    CHECK(first.wait(e2e::Seconds(60)).exit_code() == 0);
+    CHECK(second.wait(e2e::Seconds(60)).exit_code() == 0);
+    INFO(first.err() << second.err());
+    CHECK_THAT(first.out() + second.out(), Catch::Contains("0 <" + id + ">\n") && Catch::Contains("1 <" + id + ">\n"));
+    std::vector<std::filesystem::path> folders;
+    for (const auto& entry : std::filesystem::directory_iterator(sandbox.path() / "logs"))
+        folders.push_back(entry.path());
+    REQUIRE(folders.size() == 1);
+    CHECK_THAT(folders[0].filename().string(), Catch::StartsWith("--team_.._job_7__xxx"));
+    CHECK(e2e::read_file(folders[0] / "gen-1/rank-1.out") == "1 <" + id + ">\n");
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("options of torchrun without effect are silent unless asked, and a mistyped variable is not", "[e2e]") {
+    const e2e::Sandbox sandbox("notes");
+    std::vector<std::string> argv{ddprun_program(),
+                                  "--standalone",
+                                  "--nnodes",
+                                  "1:2",
+                                  "--monitor-interval",
+                                  "5",
+                                  "--start-method",
+                                  "fork",
+                                  "--rdzv-conf",
+                                  "close_timeout=5, rank=0",
+                                  "true"};
+    const auto silent = e2e::run(sandbox, {.argv = argv});
+    CHECK(silent.status.exit_code() == 0);
+    CHECK(silent.err == "");
+    argv.insert(argv.begin() + 1, "-v");
+    CHECK_THAT(e2e::run(sandbox, {.argv = argv, .env = {{"LOGLEVEL", "error"}}}).err,
+               Catch::Contains("--monitor-interval has no effect") && Catch::Contains("--start-method has no effect") &&
+                   Catch::Contains("--rdzv-conf close_timeout: no effect") && Catch::Contains("no other can join"));
+    CHECK(e2e::run(sandbox, {.argv = {ddprun_program(), "true"}, .env = {{"PET_NNODE", "2"}}}).err ==
+          "[ddprun] no option reads PET_NNODE. Did you mean PET_NNODES?\n");
+}
+
 TEST_CASE("the exit code is the failed worker's, and the message shows its last lines", "[e2e]") {
     const e2e::Sandbox sandbox("exit-code");
     const std::string program = script(sandbox, "fail", R"(#!/bin/sh

@@ -142,7 +142,7 @@ TEST_CASE("every requested setting becomes an argument of the daemon", "[launche
     request.last_call = 1500ms;
     const auto more = daemon_arguments(request, 3);
     CHECK(std::vector<std::string>(more.begin() + 10, more.end()) ==
-          std::vector<std::string>{"--run-id", "mnist", "--join-timeout", "90", "--last-call", "1.5"});
+          std::vector<std::string>{"--run-id=mnist", "--join-timeout", "90", "--last-call", "1.5"});
 }
 
 TEST_CASE("the ready line is read strictly", "[launcher][unit]") {

@@ -2,7 +2,9 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "agent/output/log_files.hpp"
 #include "tests/catch.hpp"
@@ -59,7 +61,8 @@ TEST_CASE("log files contain a worker's bytes, are accessible to their owner alo
     const TemporaryDirectory directory;
     const auto& folder = directory.path();
     const auto path = log_folder((folder / "new").string(), "a/../run", Generation{2}) / log_file_name(Rank{3}, "out");
-    CHECK(path == folder / "new" / "a_.._run" / "gen-2" / "rank-3.out");
+    CHECK(path.parent_path().parent_path().filename().string().starts_with("a_.._run~"));
+    CHECK(path.lexically_relative(folder / "new").string().ends_with("/gen-2/rank-3.out"));
     for (int round = 0; round < 2; ++round) {
         boost::asio::io_context io;
         const Mark mark;
@@ -107,6 +110,26 @@ TEST_CASE("a log folder that cannot be created is an error that names it", "[age
     const auto opened = open_log_file("/proc/nowhere/run/gen-1/rank-0.out");
     REQUIRE_FALSE(opened.has_value());
     CHECK_THAT(opened.error().message, Catch::Contains("/proc/nowhere"));
-    CHECK(log_folder("logs", "..", Generation{0}) == "logs/_../gen-0");
-    CHECK(log_folder("logs", "", Generation{0}) == "logs/_/gen-0");
+}
+
+TEST_CASE("two run ids never share a folder of log files", "[agent]") {
+    const auto folder = [](const std::string& run_id) { return log_folder("logs", run_id, Generation{0}).string(); };
+    CHECK(folder("job-1_a.b") == "logs/job-1_a.b/gen-0");
+    CHECK(folder("a/b") == "logs/a_b~e620c3190468cf61/gen-0");  // the same on every node
+    const std::string id(64, 'x');
+    CHECK(folder(id) == "logs/" + id + "/gen-0");
+    const std::vector<std::string> ids{"a_b",     "a/b",     "a b",   "a~b",    "",
+                                       "_",       ".",       "..",    "_.",     id,
+                                       id + "xy", id + "xz", "größe", "gr__ße", "../../etc/passwd"};
+    std::set<std::string> folders;
+    for (const std::string& each : ids) {
+        const std::filesystem::path path = folder(each);
+        CAPTURE(path);
+        const std::string name = path.parent_path().filename().string();
+        CHECK(path == std::filesystem::path("logs") / name / "gen-0");
+        CHECK(name.size() <= 100);
+        CHECK_FALSE(name.starts_with('.'));
+        folders.insert(name);
+    }
+    CHECK(folders.size() == ids.size());
 }

@@ -211,6 +211,36 @@ TEST_CASE("a variable that no option reads is noted, aloud if it resembles one t
     CHECK(parsed({"prog"}, {{"PET_AS_LOCAL_NODE", "x"}}).details.size() == 1);
 }
 
+TEST_CASE("a standalone job has one node, if one is enough", "[launcher][unit]") {
+    const Options options = parsed({"--standalone", "--nnodes", "1:2", "prog"});
+    CHECK(options.nodes == NodeRange{1, 1});
+    CHECK(options.notes.empty());
+    REQUIRE(options.details.size() == 1);
+    CHECK_THAT(options.details[0], Catch::Contains("no other can join"));
+    CHECK(parsed({"--standalone", "--nnodes", "1:2", "--local-nodes", "prog"}).nodes == NodeRange{1, 2});
+}
+
+TEST_CASE("blanks around the keys and values of --rdzv-conf do not count, and torchrun's own keys do",
+          "[launcher][unit]") {
+    const RdzvConf conf =
+        parsed({"--rdzv-conf", " join_timeout = 9 , last_call_timeout=2 ,is_host= no", "prog"}).rdzv_conf;
+    CHECK(conf.join_timeout == 9s);
+    CHECK(conf.last_call_timeout == 2s);
+    CHECK(conf.is_host == false);
+    CHECK(parsed({"--rdzv-conf", "  ", "prog"}).details.empty());
+    const Options ranked = parsed({"--nnodes", "3", "--rdzv-conf", "rank=2, store_type=tcp", "prog"});
+    CHECK(ranked.node_rank == 2);
+    CHECK(ranked.details.empty());
+    CHECK(parsed({"--nnodes", "3", "--node-rank", "1", "--rdzv-conf", "rank=2", "prog"}).node_rank == 1);
+}
+
+TEST_CASE("the id of a job may be any text", "[launcher][unit]") {
+    for (const std::string& id : {std::string("a/b"), std::string(".."), std::string(220, 'x'),
+                                  std::string("my job: 1/2"), std::string("größe")}) {
+        CHECK(parsed({"--rdzv-id", id, "prog"}).rdzv_id == id);
+    }
+}
+
 TEST_CASE("help and version are printed whatever else is there", "[launcher][unit]") {
     for (const std::string word : {"-h", "--help"}) {
         const auto invocation = parse_options({"--nnodes", "2", word}, {});

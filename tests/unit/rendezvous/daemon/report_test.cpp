@@ -67,15 +67,17 @@ TEST_CASE("ddprund takes addresses, ports, and seconds with decimals", "[daemon]
     CHECK(options.daemon.job.lost_after == 2s);
     CHECK(options.daemon.job.heartbeat_interval == 250ms);
     CHECK(options.ready_fd == 1);
+    const std::string id = "--strange id/" + std::string(900, 'x');
+    CHECK(std::get<Options>(parse({("--run-id=" + id).c_str()})).daemon.job.run_id == id);
 }
 
 TEST_CASE("a wrong command line of ddprund is refused as such", "[daemon][unit]") {
     using Arguments = std::vector<const char*>;
-    const auto arguments =
-        GENERATE(Arguments{"--bind", "localhost"}, Arguments{"--port", "65536"}, Arguments{"--port", "-1"},
-                 Arguments{"--linger", "0"}, Arguments{"--linger", "nan"}, Arguments{"--lost-after", "soon"},
-                 Arguments{"--ready-fd", "4000"}, Arguments{"--run-id", ""}, Arguments{"extra"}, Arguments{"--unknown"},
-                 Arguments{"--lost-after", "1", "--heartbeat-interval", "0.6"});
+    const auto arguments = GENERATE(
+        Arguments{"--bind", "localhost"}, Arguments{"--port", "65536"}, Arguments{"--port", "-1"},
+        Arguments{"--linger", "0"}, Arguments{"--linger", "nan"}, Arguments{"--lost-after", "soon"},
+        Arguments{"--ready-fd", "4000"}, Arguments{"--run-id", ""}, Arguments{"--run-id=a\nb"}, Arguments{"extra"},
+        Arguments{"--unknown"}, Arguments{"--lost-after", "1", "--heartbeat-interval", "0.6"});
     CAPTURE(arguments.front());
     const auto parsed = parse(arguments);
     REQUIRE(std::holds_alternative<int>(parsed));
