@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "common/text/words.hpp"
+#include "launcher/options/completion.hpp"
 #include "launcher/options/option_table.hpp"
 
 namespace ddprun::launcher {
@@ -85,8 +86,6 @@ constexpr std::array kElsewhere{
     Elsewhere{"duplicate-stderr-filters",
               "torchrun's, which copies matching lines of stderr into one file. Use --tee 3, and grep the files "
               "below --log-dir."},
-    Elsewhere{"print-completion",
-              "torchrun's, which prints a script for the shell. ddprun has none; 'ddprun --help' lists its options."},
     Elsewhere{"use-env", "torch.distributed.launch's. Leave it out: workers always have LOCAL_RANK."},
     Elsewhere{"np", kProcesses},
     Elsewhere{"n", kProcesses},
@@ -125,7 +124,7 @@ Error unknown_option(std::string_view typed, std::string_view name) {
     for (const OptionRow& row : option_table()) {
         if (!row.group.empty()) spelled.push_back(fmt::format("--{}", row.name));
     }
-    spelled.insert(spelled.end(), {"--help", "--version"});
+    spelled.insert(spelled.end(), {"--help", "--version", "--print-completion"});
     return {Errc::kUsage,
             fmt::format("{}: no such option.{} 'ddprun --help' lists all; options of the program go after its name.",
                         typed, did_you_mean(name, spelled))};
@@ -160,6 +159,7 @@ private:
         std::optional<std::string> value;
         if (equals != std::string::npos) value = word.substr(equals + 1);
         if (name == "--help" || name == "--version") return take(name, true, "", std::move(value));
+        if (name == "--print-completion") return take(name, false, kShells, std::move(value));
         for (const OptionRow& row : option_table()) {
             if (name == fmt::format("--{}", row.name)) return take(name, row.is_flag(), row.value, std::move(value));
         }
@@ -226,6 +226,12 @@ Result<CommandLine> read_command_line(const std::vector<std::string>& arguments)
     app.set_help_flag("-h,--help", "print this text")->group("About");
     app.set_version_flag("--version", "ddprun " DDPRUN_VERSION, "print the version")->group("About");
 
+    std::string shell;
+    app.add_option("--print-completion", shell, "print a script with which that shell completes options of ddprun")
+        ->type_name(std::string(kShells))
+        ->group("About")
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+
     CommandLine line;
     line.program = std::move(split->program);
     try {
@@ -237,6 +243,11 @@ Result<CommandLine> read_command_line(const std::vector<std::string>& arguments)
         line.print = app.version() + "\n";
     } catch (const CLI::ParseError& error) {
         return Error{Errc::kUsage, error.what()};  // not reachable: the splitter has refused these already
+    }
+    if (line.print.empty() && app.count("--print-completion") > 0) {
+        auto script = completion_script(shell);
+        if (!script) return script.error();
+        line.print = std::move(*script);
     }
     for (const OptionRow& row : option_table()) {
         const CLI::Option* option = app.get_option(fmt::format("--{}", row.name));

@@ -14,11 +14,11 @@ namespace ddprun::launcher {
 struct CommandLine {
     std::map<std::string, std::string, std::less<>> given;  ///< row name → text; "1" for a flag; the last one counts
     std::vector<std::string> program;  ///< from the first argument that is neither option nor value
-    std::string print;                 ///< the text of --help or --version; empty: neither was given
+    std::string print;                 ///< the text of --help, --version or --print-completion; empty: none was given
 };
 
 /// Splits `arguments` (without argv[0]). An option must be written with its whole name. Errors: Errc::kUsage for an
-/// unknown option (with the nearest known one), a missing or an unexpected value.
+/// unknown option (with the nearest known one), a missing or an unexpected value, a shell without completion.
 [[nodiscard]] Result<CommandLine> read_command_line(const std::vector<std::string>& arguments);
 
 }  // namespace ddprun::launcher
