@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <csignal>
 #include <cstring>
+#include <span>
 
+#include "common/clock.hpp"
 #include "common/exit_codes.hpp"
 #include "common/text/number.hpp"
 
@@ -71,9 +73,13 @@ bool Console::backlogged() const {
 }
 
 std::size_t Console::drain(std::chrono::milliseconds timeout) {
+    using std::chrono::milliseconds;
+    const TimePoint start = Clock::now();
     std::size_t left_bytes = 0;
-    for (const auto& p : outputs_) {
-        p->sink.drain(timeout);
+    const bool shared = outputs_[0] == outputs_[1];  // a terminal, or 2>&1: it is waited for once
+    for (const auto& p : std::span(outputs_).first(shared ? 1 : 2)) {
+        const auto left = timeout - std::chrono::duration_cast<milliseconds>(Clock::now() - start);
+        p->sink.drain(timeout < milliseconds(0) ? timeout : std::max(left, milliseconds(0)));
         left_bytes += p->sink.waiting_bytes();
     }
     return left_bytes;

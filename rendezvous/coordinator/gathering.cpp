@@ -96,6 +96,7 @@ void gather(Transition& t) {
         return;
     }
     if (!state.round.last_call_ends) state.round.last_call_ends = state.now + state.config.last_call;
+    if (state.now < state.round.opens_at) return;
     if (here >= state.shape->max_nodes || all_known_are_back(state) || state.now >= *state.round.last_call_ends) {
         open_round(t, static_cast<std::size_t>(std::min(here, state.shape->max_nodes)));
     }
@@ -127,6 +128,7 @@ void store_opened(Transition& t, const StoreOpened& event) {
         return gather(t);
     }
     state.group = Group{state.generation, form_group(std::move(candidates), state, event.port), {}};
+    state.group.started_at = state.now;
     state.phase = Phase::kRunning;
     ++state.groups_started;
     state.cause = {};

@@ -29,6 +29,21 @@ constexpr std::chrono::seconds kCauseWindow{1};
 /// A diagnosis counts for a worker that fails within this time: the worker may handle the error of its operation first.
 constexpr std::chrono::seconds kDiagnosisValidFor{30};
 
+/// A group that fails sooner than this after its start has failed early, like the one before it perhaps.
+constexpr std::chrono::seconds kEarly{10};
+constexpr std::chrono::milliseconds kFirstPauseBetweenRestarts{100};
+constexpr std::chrono::milliseconds kMaxPauseBetweenRestarts{10'000};
+
+/// Returns the pause before the restart that follows a number of early failures in a row. None follows the first, which
+/// may be an accident. Later ones have a cause that lasts, such as a file system that is away, and must not use up all
+/// restarts at once.
+std::chrono::milliseconds pause_after(int early_failures) {
+    std::chrono::milliseconds pause{0};
+    for (int i = 1; i < early_failures && pause < kMaxPauseBetweenRestarts; ++i)
+        pause = std::max(kFirstPauseBetweenRestarts, 2 * pause);
+    return std::min(pause, kMaxPauseBetweenRestarts);
+}
+
 /// Closes the group's store, which the next group must not reach, and enters kGathering. No worker runs any more.
 void close_store(Transition& t) {
     t.actions.push_back(CloseStore{t.state.group.generation});
@@ -74,6 +89,9 @@ void conclude(Transition& t) {
         const std::string& text = diagnosis.dead ? diagnosis.detail : diagnosis.text;
         if (of_this && !text.empty()) cause.reason += fmt::format("; {}", text);
         ++state.restarts_spent;
+        const bool early = cause.failed_at - state.group.started_at < kEarly;
+        state.early_failures = early ? state.early_failures + 1 : 0;
+        state.round.opens_at = state.now + pause_after(state.early_failures);
         t.say(fmt::format("restart {} of {}", state.restarts_spent, state.shape->max_restarts));
     }
     release_leaving_nodes(t);

@@ -72,6 +72,7 @@ struct Member {
 struct Group {
     Generation generation{};
     std::map<NodeId, Member> members;
+    TimePoint started_at = {};
     std::map<Rank, TimePoint> finished;                     ///< workers that exited with 0 before others of their node
     std::optional<TimePoint> diagnosis_pending_since = {};  ///< set: Diagnosed will follow
     Diagnosis diagnosis = {};                               ///< the newest
@@ -98,6 +99,7 @@ struct Departure {
 struct Round {
     TimePoint since;
     std::optional<TimePoint> last_call_ends;  ///< set while MIN nodes are present
+    TimePoint opens_at = {};                  ///< not earlier, even if all nodes are here: a pause between restarts
 };
 
 /// The newest message to all waiting nodes.
@@ -118,6 +120,7 @@ struct State {
     Group group;               ///< empty before the first
     int groups_started = 0;
     int restarts_spent = 0;  ///< of JobShape::max_restarts; only failures of workers spend one
+    int early_failures = 0;  ///< of the newest groups in a row, each soon after its start
     Cause cause;             ///< of kStopping; kept afterwards to explain the wait for the next group
     std::optional<Departure> departure;
     std::optional<Verdict> verdict;  ///< of kFinished

@@ -29,7 +29,10 @@ std::string gathering_reason(const State& state) {
                            ? fmt::format("{} of {} nodes are here", here, shape.max_nodes)
                            : fmt::format("{} of {} to {} nodes are here", here, shape.min_nodes, shape.max_nodes);
     if (!state.cause.reason.empty()) text += fmt::format(" ({})", state.cause.reason);
-    if (here >= shape.min_nodes) {
+    if (here >= shape.min_nodes && state.now < state.round.opens_at) {
+        text += fmt::format("; a pause before the next start, because the workers failed soon after the last {}",
+                            counted(static_cast<std::size_t>(state.early_failures), "start"));
+    } else if (here >= shape.min_nodes) {
         text += fmt::format("; waiting at most {} for more", seconds_text(state.config.last_call));
     } else if (state.groups_started > 0 && count_present(state) < shape.min_nodes) {  // a node was lost
         text += fmt::format(

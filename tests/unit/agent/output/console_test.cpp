@@ -203,3 +203,18 @@ TEST_CASE("a full disk loses the output of that time, which is reported when the
     text.resize(static_cast<std::size_t>(std::max<ssize_t>(0, ::pread(file.get(), text.data(), text.size(), 0))));
     CHECK(text == "first\nseco\n[ddprun] output is missing here: File too large\nfourth\nfifth\n");
 }
+
+TEST_CASE("a console that takes no output is waited for once, be it one file or two", "[agent]") {
+    const bool one_file = GENERATE(true, false);
+    boost::asio::io_context io{1};
+    const Pipe out;
+    const Pipe err;
+    Console console(io, out.write_end.get(), one_file ? out.write_end.get() : err.write_end.get());
+    const std::string more(1 << 20, 'x');  // than a pipe holds
+    console.write(Stream::kOut, 0, {more + "\n"});
+    console.write(Stream::kErr, 0, {more + "\n"});
+    const TimePoint start = Clock::now();
+    CHECK(console.drain(std::chrono::milliseconds(400)) > 0);
+    CHECK(Clock::now() - start >= std::chrono::milliseconds(400));
+    CHECK(Clock::now() - start < std::chrono::milliseconds(800));
+}

@@ -226,3 +226,28 @@ TEST_CASE("a worker that its node could not start is an infrastructure failure",
     CHECK_THAT(job.verdict().reason,
                Contains(ran ? "rank 1 on n2 exited" : "the agent on n2 could not start rank 1: cannot fork"));
 }
+
+TEST_CASE("restarts pause longer and longer while workers fail soon after each start", "[coordinator]") {
+    Job job({.min_nodes = 1, .max_nodes = 1, .max_restarts = 20});
+    job.start({"n1"});
+    const auto pause_after_failure = [&](Duration runs) {
+        job.pass(runs);
+        job.fail("n1", failure(0, "n1"));
+        job.stopped("n1");
+        const TimePoint failed = job.now;
+        if (job.asked<OpenStore>().empty()) {
+            CHECK_THAT(job.state.explanation.message.reason + job.reason, !Contains("giving up"));
+            while (job.asked<OpenStore>().empty() && job.now < failed + 20s) job.pass(kTickInterval);
+        }
+        job.store_opens();
+        return std::chrono::duration_cast<std::chrono::milliseconds>(job.now - failed);
+    };
+    CHECK(pause_after_failure(0s) == 0ms);  // a first failure may be an accident
+    CHECK(pause_after_failure(0s) == 100ms);
+    CHECK(pause_after_failure(9s) == 200ms);
+    CHECK(pause_after_failure(0s) == 400ms);
+    CHECK(pause_after_failure(10s) == 0ms);  // it has run for a while
+    CHECK(pause_after_failure(0s) == 0ms);
+    for (int i = 0; i < 8; ++i) (void)pause_after_failure(0s);
+    CHECK(pause_after_failure(0s) == 10s);
+}
