@@ -154,6 +154,7 @@ void Agent::perform(const StartWorkers& action) {
     records_.reset();
     link_.forget_reports_before(action.assignment.generation);
     group_.start(action.assignment);
+    status_reporter_.report_log_folder(group_.log_folder());
 }
 
 void Agent::perform(const ReportFailure& action) {

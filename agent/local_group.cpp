@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
+#include "agent/output/log_files.hpp"
 #include "agent/workers/environment.hpp"
 
 namespace ddprun::agent {
@@ -43,6 +46,14 @@ LocalGroup::LocalGroup(boost::asio::io_context& io, const AgentConfig& config, C
       events_(events),
       spec_builder_(config, console, logs),
       run_id_(config.run_id.value_or("none")) {}
+
+std::string LocalGroup::log_folder() const {
+    if (config_.output.log_dir.empty()) return "";
+    const std::filesystem::path folder = agent::log_folder(config_.output.log_dir, run_id_, Generation{}).parent_path();
+    std::error_code unknown;  // the path is shown as the user wrote it then
+    const std::filesystem::path full = std::filesystem::absolute(folder, unknown);
+    return (unknown ? folder : full.lexically_normal()).string();
+}
 
 void LocalGroup::start(const protocol::Assignment& assignment) {
     assignment_ = assignment;

@@ -33,6 +33,9 @@ public:
     /// Sets the run id that workers get from now on.
     void set_run_id(std::string run_id) { run_id_ = std::move(run_id); }
 
+    /// Returns the folder of all log files of the job; empty: no files are kept.
+    [[nodiscard]] std::string log_folder() const;
+
     /// Replaces the group before, which is reaped, and starts the first workers of the new one.
     void start(const protocol::Assignment& assignment);
     /// Starts workers from `next` on, for one time slice. StartPaused follows if some are left, SpawnFailed if one

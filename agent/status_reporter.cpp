@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <utility>
 
+#include "agent/config/destinations.hpp"
+#include "agent/output/log_files.hpp"
 #include "agent/verdict_text.hpp"
 #include "common/exit_codes.hpp"
 #include "common/text/list.hpp"
@@ -73,6 +75,15 @@ void StatusReporter::report_start(const Assignment& assignment) {
 
 void StatusReporter::report_job_notice(const std::string& text) {
     if (config_.emulated && node_rank_ && number(*node_rank_) != 0) return;
+void StatusReporter::report_log_folder(const std::string& folder) {
+    const bool reports = number(*node_rank_) == 0 || (config_.output.temporary && !config_.emulated);
+    if (!reports || log_folder_reported_ || !redirects_to_files(config_.output, config_.slots)) return;
+    log_folder_reported_ = true;
+    spdlog::info("{}redirected output is in {} (gen-<generation>/rank-<rank>.out and .err){}",
+                 config_.emulated ? "" : tag(), folder,
+                 config_.output.temporary ? "; the folder is removed if the job succeeds, --log-dir keeps it" : "");
+}
+
     spdlog::warn("{} [the operations of all ranks: ddpctl dump --rdzv-endpoint {}]", text, to_string(config_.endpoint));
 }
 
@@ -102,6 +113,14 @@ void StatusReporter::report_end(const Finish& finish, const std::vector<pid_t>& 
     if (finish.verdict) report_verdict(*finish.verdict);
 }
 
+    report_files_kept(finish.exit_code);
+}
+
+/// Prints where this node's temporary files are, unless the launcher removes them or prints that for all nodes.
+void StatusReporter::report_files_kept(int exit_code) const {
+    const bool started = node_rank_.has_value();
+    if (!config_.output.temporary || config_.emulated || !started || exit_code == exit_code::kSuccess) return;
+    spdlog::info("{}{}", tag(), files_kept_text(config_.output.log_dir));
 /// Prints the box with the verdict on the first node and on the culprit's; a line on the others, and on all when the
 /// job was stopped on purpose.
 void StatusReporter::report_verdict(const protocol::Verdict& verdict) {

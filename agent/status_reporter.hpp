@@ -36,6 +36,9 @@ public:
     void report_start(const protocol::Assignment& assignment);
     /// Prints how the job, or this node, ended. `left`: processes that survive SIGKILL.
     void report_end(const Finish& finish, const std::vector<pid_t>& left);
+    /// Prints once in which folder redirected output is: on the first node, and on each one that has a temporary folder
+    /// of its own.
+    void report_log_folder(const std::string& folder);
 
     /// Returns the node's name, as the beginning of a status line of a job of several nodes; else nothing.
     [[nodiscard]] std::string tag() const { return config_.max_nodes == 1 ? "" : config_.node_name + ": "; }
@@ -43,6 +46,7 @@ public:
 private:
     void report_ranks(const protocol::Assignment& assignment);
     void report_verdict(const protocol::Verdict& verdict);
+    void report_files_kept(int exit_code) const;
     void send_final_report(std::string text) const;
 
     const AgentConfig& config_;
@@ -54,3 +58,4 @@ private:
 };
 
 }  // namespace ddprun::agent
+    bool log_folder_reported_ = false;

@@ -18,15 +18,16 @@
 #include "agent/output/log_files.hpp"
 #include "common/exit_codes.hpp"
 #include "common/logging.hpp"
-#include "common/system/standard_fds.hpp"
 #include "common/text/print.hpp"
 #include "launcher/host/limits.hpp"
 #include "launcher/host/placement.hpp"
 #include "launcher/host/slots.hpp"
+#include "launcher/host/temporary_log_dir.hpp"
 #include "launcher/host/this_host.hpp"
 #include "launcher/host_daemon.hpp"
 #include "launcher/local_cluster.hpp"
 #include "launcher/options/options.hpp"
+#include "launcher/output_settings.hpp"
 #include "launcher/program.hpp"
 
 namespace ddprun::launcher {
@@ -49,6 +50,7 @@ struct Plan {
     int cpus = 1;
     std::vector<std::string> device_variables;  ///< of --virtual-local-rank
     Placement placement;
+    TemporaryLogDir temporary_log_dir;  ///< of this process; emulated nodes share that of their launcher
 };
 
 int refuse(const Error& error, int code) {
@@ -60,29 +62,8 @@ int code_of_program_error(const Error& error) {
     return error.code == Errc::kNotFound ? exit_code::kProgramNotFound : exit_code::kCannotExecute;
 }
 
-/// Notes ranks of --local-ranks-filter that this node lacks. That is no error: another node may have them.
-void note_absent_ranks(Options& options, int slots) {
-    const auto is_absent = [slots](int rank) { return rank >= slots; };
-    const auto absent = std::ranges::find_if(options.console_ranks, is_absent);
-    if (absent == options.console_ranks.end()) return;
-    options.notes.push_back(fmt::format(
-        "--local-ranks-filter: no local rank {} among the {} of this node{}", *absent, slots,
-        std::ranges::all_of(options.console_ranks, is_absent) ? ", so that nothing its workers print is shown" : ""));
-}
-
-/// Fails before anything is started if the requested log files cannot be written. A later failure is a warning.
-Result<void> check_log_dir(const Options& options) {
-    if (options.log_dir.value_or("").empty()) return {};
-    const Result<void> usable = agent::prepare_log_dir(*options.log_dir);
-    if (usable) return {};
-    Error error = with_context(fmt::format("cannot keep log files in {}", *options.log_dir), usable.error());
-    error.message += ". Pass a --log-dir that this user can write to, or --log-dir /dev/null for no files.";
-    return error;
-}
-
 Demand demand_of(const Plan& plan) {
-    return {plan.slots, plan.options.local_nodes ? plan.options.nodes.max : 1,
-            !plan.options.log_dir.value_or("").empty()};
+    return {plan.slots, plan.options.local_nodes ? plan.options.nodes.max : 1, log_files_per_worker(plan.options)};
 }
 
 std::optional<std::string> look_up_address_here(const std::string& host) {
@@ -146,12 +127,7 @@ agent::AgentConfig agent_config(Plan plan, const Endpoint& endpoint) {
     config.stall_warning = options.stall_warning;
     config.device_variables = std::move(plan.device_variables);
     config.drain_signals = options.drain_signals;
-    config.output.log_dir = options.log_dir.value_or("");
-    config.output.redirect_to_files = options.redirects == StreamCode::kBoth;
-    config.output.tee = options.tee == StreamCode::kBoth;
-    config.output.label = options.label;
-    config.output.label_template = options.label_template;
-    config.output.console_ranks = options.console_ranks;
+    config.output = output_config(options);
     if (options.as_local_node) {
         const int index = options.as_local_node->index;
         config.node_name = local_node_name(index);
@@ -179,7 +155,7 @@ bool die_with_guard(pid_t guard) {
     return ::getppid() == guard;  // else it died before prctl()
 }
 
-int emulate(const Plan& plan, const std::vector<std::string>& arguments, Hosted hosted,
+int emulate(Plan plan, const std::vector<std::string>& arguments, Hosted hosted,
             const std::filesystem::path& guard_path) {
     share_cpus(plan);
     const pid_t guard = ::getpid();  // the parent keeps it after the fork below
@@ -187,6 +163,8 @@ int emulate(const Plan& plan, const std::vector<std::string>& arguments, Hosted 
     if (!die_with_guard(guard)) return exit_code::kInternal;
     LocalCluster cluster;
     cluster.arguments = arguments;
+    if (const std::string& folder = plan.temporary_log_dir.path(); !folder.empty())
+        cluster.arguments.insert(cluster.arguments.begin(), {"--temporary-log-dir", folder});
     cluster.nodes = plan.options.nodes.max;
     cluster.workers_per_node = plan.slots;
     cluster.program_name = program_name(plan.options, plan.command.argv);
@@ -196,6 +174,8 @@ int emulate(const Plan& plan, const std::vector<std::string>& arguments, Hosted 
     cluster.grace = plan.options.grace;
     cluster.drain_signals = plan.options.drain_signals;
     const int code = run_local_cluster(cluster);
+    const std::string kept = agent::files_kept_text(plan.temporary_log_dir.path());
+    if (plan.temporary_log_dir.release(code == exit_code::kSuccess)) spdlog::info("{}", kept);
     await_end_of_daemon(hosted.lifeline, kDaemonEndTimeout);
     return code;
 }
@@ -227,7 +207,9 @@ std::optional<Refusal> prepare(Plan& plan, const Environment& environment) {
     auto command = worker_command(options, environment, search_path(environment, own_folder()));
     if (!command) return Refusal{command.error(), code_of_program_error(command.error())};
     plan.command = std::move(*command);
-    if (const Result<void> usable = check_log_dir(options); !usable) return Refusal{usable.error(), exit_code::kUsage};
+    auto temporary_log_dir = prepare_log_files(plan.options, environment);
+    if (!temporary_log_dir) return Refusal{temporary_log_dir.error(), exit_code::kUsage};
+    plan.temporary_log_dir = std::move(*temporary_log_dir);
     if (const Result<void> enough = check_limits(demand_of(plan), process_limits()); !enough)
         return Refusal{enough.error(), exit_code::kInfrastructure};
     auto placement = place(options, look_up_address_here);
@@ -236,26 +218,20 @@ std::optional<Refusal> prepare(Plan& plan, const Environment& environment) {
     return std::nullopt;
 }
 
-/// Warns if the workers' stdout will be lost. That ends no job, but must not happen silently.
-void warn_of_lost_output(const Options& options) {
-    const bool console = options.redirects != StreamCode::kBoth || options.tee == StreamCode::kBoth;
-    if (!console || is_open_for_writing(STDOUT_FILENO)) return;
-    spdlog::warn(
-        "stdout is not open for writing: what the workers print there is lost. Pass --log-dir DIR and --redirects 3 to "
-        "keep it in files, or start ddprun with >/dev/null to discard it");
-}
-
 int run(Plan plan, const std::vector<std::string>& arguments) {
     // Looks for the guard before anything is started, because a daemon would be left behind without it.
     const std::filesystem::path guard = agent::find_guard();
     auto hosted = meet(plan);
     if (!hosted) return refuse(hosted.error(), exit_code::kInfrastructure);
     report_endpoint(plan, *hosted);
-    if (plan.placement.part == Placement::Part::kEmulate) return emulate(plan, arguments, std::move(*hosted), guard);
+    if (plan.placement.part == Placement::Part::kEmulate)
+        return emulate(std::move(plan), arguments, std::move(*hosted), guard);
 
+    TemporaryLogDir temporary_log_dir = std::move(plan.temporary_log_dir);
     agent::AgentConfig config = agent_config(std::move(plan), hosted->endpoint);
     config.guard_pipe = agent::become_guarded(guard, config.emulated ? agent::Leads::kGroup : agent::Leads::kSession);
     const int code = agent::run_agent(std::move(config));
+    temporary_log_dir.release(code == exit_code::kSuccess);  // the agent has printed its path if files are left there
     if (hosted->started_here) await_end_of_daemon(hosted->lifeline, kDaemonEndTimeout);
     return code;
 }
@@ -282,7 +258,7 @@ int launch(const std::vector<std::string>& arguments) {
         for (const std::string& detail : plan.options.details) spdlog::debug("{}", detail);
         if (const Interpreter& python = plan.command.python; !python.path.empty())
             spdlog::debug("interpreter of the program: {} ({})", python.path, python.reason);
-        warn_of_lost_output(plan.options);
+        warn_of_lost_output(plan.options, plan.slots);
     }
     return run(std::move(plan), arguments);
 }

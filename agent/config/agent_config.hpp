@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/endpoint.hpp"
+#include "common/stream_code.hpp"
 #include "common/system/unique_fd.hpp"
 #include "rendezvous/protocol/messages.hpp"
 
@@ -16,12 +17,16 @@ namespace ddprun::agent {
 /// The destinations of the workers' output.
 struct OutputConfig {
     std::string log_dir;                  ///< empty: no files
-    bool redirect_to_files = false;       ///< only to files; needs log_dir
-    bool tee = false;                     ///< to files and, with labels, to the console; needs log_dir
+    bool temporary = false;               ///< log_dir is removed after a success; only streams named below are kept
+    StreamCodes redirects = {};           ///< not to the console
+    StreamCodes tee = {};                 ///< with labels to the console, although they may be in `redirects`
     bool label = false;                   ///< console lines labelled with "[host:rank] "
     std::string label_template = {};      ///< … or with this, as of worker_label()
     std::vector<int> console_ranks = {};  ///< local ranks whose output the console shows; empty: all
+    std::vector<std::string> stdout_filters = {};  ///< tee'd lines with one of these also go to a file for all ranks
+    std::vector<std::string> stderr_filters = {};
 };
+
 /// One member for each setting of the launcher that the agent needs.
 struct AgentConfig {
     Endpoint endpoint;                  ///< of the daemon

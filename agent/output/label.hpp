@@ -16,6 +16,9 @@ struct LineSource {
     Rank rank{};
 };
 
+/// torchrun's label of tee'd lines, for worker_label().
+inline constexpr std::string_view kTorchrunLabel = "[${role_name}${local_rank}]:";
+
 /// Returns the beginning of labelled lines: "[host:rank] ", or `text` with ${role_name}, ${local_rank}, ${rank} and
 /// ${hostname} (without its domain) replaced, with or without braces. "$$" becomes "$"; any other '$' stays.
 [[nodiscard]] std::string worker_label(std::string_view text, const LineSource& source);

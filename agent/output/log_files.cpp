@@ -68,6 +68,10 @@ std::string log_file_name(Rank rank, const char* extension) {
     return fmt::format("rank-{}.{}", number(rank), extension);
 }
 
+std::string files_kept_text(const std::string& log_dir) {
+    return fmt::format("the files with the output of the workers are in {}", log_dir);
+}
+
 Result<UniqueFd> open_log_file(const std::filesystem::path& path) {
     if (const Result<void> folders = make_folders(path.parent_path()); !folders) return folders.error();
     UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600));

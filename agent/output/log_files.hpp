@@ -23,6 +23,9 @@ namespace ddprun::agent {
 /// Returns "rank-<r>.<extension>".
 [[nodiscard]] std::string log_file_name(Rank rank, const char* extension);
 
+/// Returns the line about a temporary folder that a failed job has left.
+[[nodiscard]] std::string files_kept_text(const std::string& log_dir);
+
 /// Opens a file for appending, and creates it and its folders if they do not exist. Errors: errno, with the path.
 [[nodiscard]] Result<UniqueFd> open_log_file(const std::filesystem::path& path);
 

@@ -48,7 +48,8 @@ void WorkerStream::wait_readable() {
 }
 
 bool WorkerStream::backlogged() const {
-    return (route_.console != nullptr && route_.console->backlogged()) || route_.file.backlogged();
+    return (route_.console != nullptr && route_.console->backlogged()) || route_.file.backlogged() ||
+           (route_.filter && route_.filter->backlogged());
 }
 
 /// Waits until the console and the disk keep up. The worker meanwhile waits in its own write(2), as without an agent.
@@ -71,7 +72,7 @@ bool WorkerStream::read_some() {
         return true;
     }
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-    show_rest();
+    pass_on_rest();
     ended_ = true;
     return false;
 }
@@ -83,7 +84,7 @@ void WorkerStream::take_available() {
 
 void WorkerStream::finish() {
     take_available();
-    show_rest();
+    pass_on_rest();
     route_.file.close();
     ended_ = true;
     boost::system::error_code ignored;  // it was only read from
@@ -94,13 +95,15 @@ void WorkerStream::finish() {
 void WorkerStream::deliver(std::string_view bytes) {
     if (route_.keep_tail) remember(bytes);
     route_.file.write(bytes);
+    if (route_.filter) route_.filter->feed(bytes);
     if (route_.console == nullptr) return;
     lines_.feed(bytes, to_console_);
     route_.console->push(route_.stream);
 }
 
-/// Passes an unfinished last line on to the console.
-void WorkerStream::show_rest() {
+/// Passes an unfinished last line on to the filter and to the console.
+void WorkerStream::pass_on_rest() {
+    if (route_.filter) route_.filter->finish();
     if (route_.console == nullptr) return;
     lines_.flush(to_console_);
     route_.console->push(route_.stream);

@@ -1,8 +1,8 @@
 #pragma once
 // WorkerStream: the agent's end of one worker's stdout or stderr. Reads the pipe as it fills and passes the bytes on to
-// the log file (unchanged), the tail (for the verdict) and the console (whole lines). It stops reading while too many
-// bytes wait for the console or the log files; the limits are for all workers together (Console::kBacklogBytes,
-// LogWriter::kBacklogBytes). Owned by Worker; one thread.
+// the log file (unchanged), the filter, the tail (for the verdict) and the console (whole lines). It stops reading
+// while too many bytes wait for the console or the log files; the limits are for all workers together
+// (Console::kBacklogBytes, LogWriter::kBacklogBytes). Owned by Worker; one thread.
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -15,6 +15,7 @@
 
 #include "agent/output/console.hpp"
 #include "agent/output/line_buffer.hpp"
+#include "agent/output/line_filter.hpp"
 #include "agent/output/log_writer.hpp"
 #include "agent/output/tail.hpp"
 #include "common/clock.hpp"
@@ -26,10 +27,11 @@ namespace ddprun::agent {
 struct Route {
     Console* console = nullptr;  ///< null: not to the console
     Console::Stream stream = Console::Stream::kOut;
-    int source = 0;          ///< the local rank that writes the lines
-    std::string label;       ///< in front of console lines
-    LogFile file;            ///< no file: not to a file
-    bool keep_tail = false;  ///< keep the last lines
+    int source = 0;                         ///< the local rank that writes the lines
+    std::string label;                      ///< in front of console lines
+    LogFile file;                           ///< no file: not to a file
+    std::optional<LineFilter> filter = {};  ///< copies lines to a file of all ranks
+    bool keep_tail = false;                 ///< keep the last lines
 };
 
 class WorkerStream : public std::enable_shared_from_this<WorkerStream> {
@@ -55,7 +57,7 @@ private:
     /// Reads once. Returns false if there is nothing to read now or ever.
     bool read_some();
     void deliver(std::string_view bytes);
-    void show_rest();
+    void pass_on_rest();
     void remember(std::string_view bytes);
 
     boost::asio::posix::stream_descriptor pipe_;

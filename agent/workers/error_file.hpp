@@ -21,6 +21,10 @@ public:
     [[nodiscard]] static Result<ErrorFile> in_memory();
     /// Makes an empty file on disk in place of one of that name from an earlier run.
     [[nodiscard]] static Result<ErrorFile> at(std::string path);
+    /// Removes a file on disk into which nothing was written.
+    ~ErrorFile();
+    ErrorFile(ErrorFile&& other) noexcept = default;
+    ErrorFile& operator=(ErrorFile&& other) noexcept;
 
     /// Returns the path for the worker's environment.
     [[nodiscard]] const std::string& path() const { return path_; }
@@ -30,10 +34,14 @@ public:
     [[nodiscard]] bool empty() const;
 
 private:
-    ErrorFile(std::string path, UniqueFd fd) : path_(std::move(path)), fd_(std::move(fd)) {}
+    enum class Place { kMemory, kDisk };
+
+    ErrorFile(std::string path, UniqueFd fd, Place place) : path_(std::move(path)), fd_(std::move(fd)), place_(place) {}
+    [[nodiscard]] UniqueFd replacement() const;
 
     std::string path_;
     UniqueFd fd_;
+    Place place_ = Place::kMemory;
 };
 
 /// Returns the message of an error file: {"message": {"message": TEXT, …}, …} or {"message": TEXT, …}; empty if `text`

@@ -4,11 +4,12 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <utility>
 
+#include "agent/config/destinations.hpp"
 #include "agent/output/label.hpp"
 #include "agent/output/log_files.hpp"
 #include "agent/workers/environment.hpp"
@@ -24,8 +25,8 @@ using protocol::Assignment;
 
 WorkerSpec WorkerSpecBuilder::make(const Assignment& assignment, const std::string& run_id, LocalRank rank) {
     WorkerSpec spec;
-    spec.out = route(assignment, run_id, rank, Console::Stream::kOut);
-    spec.err = route(assignment, run_id, rank, Console::Stream::kErr);
+    spec.out = route(assignment, run_id, rank, StreamCode::kStdout);
+    spec.err = route(assignment, run_id, rank, StreamCode::kStderr);
     spec.error_file = error_file(assignment, run_id, rank);
     const WorkerSlot slot{rank,
                           config_.slots,
@@ -52,29 +53,39 @@ WorkerSpec WorkerSpecBuilder::make(const Assignment& assignment, const std::stri
 }
 
 Route WorkerSpecBuilder::route(const Assignment& assignment, const std::string& run_id, LocalRank rank,
-                               Console::Stream stream) {
+                               StreamCode stream) {
     const OutputConfig& output = config_.output;
-    const bool is_err = stream == Console::Stream::kErr;
+    const bool is_err = stream == StreamCode::kStderr;
+    const Destinations to = destinations_of(output, rank, stream);
     Route route;
-    route.stream = stream;
+    route.stream = is_err ? Console::Stream::kErr : Console::Stream::kOut;
     route.source = number(rank);
     route.keep_tail = is_err;
-    const bool shown = output.console_ranks.empty() ||
-                       std::ranges::find(output.console_ranks, number(rank)) != output.console_ranks.end();
-    if (shown && (!output.redirect_to_files || output.tee)) route.console = &console_;
-    if (output.label || output.tee)
-        route.label =
-            worker_label(output.label_template, {config_.node_name, config_.role, rank, rank_of(assignment, rank)});
-    if (output.log_dir.empty()) return route;
+    if (to.console) route.console = &console_;
+    if (to.labelled) route.label = label(assignment, rank);
+    if (!to.file) return route;
 
-    const std::string name = log_file_name(rank_of(assignment, rank), is_err ? "err" : "out");
-    const std::filesystem::path path = log_folder(output.log_dir, run_id, assignment.generation) / name;
-    Result<UniqueFd> file = open_log_file(path);
-    if (file)
-        route.file = logs_.take(std::move(*file), path.string());
-    else
-        warn_once(fmt::format("{}; the job goes on without it", file.error().message));
+    const std::filesystem::path folder = log_folder(output.log_dir, run_id, assignment.generation);
+    route.file = open(folder / log_file_name(rank_of(assignment, rank), is_err ? "err" : "out"));
+    if (!to.duplicates) return route;
+    if (LogFile file = open(folder / (is_err ? "filtered_stderr.log" : "filtered_stdout.log")))
+        route.filter.emplace(is_err ? output.stderr_filters : output.stdout_filters, route.label, std::move(file));
     return route;
+}
+
+std::string WorkerSpecBuilder::label(const Assignment& assignment, LocalRank rank) const {
+    const OutputConfig& output = config_.output;
+    const std::string_view by_default = output.label ? "" : kTorchrunLabel;
+    return worker_label(output.label_template.empty() ? by_default : output.label_template,
+                        {config_.node_name, config_.role, rank, rank_of(assignment, rank)});
+}
+
+/// Opens a log file. Warns, and returns no file, if it cannot be opened.
+LogFile WorkerSpecBuilder::open(const std::filesystem::path& path) {
+    Result<UniqueFd> file = open_log_file(path);
+    if (file) return logs_.take(std::move(*file), path.string());
+    warn_once(fmt::format("{}; the job goes on without it", file.error().message));
+    return {};
 }
 
 std::string WorkerSpecBuilder::log_file(const Assignment& assignment, const std::string& run_id, LocalRank rank) const {
@@ -90,7 +101,11 @@ std::optional<ErrorFile> WorkerSpecBuilder::error_file(const Assignment& assignm
                                                        LocalRank rank) {
     Result<ErrorFile> file = ErrorFile::in_memory();
     if (!config_.output.log_dir.empty()) {
-        const std::filesystem::path folder = log_folder(config_.output.log_dir, run_id, assignment.generation);
+        // An absolute path, because a worker may change its directory.
+        std::error_code unknown;
+        const std::filesystem::path named = log_folder(config_.output.log_dir, run_id, assignment.generation);
+        const std::filesystem::path full = std::filesystem::absolute(named, unknown);
+        const std::filesystem::path& folder = unknown ? named : full;
         Result<ErrorFile> on_disk =
             ErrorFile::at((folder / log_file_name(rank_of(assignment, rank), "error.json")).string());
         if (on_disk) file = std::move(on_disk);  // else in memory: the log files warn about that folder

@@ -2,6 +2,7 @@
 // WorkerSpecBuilder: builds the WorkerSpec of each worker of this node: command, environment, error file, flight
 // record, and the routes of its output. Owned by LocalGroup; one thread.
 
+#include <filesystem>
 #include <optional>
 #include <string>
 
@@ -10,6 +11,7 @@
 #include "agent/output/log_writer.hpp"
 #include "agent/workers/worker.hpp"
 #include "common/ids.hpp"
+#include "common/stream_code.hpp"
 #include "rendezvous/protocol/messages.hpp"
 
 namespace ddprun::agent {
@@ -30,7 +32,9 @@ public:
 
 private:
     [[nodiscard]] Route route(const protocol::Assignment& assignment, const std::string& run_id, LocalRank rank,
-                              Console::Stream stream);
+                              StreamCode stream);
+    [[nodiscard]] std::string label(const protocol::Assignment& assignment, LocalRank rank) const;
+    [[nodiscard]] LogFile open(const std::filesystem::path& path);
     [[nodiscard]] std::optional<ErrorFile> error_file(const protocol::Assignment& assignment, const std::string& run_id,
                                                       LocalRank rank);
     void warn_once(const std::string& warning);

@@ -14,7 +14,6 @@ namespace {
 
 // Open files of an agent: two pipes, a pidfd and the error file of each worker, and its own.
 constexpr long kFilesPerWorker = 4;
-constexpr long kLogFilesPerWorker = 2;
 constexpr long kFilesOfAgent = 32;
 // Guard, agent and its two threads; once more for the launcher of emulated nodes, its guard and the daemon.
 constexpr long kProcessesPerNode = 4;
@@ -59,7 +58,7 @@ ProcessLimits process_limits() {
 }
 
 Result<void> check_limits(const Demand& demand, const ProcessLimits& limits) {
-    const long files = demand.workers * (kFilesPerWorker + (demand.log_files ? kLogFilesPerWorker : 0)) + kFilesOfAgent;
+    const long files = demand.workers * (kFilesPerWorker + demand.log_files) + kFilesOfAgent;
     if (limits.open_files && files > *limits.open_files) {
         return too_little(demand, files, "open files", *limits.open_files, "Raise `ulimit -n`");
     }

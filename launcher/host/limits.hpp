@@ -10,9 +10,9 @@ namespace ddprun::launcher {
 
 /// The workers that a job is to start on this machine.
 struct Demand {
-    int workers = 1;         ///< of one node
-    int nodes = 1;           ///< on this machine
-    bool log_files = false;  ///< two more files per worker
+    int workers = 1;    ///< of one node
+    int nodes = 1;      ///< on this machine
+    int log_files = 0;  ///< of one worker
 };
 
 /// Limits of this process, its user and its container; empty: unlimited, or not known.

@@ -80,12 +80,6 @@ constexpr std::array kElsewhere{
               "torchrun's, which binds workers to the NUMA node of their GPU. ddprun does not bind workers: start a "
               "script instead, which chooses N from LOCAL_RANK and ends in: exec numactl --cpunodebind=N --membind=N "
               "PROGRAM."},
-    Elsewhere{"duplicate-stdout-filters",
-              "torchrun's, which copies matching lines of stdout into one file. Use --tee 3, and grep the files "
-              "below --log-dir."},
-    Elsewhere{"duplicate-stderr-filters",
-              "torchrun's, which copies matching lines of stderr into one file. Use --tee 3, and grep the files "
-              "below --log-dir."},
     Elsewhere{"use-env", "torch.distributed.launch's. Leave it out: workers always have LOCAL_RANK."},
     Elsewhere{"np", kProcesses},
     Elsewhere{"n", kProcesses},

@@ -71,7 +71,8 @@ Result<void> apply_master_port(Options& o, Text text) {
 }
 
 Result<void> apply_log_dir(Options& o, Text text) {
-    o.log_dir = text == "/dev/null" ? "" : std::string(text);  // as in torchrun: no files
+    if (text != "/dev/null") return store_text(o.log_dir, text);
+    o.log_dir = "";  // as in torchrun: no files
     return {};
 }
 
@@ -150,13 +151,29 @@ constexpr std::array kTable{
               [](Options& o, Text t) { return store(o.no_python, parse_bool(t)); }},
 
     OptionRow{"log-dir", 0, kOutput, "DIR",
-              "keep what the workers print in files there (ddprun-logs by default if -r or -t asks for files); "
-              "/dev/null: no files",
+              "keep what the workers print in files there; without it, --redirects uses a temporary folder, which is "
+              "removed if the job succeeds; /dev/null: no files",
               apply_log_dir},
-    OptionRow{"redirects", 'r', kOutput, "0|3", "3: stdout and stderr of the workers go to files only",
-              [](Options& o, Text t) { return store(o.redirects, parse_stream_code(t)); }},
-    OptionRow{"tee", 't', kOutput, "0|3", "3: to files and to the console, lines labelled there",
-              [](Options& o, Text t) { return store(o.tee, parse_stream_code(t)); }},
+    OptionRow{"redirects", 'r', kOutput, "0..3|N:0..3,...",
+              "streams that go to files only: 0: none, 1: stdout, 2: stderr, 3: both; or by local rank, as in 0:3,1:1, "
+              "and 0 for the others",
+              [](Options& o, Text t) { return store(o.redirects, parse_stream_codes(t)); }},
+    OptionRow{"tee", 't', kOutput, "0..3|N:0..3,...",
+              "streams that go to the console, lines labelled [role][local rank]: there, and to files if there are any "
+              "(--log-dir, --redirects); wins over --redirects",
+              [](Options& o, Text t) { return store(o.tee, parse_stream_codes(t)); }},
+    OptionRow{"duplicate-stdout-filters", 0, kOutput, "TEXT,TEXT,...",
+              "lines of --tee that contain one of these texts also go to filtered_stdout.log beside the files of the "
+              "ranks; ,, is a comma within a text",
+              [](Options& o, Text t) {
+                  o.stdout_filters = parse_filters(t);
+                  return Result<void>();
+              }},
+    OptionRow{"duplicate-stderr-filters", 0, kOutput, "TEXT,TEXT,...", "the same for stderr and filtered_stderr.log",
+              [](Options& o, Text t) {
+                  o.stderr_filters = parse_filters(t);
+                  return Result<void>();
+              }},
     OptionRow{"label", 0, kOutput, "", "console lines start with [host:rank]",
               [](Options& o, Text t) { return store(o.label, parse_bool(t)); }},
     OptionRow{
@@ -204,6 +221,11 @@ constexpr std::array kTable{
     OptionRow{"as-local-node", 0, "", "INDEX[,FD]@HOST:PORT",
               "what --local-nodes passes to the processes that it starts",
               [](Options& o, Text t) { return store(o.as_local_node, parse_local_node(t)); }},
+    OptionRow{"temporary-log-dir", 0, "", "DIR", "the folder of --redirects that these processes share",
+              [](Options& o, Text t) {
+                  o.temporary_log_dir = std::string(t);
+                  return Result<void>();
+              }},
 };
 
 }  // namespace

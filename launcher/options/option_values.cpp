@@ -60,6 +60,11 @@ Result<void> set_store_type(RdzvConf&, std::string_view text) {
     return usage("not a kind of store. Write tcp, or leave it out.");
 }
 
+std::optional<StreamCode> stream_code(std::string_view text) {
+    if (text.size() != 1 || text[0] < '0' || text[0] > '3') return std::nullopt;
+    return static_cast<StreamCode>(text[0] - '0');
+}
+
 struct ConfKey {
     std::string_view name;
     ConfSetter set;  ///< null: accepted, without effect
@@ -135,15 +140,31 @@ Result<Slots> parse_slots(std::string_view text) {
     return Slots{Slots::Kind::kCount, *count};
 }
 
-Result<StreamCode> parse_stream_code(std::string_view text) {
-    if (text == "0") return StreamCode::kNone;
-    if (text == "3") return StreamCode::kBoth;
-    if (text == "1" || text == "2")
-        return usage("one stream without the other is not supported. Write 0 (none) or 3 (both).");
-    if (text.find(':') != std::string_view::npos) {
-        return usage("a choice per rank is not supported. Write 0 (none) or 3 (stdout and stderr) for all ranks.");
+Result<StreamCodes> parse_stream_codes(std::string_view text) {
+    constexpr std::string_view kForm =
+        "Write 0 (none), 1 (stdout), 2 (stderr) or 3 (both), or one of these for each local rank: 0:3,1:1.";
+    if (text.find(':') == std::string_view::npos) {
+        const auto code = stream_code(text);
+        if (!code) return usage(fmt::format("not a choice of streams. {}", kForm));
+        return StreamCodes{*code};
     }
-    return usage("not a choice of streams. Write 0 (none) or 3 (stdout and stderr).");
+    StreamCodes codes;
+    for (bool more = true; more;) {
+        const auto comma = text.find(',');
+        const std::string_view entry = trimmed(text.substr(0, comma));
+        const auto colon = std::min(entry.find(':'), entry.size());
+        const std::string_view rank_text = entry.substr(0, colon);
+        const std::string_view code_text = entry.substr(std::min(colon + 1, entry.size()));
+        const auto rank = parse_number<int>(rank_text);
+        const auto code = stream_code(code_text);
+        if (!rank || *rank < 0) return usage(fmt::format("'{}' is not a local rank. {}", rank_text, kForm));
+        if (!code) return usage(fmt::format("'{}' is not a choice of streams. {}", code_text, kForm));
+        if (!codes.by_rank.emplace(*rank, *code).second)
+            return usage(fmt::format("local rank {} occurs twice. Write one entry for each rank.", *rank));
+        more = comma != std::string_view::npos;
+        if (more) text.remove_prefix(comma + 1);
+    }
+    return codes;
 }
 
 Result<std::vector<int>> parse_local_ranks(std::string_view text) {
@@ -161,6 +182,22 @@ Result<std::vector<int>> parse_local_ranks(std::string_view text) {
         if (more) text.remove_prefix(comma + 1);
     }
     return ranks;
+}
+
+std::vector<std::string> parse_filters(std::string_view text) {
+    std::vector<std::string> filters(1);
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        if (text[i] != ',') {
+            filters.back() += text[i];
+        } else if (text.substr(i + 1).starts_with(',')) {
+            filters.back() += ',';
+            ++i;
+        } else {
+            filters.emplace_back();
+        }
+    }
+    std::erase(filters, "");
+    return filters;
 }
 
 Result<std::vector<int>> parse_signals(std::string_view text) {

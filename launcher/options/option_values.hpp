@@ -11,8 +11,12 @@
 
 #include "common/endpoint.hpp"
 #include "common/error.hpp"
+#include "common/stream_code.hpp"
 
 namespace ddprun::launcher {
+
+using ddprun::StreamCode;
+using ddprun::StreamCodes;
 
 inline constexpr int kMaxRestartLimit = 1'000'000;
 
@@ -30,9 +34,6 @@ struct Slots {
     int count = 1;  ///< with kCount
     friend bool operator==(const Slots&, const Slots&) = default;
 };
-
-/// The value of --redirects and --tee: a set of streams, as bits.
-enum class StreamCode { kNone = 0, kStdout = 1, kStderr = 2, kBoth = 3 };
 
 /// The value of --rdzv-conf; an absent member has the agent's or daemon's default.
 struct RdzvConf {
@@ -54,6 +55,10 @@ struct LocalNode {
 /// Parses "0,2,3"; an empty text is an empty list.
 [[nodiscard]] Result<std::vector<int>> parse_local_ranks(std::string_view text);
 
+/// Parses "loss,step" to texts of which a line is to contain one. ",," is a comma within a text; empty texts, which
+/// every line contains, are left out.
+[[nodiscard]] std::vector<std::string> parse_filters(std::string_view text);
+
 /// Parses "SIGTERM,USR1", names as in torchrun or without SIG, to the numbers of signals that may end a job.
 [[nodiscard]] Result<std::vector<int>> parse_signals(std::string_view text);
 
@@ -61,8 +66,8 @@ struct LocalNode {
 [[nodiscard]] Result<NodeRange> parse_nodes(std::string_view text);
 /// Parses a number, "cpu", "gpu", "xpu" or "auto".
 [[nodiscard]] Result<Slots> parse_slots(std::string_view text);
-/// Accepts 0 and 3. One stream without the other, and torchrun's maps per rank, have messages of their own.
-[[nodiscard]] Result<StreamCode> parse_stream_code(std::string_view text);
+/// Parses "3", a code for all local ranks, or "0:3,1:1", a code for each rank that is named and 0 for the others.
+[[nodiscard]] Result<StreamCodes> parse_stream_codes(std::string_view text);
 /// Parses "KEY=VALUE,KEY=VALUE"; blanks around keys and values do not count.
 [[nodiscard]] Result<RdzvConf> parse_rdzv_conf(std::string_view text);
 /// Parses the text that to_string() returns: "0,5@127.0.0.1:29400".

@@ -11,8 +11,6 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr std::string_view kDefaultLogDir = "ddprun-logs";
-
 /// A value for a row, and its origin as the user wrote it: "--nnodes 3:2" or "PET_NNODES=3:2".
 struct Source {
     std::string text;
@@ -115,8 +113,12 @@ void add_notes(Options& options, const CommandLine& line) {
                         options.rdzv_endpoint ? "--rdzv-endpoint" : "--master-addr or --master-port"));
     }
     // A variable of the environment may be meant for other jobs.
-    if (line.given.contains("log-line-prefix-template") && !options.label && options.tee == StreamCode::kNone) {
-        options.notes.push_back("--log-line-prefix-template has no effect without --label or --tee 3");
+    if (line.given.contains("log-line-prefix-template") && !options.label && !options.tee.any()) {
+        options.notes.push_back("--log-line-prefix-template has no effect without --label or --tee");
+    }
+    for (const std::string_view name : {"duplicate-stdout-filters", "duplicate-stderr-filters"}) {
+        if (!line.given.contains(name) || (options.tee.any() && writes_files(options))) continue;
+        options.notes.push_back(fmt::format("--{} has no effect without --tee and --log-dir", name));
     }
     if (options.standalone && options.rdzv_endpoint && !options.local_nodes) {
         options.notes.push_back("--rdzv-endpoint has no effect beside --standalone");
@@ -128,6 +130,12 @@ void add_notes(Options& options, const CommandLine& line) {
 }
 
 }  // namespace
+
+bool wants_temporary_log_dir(const Options& options) { return !options.log_dir && options.redirects.any(); }
+
+bool writes_files(const Options& options) {
+    return wants_temporary_log_dir(options) || !options.log_dir.value_or("").empty();
+}
 
 Result<Invocation> parse_options(const std::vector<std::string>& arguments, const Environment& environment) {
     auto line = read_command_line(arguments);
@@ -148,8 +156,6 @@ Result<Invocation> parse_options(const std::vector<std::string>& arguments, cons
     derive(options);
     if (const Result<void> checked = check_together(options); !checked) return checked.error();
 
-    const bool writes_files = options.redirects != StreamCode::kNone || options.tee != StreamCode::kNone;
-    if (writes_files && !options.log_dir) options.log_dir = kDefaultLogDir;
     add_notes(options, *line);
     note_unread_variables(options, environment);
     if (is_set(environment, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE")) {

@@ -43,11 +43,14 @@ struct Options {
     std::vector<std::string> program;  ///< as typed; never empty after parse_options
 
     // output and ending
-    std::optional<std::string> log_dir;  ///< absent or empty: no files
-    StreamCode redirects = StreamCode::kNone;
-    StreamCode tee = StreamCode::kNone;
+    std::optional<std::string> log_dir;  ///< absent: a temporary folder if wants_temporary_log_dir(); empty: no files
+    std::string temporary_log_dir;       ///< empty: none has been made
+    StreamCodes redirects;
+    StreamCodes tee;
+    std::vector<std::string> stdout_filters;  ///< texts in lines for filtered_stdout.log
+    std::vector<std::string> stderr_filters;
     bool label = false;
-    std::string label_template;      ///< of labelled lines; empty: "[host:rank] "
+    std::string label_template;      ///< of labelled lines; empty: as in worker_label() and kTorchrunLabel
     std::vector<int> console_ranks;  ///< local ranks; empty: all
     /// The time that a worker has to end after the signal, before it is killed (--shutdown-timeout).
     std::chrono::milliseconds grace{30'000};
@@ -59,6 +62,11 @@ struct Options {
     std::vector<std::string> notes;          ///< one sentence for each option that lacks the effect that was expected
     std::vector<std::string> details;        ///< one sentence for each option without an effect to miss; for the log
 };
+
+/// Returns whether some stream goes to files only, and the user has named no folder for them.
+[[nodiscard]] bool wants_temporary_log_dir(const Options& options);
+/// Returns whether some output goes to files.
+[[nodiscard]] bool writes_files(const Options& options);
 
 /// Options to run with, or a text (--help, --version, --print-completion) to print instead.
 struct Invocation {

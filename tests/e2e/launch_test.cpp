@@ -128,8 +128,8 @@ TEST_CASE("a log directory keeps each rank's output, and --tee shows it as well"
     CHECK(e2e::read_file(folder / "rank-0.out") == "out 0\n");
     CHECK(e2e::read_file(folder / "rank-1.out") == "out 1\n");
     CHECK(e2e::read_file(folder / "rank-1.err") == "err 1\n");
-    CHECK_THAT(outcome.out, Catch::Contains(":1] out 1"));
-    CHECK_THAT(outcome.err, Catch::Contains(":0] err 0"));
+    CHECK_THAT(outcome.out, Catch::Contains("[default1]:out 1"));
+    CHECK_THAT(outcome.err, Catch::Contains("[default0]:err 0"));
     CHECK(sandbox.leftovers() == "");
 }
 

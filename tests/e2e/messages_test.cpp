@@ -279,7 +279,7 @@ TEST_CASE("without a stdout the loss of the output is reported once, and that of
     const auto [words, code, says] = GENERATE(table<std::string, int, std::string>({
         {"ddprun --nproc-per-node 2 sh -c 'echo done; exit 0'", 0, "[ddprun] stdout is not open for writing: what the"},
         {"ddprun --nnodes 2 --local-nodes sh -c 'echo done'", 0, "[ddprun] stdout is not open for writing: what the"},
-        {"ddprun --redirects 3 true", 0, ""},
+        {"ddprun --redirects 3 true", 0, "[ddprun] redirected output is in "},
         {"ddprun --help", 74, "ddprun: cannot write to stdout: Bad file descriptor"},
         {"ddprund --version", 74, "ddprund: cannot write to stdout: Bad file descriptor"},
         {"ddpctl --help", 74, "ddpctl: cannot write to stdout: Bad file descriptor"},

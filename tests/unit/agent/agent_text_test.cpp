@@ -109,7 +109,7 @@ TEST_CASE("labelled lines and log files name host and rank", "[agent]") {
     const auto& folder = directory.path();
     FakeDaemon daemon;
     AgentConfig c = config(daemon, {"out=hello\n", "err=problem\n"});
-    c.output = {folder.string(), true, true, false};
+    c.output = {.log_dir = folder, .tee = {StreamCode::kBoth}, .label = true};
     AgentProcess agent(std::move(c));
     daemon.welcome();
     daemon.send(assignment(1));
@@ -120,7 +120,34 @@ TEST_CASE("labelled lines and log files name host and rank", "[agent]") {
     CHECK_THAT(agent.err(), Contains("[n12:3] problem\n"));
     std::ifstream file(folder / "run" / "gen-1" / "rank-3.err");
     CHECK(std::string(std::istreambuf_iterator<char>(file), {}) == "problem\n");
-    CHECK(std::filesystem::exists(folder / "run" / "gen-1" / "rank-2.error.json"));
+    CHECK_FALSE(std::filesystem::exists(folder / "run" / "gen-1" / "rank-2.error.json"));  // it has not failed
+}
+
+TEST_CASE("each stream of each rank goes where it was sent, tee'd lines with torchrun's label", "[agent]") {
+    const TemporaryDirectory directory;
+    FakeDaemon daemon;
+    AgentConfig c = config(daemon, {"out=hello\n", "err=problem\n", R"(error-file={"message": "x"})"});
+    c.output = {.log_dir = directory.path(),
+                .temporary = true,
+                .redirects = {StreamCode::kStderr},
+                .tee = {StreamCode::kNone, {{1, StreamCode::kStdout}}},
+                .stdout_filters = {"hell", "none"}};
+    AgentProcess agent(std::move(c));
+    daemon.welcome();
+    daemon.send(assignment(1));
+    daemon.expect<GroupSucceeded>();
+    daemon.send(finished(Outcome::kSucceeded, 0));
+    CHECK(agent.end().exit_code() == 0);
+    const std::string out = agent.out();
+    CHECK((out == "hello\n[default1]:hello\n" || out == "[default1]:hello\nhello\n"));
+    CHECK_THAT(agent.err(), !Contains("problem") && Contains("redirected output is in " + directory.path().string()));
+    const auto folder = directory.path() / "run" / "gen-1";
+    CHECK(read_file(folder / "rank-2.err") == "problem\n");
+    CHECK(read_file(folder / "rank-3.out") == "hello\n");
+    CHECK_FALSE(std::filesystem::exists(folder / "rank-2.out"));
+    CHECK(read_file(folder / "filtered_stdout.log") == "[default1]:hello\n");
+    CHECK_FALSE(std::filesystem::exists(folder / "filtered_stderr.log"));
+    CHECK(read_file(folder / "rank-2.error.json") == R"({"message": "x"})");
 }
 
 TEST_CASE("workers that are not shown have log files too, and labels follow the template", "[agent]") {
@@ -128,7 +155,11 @@ TEST_CASE("workers that are not shown have log files too, and labels follow the 
     const auto& folder = directory.path();
     FakeDaemon daemon;
     AgentConfig c = config(daemon, {"out=hello\n", "err=problem\n"});
-    c.output = {folder.string(), true, true, false, "<$role_name ${local_rank}> ", {1}};
+    c.output = {.log_dir = folder,
+                .redirects = {StreamCode::kBoth},
+                .tee = {StreamCode::kBoth},
+                .label_template = "<$role_name ${local_rank}> ",
+                .console_ranks = {1}};
     AgentProcess agent(std::move(c));
     daemon.welcome();
     daemon.send(assignment(1));
@@ -152,7 +183,7 @@ TEST_CASE("a signal while the last log lines are written changes no exit code an
     const std::string text(100'000, 'x');  // an argument of a program is at most 128 KiB long
     FakeDaemon daemon;
     AgentConfig c = config(daemon, {"out=" + text});
-    c.output = {folder.string(), true, false, false};
+    c.output = {.log_dir = folder, .redirects = {StreamCode::kBoth}};
     AgentProcess agent(std::move(c), reader.get());
     daemon.welcome();
     daemon.send(assignment(1));

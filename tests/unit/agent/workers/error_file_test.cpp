@@ -1,6 +1,7 @@
 #include "agent/workers/error_file.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -54,5 +55,25 @@ TEST_CASE("an error file on disk replaces an older one and is never read beyond 
         std::ofstream(path) << std::string(kMaxErrorFileBytes + 1, 'x');
         CHECK(file.read().error().code == Errc::kLimit);
     }
+    CHECK(directory.names() == std::set<std::string>{"error.json"});
+    { const ErrorFile unused = ErrorFile::at(path.string()).value(); }
+    CHECK(directory.names().empty());
     CHECK_FALSE(ErrorFile::at("/nonexistent/folder/error.json").has_value());
+}
+
+TEST_CASE("an error file that its writer has put in place by a rename is read, but nothing else", "[agent]") {
+    const TemporaryDirectory directory;
+    const std::string path = directory.path() / "error.json";
+    const ErrorFile file = ErrorFile::at(path).value();
+    ::unlink(path.c_str());
+    CHECK(file.empty());
+    CHECK(file.read().value().empty());
+    write_file(path + ".new", "text");
+    REQUIRE(::rename((path + ".new").c_str(), path.c_str()) == 0);
+    CHECK_FALSE(file.empty());
+    CHECK(file.read().value() == "text");
+    ::unlink(path.c_str());
+    REQUIRE(::mkfifo(path.c_str(), 0600) == 0);  // reading it would wait for a writer
+    CHECK(file.empty());
+    CHECK(file.read().value().empty());
 }

@@ -12,20 +12,20 @@ TEST_CASE("more workers than the limits allow are refused with the limit, the ne
         const auto checked = check_limits(demand, limits);
         return checked ? std::string() : checked.error().message;
     };
-    CHECK(problem({4096, 1, false}, {.open_files = 1024}) ==
+    CHECK(problem({4096, 1, 0}, {.open_files = 1024}) ==
           "4096 workers per node need about 16416 open files, and only 1024 are allowed here. Raise `ulimit -n`, or "
           "start fewer workers (--nproc-per-node).");
-    CHECK_THAT(problem({200, 1, true}, {.open_files = 1024}), Contains("1232 open files"));
-    CHECK(problem({200, 1, false}, {.open_files = 1024}).empty());
-    CHECK(problem({200, 64, false}, {.open_files = 1024}).empty());  // each node has files of its own
-    CHECK_THAT(problem({64, 8, false}, {.user_processes = 500}),
+    CHECK_THAT(problem({200, 1, 2}, {.open_files = 1024}), Contains("1232 open files"));
+    CHECK(problem({200, 1, 0}, {.open_files = 1024}).empty());
+    CHECK(problem({200, 64, 0}, {.open_files = 1024}).empty());  // each node has files of its own
+    CHECK_THAT(problem({64, 8, 0}, {.user_processes = 500}),
                Contains("64 workers per node on 8 emulated nodes need about 548 processes") && Contains("ulimit -u"));
-    CHECK_THAT(problem({64, 1, false}, {.cgroup_processes = 50}), Contains("pids.max"));
-    CHECK_THAT(problem({64, 1, false}, {.machine_pids = 50}), Contains("kernel.pid_max"));
-    CHECK(problem({4096, 1024, false}, {}).empty());
+    CHECK_THAT(problem({64, 1, 0}, {.cgroup_processes = 50}), Contains("pids.max"));
+    CHECK_THAT(problem({64, 1, 0}, {.machine_pids = 50}), Contains("kernel.pid_max"));
+    CHECK(problem({4096, 1024, 0}, {}).empty());
 }
 
 TEST_CASE("a small job is within the limits of this machine", "[launcher][unit]") {
-    CHECK(check_limits({1, 1, false}, process_limits()).has_value());
+    CHECK(check_limits({1, 1, 0}, process_limits()).has_value());
     CHECK(process_limits().open_files);
 }

@@ -39,7 +39,10 @@ const std::map<std::string_view, std::string> kSamples{
     {"rdzv-backend", "c10d"},
     {"log-dir", "/logs"},
     {"redirects", "3"},
-    {"tee", "3"},
+    {"tee", "0:3,1:1"},
+    {"duplicate-stdout-filters", "loss,step"},
+    {"duplicate-stderr-filters", "Error"},
+    {"temporary-log-dir", "/tmp/x"},
     {"shutdown-timeout", "5"},
     {"stall-warning", "30"},
     {"local-addr", "10.0.0.1"},
@@ -132,8 +135,8 @@ TEST_CASE("each option sets its member of Options", "[launcher][unit]") {
     CHECK(options.rdzv_conf.join_timeout == 90s);
     CHECK(options.rdzv_conf.last_call_timeout == 1500ms);
     CHECK(options.rdzv_conf.is_host == true);
-    CHECK(options.tee == StreamCode::kBoth);
-    CHECK(options.log_dir == "ddprun-logs");
+    CHECK(options.tee == StreamCodes{StreamCode::kBoth});
+    CHECK_FALSE(options.log_dir);
     CHECK(options.node_rank == 0);
     CHECK(options.max_restarts == 3);
     CHECK(options.grace == 500ms);
@@ -157,6 +160,43 @@ TEST_CASE("each option sets its member of Options", "[launcher][unit]") {
     CHECK(parsed({"--signals-to-handle", "SIGTERM, USR1", "prog"}).drain_signals == std::vector<int>{SIGTERM, SIGUSR1});
     CHECK(parsed({"prog"}, {{"PET_SIGNALS_TO_HANDLE", ""}}).drain_signals.empty());
     CHECK(parsed({"prog"}, {{"PET_STALL_WARNING", "2.5"}}).stall_warning == 2500ms);
+}
+
+TEST_CASE("streams are chosen for all ranks or for each, on the command line and in variables", "[launcher][unit]") {
+    const StreamCodes map{StreamCode::kNone, {{0, StreamCode::kBoth}, {12, StreamCode::kStdout}}};
+    for (const Words& words :
+         {Words{"-r", "0:3,12:1", "prog"}, Words{"-r0:3,12:1", "prog"}, Words{"--redirects=0:3, 12:1", "prog"}})
+        CHECK(parsed(words).redirects == map);
+    CHECK(parsed({"prog"}, {{"PET_REDIRECTS", "0:3,12:1"}}).redirects == map);
+    CHECK(parsed({"prog"}, {{"PET_TEE", "2"}}).tee == StreamCodes{StreamCode::kStderr});
+    CHECK(parsed({"-t", "1", "prog"}).tee == StreamCodes{StreamCode::kStdout});
+    CHECK(map.of(12) == StreamCode::kStdout);
+    CHECK(map.of(1) == StreamCode::kNone);
+    CHECK(map.any());
+    CHECK_FALSE(parsed({"-r", "0:0", "prog"}).redirects.any());
+}
+
+TEST_CASE("redirected output goes to a temporary folder unless the user names one", "[launcher][unit]") {
+    CHECK(wants_temporary_log_dir(parsed({"-r", "1:2", "prog"})));
+    CHECK(wants_temporary_log_dir(parsed({"-r", "3", "--log-dir", "", "prog"})));
+    CHECK(writes_files(parsed({"-r", "3", "prog"})));
+    for (const Words& words : {Words{"prog"}, Words{"-t", "3", "prog"}, Words{"-r", "0", "prog"},
+                               Words{"-r", "3", "--log-dir", "/dev/null", "prog"}}) {
+        CAPTURE(words);
+        CHECK_FALSE(wants_temporary_log_dir(parsed(words)));
+        CHECK_FALSE(writes_files(parsed(words)));
+    }
+    CHECK_FALSE(wants_temporary_log_dir(parsed({"-r", "3", "--log-dir", "logs", "prog"})));
+    CHECK(writes_files(parsed({"--log-dir", "logs", "prog"})));
+}
+
+TEST_CASE("filters are texts separated by commas, with two of them for one", "[launcher][unit]") {
+    using Texts = std::vector<std::string>;
+    CHECK(parsed({"--duplicate-stdout-filters", "a,,b,c", "prog"}).stdout_filters == Texts{"a,b", "c"});
+    CHECK(parsed({"--duplicate_stderr_filters=x y,", "prog"}).stderr_filters == Texts{"x y"});
+    CHECK(parse_filters(",,,x") == Texts{",", "x"});
+    CHECK(parse_filters("").empty());
+    CHECK(parsed({"prog"}, {{"PET_DUPLICATE_STDOUT_FILTERS", "loss"}}).stdout_filters == Texts{"loss"});
 }
 
 TEST_CASE("parsing ends at the program's name", "[launcher][unit]") {
@@ -190,6 +230,9 @@ TEST_CASE("options without effect are accepted with a note", "[launcher][unit]")
     CHECK(parsed({"--local-nodes", "--master-port", "1", "prog"}).notes.size() == 1);
     CHECK(parsed({"--log-line-prefix-template", "$rank", "prog"}).notes.size() == 1);
     CHECK(parsed({"--log-line-prefix-template", "$rank", "--label", "prog"}).notes.empty());
+    CHECK(parsed({"--duplicate-stdout-filters", "loss", "--tee", "3", "prog"}).notes.size() == 1);
+    CHECK(parsed({"--duplicate-stderr-filters", "loss", "--log-dir", "logs", "prog"}).notes.size() == 1);
+    CHECK(parsed({"--duplicate-stdout-filters=loss", "-t1", "--log-dir=logs", "prog"}).notes.empty());
     const auto notes = quiet({"--rdzv-conf", "keep_alive_interval=5,timeout=3,keep_alive_max_attempt=3", "prog"});
     REQUIRE(notes.size() == 1);
     CHECK_THAT(notes[0], Catch::Contains("keep_alive_interval, keep_alive_max_attempt"));

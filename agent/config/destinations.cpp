@@ -1,0 +1,32 @@
+#include "agent/config/destinations.hpp"
+
+#include <algorithm>
+
+namespace ddprun::agent {
+
+Destinations destinations_of(const OutputConfig& output, LocalRank rank, StreamCode stream) {
+    const bool tee = contains(output.tee.of(number(rank)), stream);
+    const bool redirect = contains(output.redirects.of(number(rank)), stream) && !tee;
+    const bool shown = output.console_ranks.empty() ||
+                       std::ranges::find(output.console_ranks, number(rank)) != output.console_ranks.end();
+    const auto& filters = stream == StreamCode::kStdout ? output.stdout_filters : output.stderr_filters;
+    Destinations to;
+    to.console = shown && !redirect;
+    to.labelled = tee || output.label;
+    to.file = !output.log_dir.empty() && (!output.temporary || tee || redirect);
+    to.duplicates = to.file && tee && !filters.empty();
+    return to;
+}
+
+bool redirects_to_files(const OutputConfig& output, int slots) {
+    if (output.log_dir.empty()) return false;
+    for (int rank = 0; rank < slots; ++rank) {
+        for (const StreamCode stream : {StreamCode::kStdout, StreamCode::kStderr}) {
+            const bool redirect = contains(output.redirects.of(rank), stream);
+            if (redirect && !contains(output.tee.of(rank), stream)) return true;
+        }
+    }
+    return false;
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,86 @@
+#include "launcher/output_settings.hpp"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "agent/config/destinations.hpp"
+#include "agent/output/log_files.hpp"
+#include "common/system/standard_fds.hpp"
+
+namespace ddprun::launcher {
+namespace {
+
+/// Notes a rank in the value of --redirects or --tee that this node lacks.
+void note_absent_rank(Options& options, std::string_view name, const StreamCodes& codes, int slots) {
+    const auto absent = codes.by_rank.lower_bound(slots);
+    if (absent == codes.by_rank.end()) return;
+    options.notes.push_back(
+        fmt::format("--{}: no local rank {} among the {} of this node", name, absent->first, slots));
+}
+
+}  // namespace
+
+void note_absent_ranks(Options& options, int slots) {
+    note_absent_rank(options, "redirects", options.redirects, slots);
+    note_absent_rank(options, "tee", options.tee, slots);
+    const auto is_absent = [slots](int rank) { return rank >= slots; };
+    const auto absent = std::ranges::find_if(options.console_ranks, is_absent);
+    if (absent == options.console_ranks.end()) return;
+    options.notes.push_back(fmt::format(
+        "--local-ranks-filter: no local rank {} among the {} of this node{}", *absent, slots,
+        std::ranges::all_of(options.console_ranks, is_absent) ? ", so that nothing its workers print is shown" : ""));
+}
+
+Result<TemporaryLogDir> prepare_log_files(Options& options, const Environment& environment) {
+    if (wants_temporary_log_dir(options) && options.temporary_log_dir.empty()) {
+        auto made = TemporaryLogDir::make(environment);
+        if (made) options.temporary_log_dir = made->path();
+        return made;
+    }
+    if (options.log_dir.value_or("").empty()) return TemporaryLogDir();
+    const Result<void> usable = agent::prepare_log_dir(*options.log_dir);
+    if (usable) return TemporaryLogDir();
+    Error error = with_context(fmt::format("cannot keep log files in {}", *options.log_dir), usable.error());
+    error.message += ". Pass a --log-dir that this user can write to, or --log-dir /dev/null for no files.";
+    return error;
+}
+
+agent::OutputConfig output_config(const Options& options) {
+    agent::OutputConfig output;
+    output.temporary = wants_temporary_log_dir(options);
+    output.log_dir = output.temporary ? options.temporary_log_dir : options.log_dir.value_or("");
+    output.redirects = options.redirects;
+    output.tee = options.tee;
+    output.label = options.label;
+    output.label_template = options.label_template;
+    output.console_ranks = options.console_ranks;
+    output.stdout_filters = options.stdout_filters;
+    output.stderr_filters = options.stderr_filters;
+    return output;
+}
+
+int log_files_per_worker(const Options& options) {
+    if (!writes_files(options)) return 0;
+    return 2 + (options.stdout_filters.empty() ? 0 : 1) + (options.stderr_filters.empty() ? 0 : 1);
+}
+
+void warn_of_lost_output(const Options& options, int slots) {
+    if (is_open_for_writing(STDOUT_FILENO)) return;
+    const agent::OutputConfig output = output_config(options);
+    const auto is_shown = [&](int rank) {
+        return agent::destinations_of(output, LocalRank{rank}, StreamCode::kStdout).console;
+    };
+    int rank = 0;
+    while (rank < slots && !is_shown(rank)) ++rank;
+    if (rank == slots) return;
+    spdlog::warn(
+        "stdout is not open for writing: what the workers print there is lost. Pass --log-dir DIR and --redirects 3 to "
+        "keep it in files, or start ddprun with >/dev/null to discard it");
+}
+
+}  // namespace ddprun::launcher

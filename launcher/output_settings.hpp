@@ -1,0 +1,28 @@
+#pragma once
+// The output of the workers as the options want it: the agent's settings for it, and what is checked, made and noted
+// before anything is started. Called by launch(); main thread only.
+
+#include "agent/config/agent_config.hpp"
+#include "common/error.hpp"
+#include "launcher/host/temporary_log_dir.hpp"
+#include "launcher/options/options.hpp"
+
+namespace ddprun::launcher {
+
+/// Notes ranks that options name and this node lacks. That is no error: another node may have them.
+void note_absent_ranks(Options& options, int slots);
+
+/// Makes the folder of the log files if the user has named one, or else a temporary one if some output goes to files
+/// only; sets Options::temporary_log_dir then. Errors: they cannot be written; a later failure is a warning.
+[[nodiscard]] Result<TemporaryLogDir> prepare_log_files(Options& options, const Environment& environment);
+
+/// Returns the agent's settings for the output; after prepare_log_files().
+[[nodiscard]] agent::OutputConfig output_config(const Options& options);
+
+/// Returns the maximum number of log files that one worker's output goes to.
+[[nodiscard]] int log_files_per_worker(const Options& options);
+
+/// Warns if what `slots` workers print to stdout will be lost. That ends no job, but must not happen silently.
+void warn_of_lost_output(const Options& options, int slots);
+
+}  // namespace ddprun::launcher
