@@ -4,6 +4,7 @@
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
+#include <chrono>
 #include <csignal>
 #include <optional>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "agent/event_queue.hpp"
 #include "agent/event_sources.hpp"
 #include "agent/group/worker_group.hpp"
+#include "agent/job_error_file.hpp"
 #include "agent/local_group.hpp"
 #include "agent/output/console.hpp"
 #include "agent/output/log_sink.hpp"
@@ -83,6 +85,7 @@ private:
     void perform(const PrintConnection& action) { status_reporter_.report_connection(action.text); }
     void perform(const PrintLogFileProblem& action) { status_reporter_.report_log_file_problem(action.text); }
     void perform(const Finish& action);
+    void write_error_file(const protocol::FailureReport& culprit) const;
 
     AgentConfig config_;
     EventQueue events_;
@@ -185,7 +188,20 @@ void Agent::perform(const AdoptNames& action) {
 void Agent::perform(const Finish& action) {
     exit_code_ = action.exit_code;
     const std::vector<pid_t> left = action.processes_left ? group_.abandon() : std::vector<pid_t>();
+    if (action.verdict && action.verdict->culprit && action.exit_code != exit_code::kSuccess)
+        write_error_file(*action.verdict->culprit);
     status_reporter_.report_end(action, left);
+}
+
+/// Writes the error file of this ddprun; of emulated nodes, the culprit's writes that of their launcher.
+void Agent::write_error_file(const protocol::FailureReport& culprit) const {
+    const bool is_here = culprit.host == config_.node_name;
+    if (config_.error_file.empty() || (config_.emulated && !is_here)) return;
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    const std::string text = job_error_text(culprit, is_here ? group_.error_text(culprit) : "",
+                                            std::chrono::duration_cast<std::chrono::seconds>(now));
+    const auto written = write_job_error_file(config_.error_file, text, is_here ? Existing::kReplace : Existing::kKeep);
+    if (!written) status_reporter_.report_error_file_problem(written.error().message);
 }
 
 }  // namespace

@@ -98,6 +98,10 @@ protocol::FailureReport LocalGroup::failure_report(const ReportFailure& failure)
     return report;
 }
 
+std::string LocalGroup::error_text(const protocol::FailureReport& failure) const {
+    return processes_ ? processes_->error_text(failure.local_rank, failure.pid) : "";
+}
+
 std::optional<RecordedWorkers> LocalGroup::recorded() const {
     if (!assignment_ || !processes_) return std::nullopt;
     return RecordedWorkers{*assignment_, *processes_};

@@ -51,6 +51,8 @@ public:
 
     /// Returns the report to the daemon about a worker that failed or could not be started.
     [[nodiscard]] protocol::FailureReport failure_report(const ReportFailure& failure);
+    /// Returns the text of the error file of a worker of the latest group; empty if there is none.
+    [[nodiscard]] std::string error_text(const protocol::FailureReport& failure) const;
     /// Returns the workers whose flight records can be read; empty before the first start().
     [[nodiscard]] std::optional<RecordedWorkers> recorded() const;
 

@@ -56,6 +56,8 @@ void StatusReporter::report_log_file_problem(const std::string& text) const {
     spdlog::warn("{}: {}", config_.node_name, text);
 }
 
+void StatusReporter::report_error_file_problem(const std::string& text) const { spdlog::warn("{}{}", tag(), text); }
+
 void StatusReporter::report_start(const Assignment& assignment) {
     node_rank_ = assignment.node_rank;
     const bool first = number(assignment.node_rank) == 0;

@@ -33,6 +33,7 @@ public:
     void report_connection(const std::string& text) const;
     void report_log_file_problem(const std::string& text) const;
     /// Prints which node this is, and that a restart begins.
+    void report_error_file_problem(const std::string& text) const;
     void report_start(const protocol::Assignment& assignment);
     /// Prints how the job, or this node, ended. `left`: processes that survive SIGKILL.
     void report_end(const Finish& finish, const std::vector<pid_t>& left);

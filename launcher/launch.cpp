@@ -15,6 +15,7 @@
 
 #include "agent/agent.hpp"
 #include "agent/guard/start_guard.hpp"
+#include "agent/job_error_file.hpp"
 #include "agent/output/log_files.hpp"
 #include "common/exit_codes.hpp"
 #include "common/logging.hpp"
@@ -50,6 +51,7 @@ struct Plan {
     int cpus = 1;
     std::vector<std::string> device_variables;  ///< of --virtual-local-rank
     Placement placement;
+    std::string error_file;             ///< of this ddprun, as its parent wants it; empty: none
     TemporaryLogDir temporary_log_dir;  ///< of this process; emulated nodes share that of their launcher
 };
 
@@ -128,6 +130,7 @@ agent::AgentConfig agent_config(Plan plan, const Endpoint& endpoint) {
     config.device_variables = std::move(plan.device_variables);
     config.drain_signals = options.drain_signals;
     config.output = output_config(options);
+    config.error_file = std::move(plan.error_file);
     if (options.as_local_node) {
         const int index = options.as_local_node->index;
         config.node_name = local_node_name(index);
@@ -218,6 +221,12 @@ std::optional<Refusal> prepare(Plan& plan, const Environment& environment) {
     return std::nullopt;
 }
 
+/// Removes the error file of an earlier attempt. A failure is a warning: it must not end the job.
+void clear_error_file(const std::string& path) {
+    const Result<void> cleared = path.empty() ? Result<void>() : agent::clear_job_error_file(path);
+    if (!cleared) spdlog::warn("{}", cleared.error().message);
+}
+
 int run(Plan plan, const std::vector<std::string>& arguments) {
     // Looks for the guard before anything is started, because a daemon would be left behind without it.
     const std::filesystem::path guard = agent::find_guard();
@@ -252,6 +261,9 @@ int launch(const std::vector<std::string>& arguments) {
     if (invocation->options.verbose) spdlog::set_level(spdlog::level::debug);
     Plan plan;
     plan.options = std::move(invocation->options);
+    if (const auto named = environment.find("TORCHELASTIC_ERROR_FILE"); named != environment.end())
+        plan.error_file = named->second;
+    if (!plan.options.as_local_node) clear_error_file(plan.error_file);
     if (const std::optional<Refusal> refused = prepare(plan, environment)) return refuse(refused->error, refused->code);
     if (!plan.options.as_local_node) {  // the launcher of the nodes has reported both
         for (const std::string& note : plan.options.notes) spdlog::info("{}", note);

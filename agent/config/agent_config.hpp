@@ -48,6 +48,7 @@ struct AgentConfig {
     std::vector<std::string> device_variables = {};
     std::vector<int> drain_signals;  ///< signals that end the job beside INT, TERM, HUP and QUIT; workers get them
     OutputConfig output;
+    std::string error_file;        ///< of this ddprun, from TORCHELASTIC_ERROR_FILE; empty: none
     std::string program_name;      ///< the program in messages; empty: the file name of command[0]
     std::string program_line;      ///< the program with its arguments, in messages; empty: it has none
     std::string interpreter = {};  ///< of a Python program, with the reason of its choice; empty: no Python program

@@ -88,6 +88,11 @@ std::optional<Duration> Worker::recently_failing_for() {
     return first;
 }
 
+std::string Worker::error_text() const {
+    const Result<std::string> text = error_file_ ? error_file_->read() : Result<std::string>(std::string());
+    return text ? *text : "";
+}
+
 WorkerEvidence Worker::evidence() {
     WorkerEvidence evidence{pid_, status_, oom_};
     evidence.failing_for = recently_failing_for();  // which has read the last bytes of stderr

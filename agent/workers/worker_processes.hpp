@@ -53,6 +53,8 @@ public:
 
     /// Returns all that is known about a worker that was started, and about its end.
     [[nodiscard]] WorkerEvidence evidence(LocalRank rank) { return worker(rank).evidence(); }
+    /// Returns the text of a worker's error file; empty if there is none, or no such worker with this pid.
+    [[nodiscard]] std::string error_text(LocalRank rank, pid_t pid) const;
     /// Returns the newest `max_operations` of a worker's flight record; empty if it was not started.
     [[nodiscard]] protocol::FlightRecord flight_record(LocalRank rank, std::size_t max_operations) const;
     /// Returns the flight record and the state of the process. The caller fills in rank, host and clock.

@@ -1,6 +1,9 @@
-// Where the workers' output goes (--redirects, --tee, --log-dir).
+// Where the workers' output goes (--redirects, --tee, --log-dir), and the error file for the parent of ddprun.
 
 #include <fmt/format.h>
+
+#include <boost/json.hpp>
+#include <set>
 
 #include "tests/catch.hpp"
 #include "tests/e2e/process.hpp"
@@ -119,4 +122,103 @@ TEST_CASE("a rank that no node has is noted, and refuses no job", "[e2e]") {
     const auto outcome = launch(sandbox, {"-t", "0:3,17:3"}, kTalk);
     CHECK(outcome.status.exit_code() == 0);
     CHECK_THAT(outcome.err, Contains("--tee: no local rank 17 among the 1 of this node\n"));
+}
+
+TEST_CASE("the error file of ddprun has the culprit's error and exit code", "[e2e]") {
+    const e2e::Sandbox sandbox("error-file");
+    const std::string nodes = GENERATE(as<std::string>(), "1", "2");
+    const bool on_disk = GENERATE(false, true);
+    const auto path = sandbox.path() / "error.json";
+    e2e::write_file(path, "of an earlier attempt");
+    std::vector<std::string> options{"--nnodes", nodes, "--local-nodes"};
+    if (on_disk) options.insert(options.end(), {"--log-dir", "logs", "-r", "3"});
+    const auto outcome = launch(sandbox, options,
+                                R"sh([ $RANK = $((WORLD_SIZE-1)) ] || exec sleep 60
+echo '{"message":{"message":"E: x","extraInfo":{"timestamp":"1"}}}' >$TORCHELASTIC_ERROR_FILE; exit 3)sh",
+                                {{"TORCHELASTIC_ERROR_FILE", path.string()}});
+    CAPTURE(outcome.err);
+    CHECK(outcome.status.exit_code() == 3);
+    CHECK(e2e::read_file(path) == R"({"message":{"message":"E: x","extraInfo":{"timestamp":"1"},"errorCode":3}})");
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("the error file of ddprun names the signal of a worker that crashed", "[e2e]") {
+    const e2e::Sandbox sandbox("error-signal");
+    const auto path = sandbox.path() / "error.json";
+    const auto outcome =
+        launch(sandbox, {}, "echo $$ >pid; kill -SEGV $$", {{"TORCHELASTIC_ERROR_FILE", path.string()}});
+    CAPTURE(outcome.err);
+    CHECK(outcome.status.exit_code() == 139);
+    const auto message = boost::json::parse(e2e::read_file(path)).at("message");
+    CHECK(message.at("errorCode") == -11);
+    CHECK(message.at("message").as_string() ==
+          fmt::format("Signal 11 (SIGSEGV) received by PID {}", std::stoi(e2e::read_file(sandbox.path() / "pid"))));
+    CHECK(std::stol(message.at("extraInfo").at("timestamp").as_string().c_str()) > 1'700'000'000);
+}
+
+TEST_CASE("each ddprun of a job writes its own error file", "[e2e]") {
+    const e2e::Sandbox sandbox("error-nodes");
+    const std::string script =
+        R"sh([ $RANK = 1 ] || exec sleep 60; echo '{"message": "E: x"}' >$TORCHELASTIC_ERROR_FILE; exit 3)sh";
+    const auto command = [&](const std::string& error_file) {
+        return e2e::Command{.argv = {(e2e::bin() / "ddprun").string(), "--nnodes", "2", "--rdzv-endpoint",
+                                     "127.0.0.1:" + e2e::read_file(sandbox.path() / "port"), "sh", "-c", script},
+                            .env = {{"TORCHELASTIC_ERROR_FILE", (sandbox.path() / error_file).string()}}};
+    };
+    e2e::write_file(sandbox.path() / "port", std::to_string(e2e::free_port()));
+    e2e::Process one(sandbox, command("one.json"));
+    e2e::Process other(sandbox, command("other.json"));
+    CHECK(one.wait(e2e::Seconds(60)).exit_code() == 3);
+    CHECK(other.wait(e2e::Seconds(60)).exit_code() == 3);
+    CAPTURE(one.err(), other.err());
+    std::multiset<std::string> texts;
+    for (const char* name : {"one.json", "other.json"}) {
+        const auto message = boost::json::parse(e2e::read_file(sandbox.path() / name)).at("message");
+        if (message.is_string()) {
+            texts.insert(message.as_string().c_str());
+        } else {
+            texts.insert(
+                fmt::format("{} {}", message.at("message").as_string().c_str(), message.at("errorCode").as_int64()));
+        }
+    }
+    CHECK(texts == std::multiset<std::string>{"E: x", "E: x 3"});
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("a job that succeeds removes the error file of an earlier attempt and writes none", "[e2e]") {
+    const e2e::Sandbox sandbox("stale");
+    const auto path = sandbox.path() / "error.json";
+    e2e::write_file(path, "old");
+    const auto outcome = launch(sandbox, {"--max-restarts", "1"}, "[ ! -e $EF ] && [ $TORCHELASTIC_RESTART_COUNT = 1 ]",
+                                {{"TORCHELASTIC_ERROR_FILE", path.string()}, {"EF", path.string()}});
+    CAPTURE(outcome.err);
+    CHECK(outcome.status.exit_code() == 0);
+    CHECK_FALSE(fs::exists(path));
+}
+
+TEST_CASE("an error file that cannot be written is a warning and changes no exit code", "[e2e]") {
+    const e2e::Sandbox sandbox("no-folder");
+    const auto path = (sandbox.path() / "absent/error.json").string();
+    const auto outcome = launch(sandbox, {}, "exit 3", {{"TORCHELASTIC_ERROR_FILE", path}});
+    CHECK(outcome.status.exit_code() == 3);
+    CHECK_THAT(outcome.err,
+               Contains("cannot write the error file " + path + " (TORCHELASTIC_ERROR_FILE): No such file"));
+}
+
+TEST_CASE("a ddprun that is a worker passes its error on to the one above", "[e2e]") {
+    const e2e::Sandbox sandbox("nested");
+    const auto path = sandbox.path() / "error.json";
+    const bool on_disk = GENERATE(false, true);
+    std::vector<std::string> options;
+    if (on_disk) options = {"--log-dir", "logs"};
+    const auto outcome =
+        launch(sandbox, options,
+               fmt::format("exec {} sh -c 'echo \"{{\\\"message\\\": {{\\\"message\\\": \\\"E: x\\\"}}}}\" "
+                           ">$TORCHELASTIC_ERROR_FILE; exit 3'",
+                           (e2e::bin() / "ddprun").string()),
+               {{"TORCHELASTIC_ERROR_FILE", path.string()}});
+    CAPTURE(outcome.err);
+    CHECK(outcome.status.exit_code() == 3);
+    CHECK(e2e::read_file(path) == R"({"message":{"message":"E: x","errorCode":3}})");
+    CHECK(sandbox.leftovers() == "");
 }

@@ -150,6 +150,30 @@ TEST_CASE("each stream of each rank goes where it was sent, tee'd lines with tor
     CHECK(read_file(folder / "rank-2.error.json") == R"({"message": "x"})");
 }
 
+TEST_CASE("the node of the culprit writes its error file for the parent, another one what the verdict has", "[agent]") {
+    const bool here = GENERATE(true, false);
+    const bool emulated = GENERATE(false, true);
+    const TemporaryDirectory directory;
+    FakeDaemon daemon;
+    AgentConfig c = config(daemon, {R"(error-file={"message": {"message": "E: x", "more": 1}})", "exit=3"});
+    c.slots = 1;
+    c.emulated = emulated;
+    c.error_file = directory.path() / "job.json";
+    AgentProcess agent(std::move(c));
+    daemon.welcome();
+    daemon.send(assignment(1));
+    Finished end = finished(Outcome::kWorkerFailed, 3);
+    end.verdict.culprit = daemon.expect<WorkerFailed>().failure;
+    if (!here) end.verdict.culprit->host = "another";
+    daemon.send(end);
+    CHECK(agent.end().exit_code() == 3);
+    const std::string text = read_file(directory.path() / "job.json");
+    CAPTURE(here, emulated, text);
+    if (here) CHECK(text == R"({"message":{"message":"E: x","more":1,"errorCode":3}})");
+    if (!here && !emulated) CHECK_THAT(text, Contains(R"({"message":{"message":"E: x","extraInfo":{"timestamp":")"));
+    if (!here && emulated) CHECK(text.empty());
+}
+
 TEST_CASE("workers that are not shown have log files too, and labels follow the template", "[agent]") {
     const TemporaryDirectory directory;
     const auto& folder = directory.path();
