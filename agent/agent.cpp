@@ -154,10 +154,10 @@ asio::awaitable<void> Agent::shut_down() {
 
 void Agent::perform(const StartWorkers& action) {
     status_reporter_.report_start(action.assignment);
+    status_reporter_.report_log_folder(group_.log_folder());
     records_.reset();
     link_.forget_reports_before(action.assignment.generation);
     group_.start(action.assignment);
-    status_reporter_.report_log_folder(group_.log_folder());
 }
 
 void Agent::perform(const ReportFailure& action) {

@@ -75,8 +75,6 @@ void StatusReporter::report_start(const Assignment& assignment) {
                  assignment.reason.empty() ? "" : fmt::format(" ({})", assignment.reason));
 }
 
-void StatusReporter::report_job_notice(const std::string& text) {
-    if (config_.emulated && node_rank_ && number(*node_rank_) != 0) return;
 void StatusReporter::report_log_folder(const std::string& folder) {
     const bool reports = number(*node_rank_) == 0 || (config_.output.temporary && !config_.emulated);
     if (!reports || log_folder_reported_ || !redirects_to_files(config_.output, config_.slots)) return;
@@ -86,6 +84,8 @@ void StatusReporter::report_log_folder(const std::string& folder) {
                  config_.output.temporary ? "; the folder is removed if the job succeeds, --log-dir keeps it" : "");
 }
 
+void StatusReporter::report_job_notice(const std::string& text) {
+    if (config_.emulated && node_rank_ && number(*node_rank_) != 0) return;
     spdlog::warn("{} [the operations of all ranks: ddpctl dump --rdzv-endpoint {}]", text, to_string(config_.endpoint));
 }
 
@@ -113,8 +113,6 @@ void StatusReporter::report_end(const Finish& finish, const std::vector<pid_t>& 
         spdlog::error("{}{}{}", tag(), finish.why, has_remedy ? ". " + finish.remedy : "");
     }
     if (finish.verdict) report_verdict(*finish.verdict);
-}
-
     report_files_kept(finish.exit_code);
 }
 
@@ -123,6 +121,8 @@ void StatusReporter::report_files_kept(int exit_code) const {
     const bool started = node_rank_.has_value();
     if (!config_.output.temporary || config_.emulated || !started || exit_code == exit_code::kSuccess) return;
     spdlog::info("{}{}", tag(), files_kept_text(config_.output.log_dir));
+}
+
 /// Prints the box with the verdict on the first node and on the culprit's; a line on the others, and on all when the
 /// job was stopped on purpose.
 void StatusReporter::report_verdict(const protocol::Verdict& verdict) {
@@ -130,7 +130,8 @@ void StatusReporter::report_verdict(const protocol::Verdict& verdict) {
                                     ? std::filesystem::path(config_.command.at(0)).filename().string()
                                     : config_.program_name;
     const std::string box =
-        format_verdict(verdict, {program, config_.program_line, config_.run_id.value_or(""), config_.interpreter});
+        format_verdict(verdict, {program, config_.program_line, config_.run_id.value_or(""), config_.interpreter},
+                       stderr_in_box(verdict));
     const bool stopped = verdict.outcome == protocol::Outcome::kStopped;
     const std::string reason = printable(verdict.reason);
     if (config_.emulated) return send_final_report(stopped ? fmt::format("[ddprun] {}\n", reason) : box);
@@ -142,6 +143,16 @@ void StatusReporter::report_verdict(const protocol::Verdict& verdict) {
     } else if (verdict.exit_code != 0) {
         spdlog::error("{}the job failed: {}", tag(), reason);
     }
+}
+
+/// The console has shown the culprit's stderr if it ran on this node, or on another one that shares this console.
+CulpritStderr StatusReporter::stderr_in_box(const protocol::Verdict& verdict) const {
+    if (!verdict.culprit) return CulpritStderr::kQuoted;
+    const bool here = config_.emulated || verdict.culprit->host == config_.node_name;
+    const bool shown = destinations_of(config_.output, verdict.culprit->local_rank, StreamCode::kStderr).console;
+    if (!here || !shown) return CulpritStderr::kQuoted;
+    const bool alone = !config_.emulated && (config_.slots == 1 || config_.output.console_ranks.size() == 1);
+    return alone ? CulpritStderr::kShownAbove : CulpritStderr::kShownAmongOthers;
 }
 
 void StatusReporter::send_final_report(std::string text) const {

@@ -15,6 +15,7 @@
 #include "agent/delayed_line.hpp"
 #include "agent/group/worker_group.hpp"
 #include "agent/output/console.hpp"
+#include "agent/verdict_text.hpp"
 #include "rendezvous/protocol/messages.hpp"
 
 namespace ddprun::agent {
@@ -32,22 +33,23 @@ public:
     void report_job_notice(const std::string& text);
     void report_connection(const std::string& text) const;
     void report_log_file_problem(const std::string& text) const;
-    /// Prints which node this is, and that a restart begins.
     void report_error_file_problem(const std::string& text) const;
+    /// Prints which node this is, and that a restart begins.
     void report_start(const protocol::Assignment& assignment);
-    /// Prints how the job, or this node, ended. `left`: processes that survive SIGKILL.
-    void report_end(const Finish& finish, const std::vector<pid_t>& left);
     /// Prints once in which folder redirected output is: on the first node, and on each one that has a temporary folder
     /// of its own.
     void report_log_folder(const std::string& folder);
+    /// Prints how the job, or this node, ended. `left`: processes that survive SIGKILL.
+    void report_end(const Finish& finish, const std::vector<pid_t>& left);
 
     /// Returns the node's name, as the beginning of a status line of a job of several nodes; else nothing.
     [[nodiscard]] std::string tag() const { return config_.max_nodes == 1 ? "" : config_.node_name + ": "; }
 
 private:
+    void report_files_kept(int exit_code) const;
     void report_ranks(const protocol::Assignment& assignment);
     void report_verdict(const protocol::Verdict& verdict);
-    void report_files_kept(int exit_code) const;
+    [[nodiscard]] CulpritStderr stderr_in_box(const protocol::Verdict& verdict) const;
     void send_final_report(std::string text) const;
 
     const AgentConfig& config_;
@@ -56,7 +58,7 @@ private:
     DelayedLine stop_line_;
     std::string ranks_line_;             ///< the latest line about this node's ranks
     std::optional<NodeRank> node_rank_;  ///< in the latest group
+    bool log_folder_reported_ = false;
 };
 
 }  // namespace ddprun::agent
-    bool log_folder_reported_ = false;

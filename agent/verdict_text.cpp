@@ -170,8 +170,8 @@ std::string barred_lines(const std::vector<std::string>& lines) {
 
 /// Describes a program that rejected its arguments. Rank and host are shown too, in short: an argument may differ from
 /// host to host, and the usage text may be that of a tool which the program has called.
-std::string describe_usage_error(const FailureReport& culprit) {
-    std::string text = barred_lines(culprit.last_lines);
+std::string describe_usage_error(const FailureReport& culprit, CulpritStderr shown) {
+    std::string text = shown == CulpritStderr::kQuoted ? barred_lines(culprit.last_lines) : "";
     text += "Put arguments of the program behind its name, and options of ddprun before it.\n";
     text +=
         field("rank", fmt::format("{} (local rank {}) on {} (node rank {}), process {}", number(culprit.rank),
@@ -180,9 +180,17 @@ std::string describe_usage_error(const FailureReport& culprit) {
     return text;
 }
 
+std::string describe_stderr(const std::vector<std::string>& lines, CulpritStderr shown) {
+    if (lines.empty()) return "";
+    if (shown == CulpritStderr::kQuoted) return field("stderr", "its last lines") + barred_lines(lines);
+    const auto last = std::find_if(lines.rbegin(), lines.rend(), [](const std::string& line) { return !line.empty(); });
+    if (shown == CulpritStderr::kShownAbove || last == lines.rend()) return field("stderr", "printed above");
+    return field("stderr", "printed above; its last line:") + barred(*last);
+}
+
 /// Describes the culprit; leaves out what the reason or the diagnosis contains already.
-std::string describe(const FailureReport& culprit, const Verdict& verdict) {
-    if (rejected_its_arguments(culprit)) return describe_usage_error(culprit);
+std::string describe(const FailureReport& culprit, const Verdict& verdict, CulpritStderr shown) {
+    if (rejected_its_arguments(culprit)) return describe_usage_error(culprit, shown);
     std::string text = culprit.pid > 0 ? "First failure:\n" : "";
     if (verdict.first_victim) text = "First victim:\n";
     text += field("rank", fmt::format("{} (local rank {})", number(culprit.rank), number(culprit.local_rank)));
@@ -191,9 +199,7 @@ std::string describe(const FailureReport& culprit, const Verdict& verdict) {
                             : field("what", "it could not be started and has not run");
     if (!culprit.activity.empty() && !verdict.names_activity) text += field("at its end", culprit.activity);
     if (!culprit.message.empty() && !verdict.names_message) text += field("message", "") + barred(culprit.message);
-    if (!culprit.last_lines.empty()) {
-        text += field("stderr", "its last lines") + barred_lines(culprit.last_lines);
-    }
+    text += describe_stderr(culprit.last_lines, shown);
     if (!culprit.log_file.empty()) text += field("log file", culprit.log_file);
     return text;
 }
@@ -204,7 +210,7 @@ std::string format_verdict(const Verdict& verdict, const std::string& program) {
     return format_verdict(verdict, JobName{program});
 }
 
-std::string format_verdict(const Verdict& verdict, const JobName& job) {
+std::string format_verdict(const Verdict& verdict, const JobName& job, CulpritStderr shown) {
     if (verdict.outcome == Outcome::kSucceeded || verdict.outcome == Outcome::kStopped) return "";
     std::string text = rule('=');
     text += verdict.outcome == Outcome::kInfrastructure
@@ -216,7 +222,7 @@ std::string format_verdict(const Verdict& verdict, const JobName& job) {
     const std::string& second = verdict.first_victim ? verdict.reason : verdict.diagnosis;
     if (!first.empty()) text += first + "\n";
     if (!second.empty()) text += second + "\n";
-    if (verdict.culprit) text += describe(*verdict.culprit, verdict);
+    if (verdict.culprit) text += describe(*verdict.culprit, verdict, shown);
     if (!job.command.empty()) text += field("command", job.command);
     if (!job.run_id.empty()) text += field("job", job.run_id);
     if (verdict.restarts > 0) text += field("restarts", std::to_string(verdict.restarts));

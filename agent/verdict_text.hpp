@@ -16,9 +16,17 @@ struct JobName {
     std::string interpreter = {};
 };
 
+/// What the box shows of the culprit's stderr.
+enum class CulpritStderr {
+    kQuoted,            ///< its last lines
+    kShownAbove,        ///< a reference: the same console has shown it
+    kShownAmongOthers,  ///< a reference with the last line: other workers have written to that console, too
+};
+
 /// Returns a text box, with a line end behind every line, for a job that failed. Empty for a job that succeeded, or
 /// that was stopped by a signal: the one line of verdict.reason is enough then.
-[[nodiscard]] std::string format_verdict(const protocol::Verdict& verdict, const JobName& job);
+[[nodiscard]] std::string format_verdict(const protocol::Verdict& verdict, const JobName& job,
+                                         CulpritStderr shown = CulpritStderr::kQuoted);
 /// Does the same; `program` is the name of the program.
 [[nodiscard]] std::string format_verdict(const protocol::Verdict& verdict, const std::string& program);
 

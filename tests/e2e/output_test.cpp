@@ -124,6 +124,14 @@ TEST_CASE("a rank that no node has is noted, and refuses no job", "[e2e]") {
     CHECK_THAT(outcome.err, Contains("--tee: no local rank 17 among the 1 of this node\n"));
 }
 
+TEST_CASE("a traceback that the console has shown is not shown again in the box", "[e2e]") {
+    const e2e::Sandbox sandbox("once");
+    const auto outcome = launch(sandbox, {}, "printf 'Value%s: x\\n' Error >&2; exit 1");
+    CAPTURE(outcome.err);
+    CHECK(count_of(outcome.err, "ValueError: x") == 1);
+    CHECK_THAT(outcome.err, Contains("stderr      : printed above\n"));
+}
+
 TEST_CASE("the error file of ddprun has the culprit's error and exit code", "[e2e]") {
     const e2e::Sandbox sandbox("error-file");
     const std::string nodes = GENERATE(as<std::string>(), "1", "2");

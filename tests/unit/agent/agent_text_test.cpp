@@ -101,7 +101,28 @@ TEST_CASE("an emulated node leaves the verdict to its launcher", "[agent]") {
     CHECK_THAT(agent.err(), Contains("about to fail\n") && !Contains("===") && !Contains("[ddprun]"));
     const std::string text = read_all(final_report.read_end.get());
     CHECK_THAT(text, Contains("train.py (python3) FAILED") && Contains("the test says so"));
+    CHECK_THAT(text, Contains("stderr      : printed above; its last line:\n    | about to fail\n"));
     CHECK(text.back() == '\0');
+}
+
+TEST_CASE("the box quotes stderr of a worker of this node only if the console has not shown it", "[agent]") {
+    const bool redirected = GENERATE(false, true);
+    const TemporaryDirectory directory;
+    FakeDaemon daemon;
+    AgentConfig c = config(daemon, {"err=about to fail\n", "exit=3"});
+    c.slots = 1;
+    if (redirected) c.output = {.log_dir = directory.path(), .redirects = {StreamCode::kStderr}};
+    AgentProcess agent(std::move(c));
+    daemon.welcome();
+    daemon.send(assignment(1));
+    Finished end = finished(Outcome::kWorkerFailed, 3);
+    end.verdict.culprit = daemon.expect<WorkerFailed>().failure;
+    daemon.send(end);
+    CHECK(agent.end().exit_code() == 3);
+    const std::string err = agent.err();
+    CHECK(err.find("about to fail") == err.rfind("about to fail"));
+    CHECK_THAT(err, Contains(redirected ? "    | about to fail\n" : "\n  stderr      : printed above\n"));
+    CHECK((err.find("printed above") == std::string::npos) == redirected);
 }
 
 TEST_CASE("labelled lines and log files name host and rank", "[agent]") {

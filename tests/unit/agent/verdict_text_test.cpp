@@ -46,6 +46,20 @@ TEST_CASE("a failure names program, rank, host, process, signal, stderr, exit co
     CHECK(text.back() == '\n');
 }
 
+TEST_CASE("stderr that the same console has shown is not quoted", "[agent]") {
+    Verdict verdict = failure({ExitStatus::Kind::kExited, 1, false});
+    verdict.culprit->last_lines = {"ValueError: x"};
+    verdict.culprit->message = "the message of the error file";
+    const std::string text = format_verdict(verdict, {"train"}, CulpritStderr::kShownAbove);
+    CHECK_THAT(text, Contains("\n  stderr      : printed above\n") && !Contains("ValueError") &&
+                         Contains("    | the message of the error file\n") && !Contains("wrote nothing"));
+    verdict.culprit->last_lines = {"Traceback", "ValueError: x", ""};
+    CHECK_THAT(format_verdict(verdict, {"train"}, CulpritStderr::kShownAmongOthers),
+               Contains("\n  stderr      : printed above; its last line:\n    | ValueError: x\n  restarts"));
+    verdict.culprit->last_lines.clear();
+    CHECK_THAT(format_verdict(verdict, {"train"}, CulpritStderr::kShownAbove), !Contains("printed above"));
+}
+
 TEST_CASE("the diagnosis of a rank that kept the culprit waiting follows the reason", "[agent]") {
     Verdict verdict = failure({ExitStatus::Kind::kExited, 1, false});
     verdict.diagnosis = "LAGGING rank 3 (node n1): has finished nothing";
