@@ -15,8 +15,9 @@ using asio::awaitable;
 using diagnosis::InspectorId;
 using protocol::NodeId;
 
-Connections::Connections(asio::any_io_executor executor)
+Connections::Connections(asio::any_io_executor executor, std::optional<asio::ip::address> store_address)
     : executor_(std::move(executor)),
+      store_address_(std::move(store_address)),
       closing_(new Closing{.none_left = asio::steady_timer(executor_, TimePoint::max())}) {}
 
 bool Connections::is_agent(const NodeId& node, const ChannelPtr& channel) const {
@@ -30,7 +31,7 @@ void Connections::send(const NodeId& node, const protocol::DaemonMessage& messag
     transport::Channel& channel = *agent->second;
     if (const auto* assignment = std::get_if<protocol::Assignment>(&message)) {
         protocol::Assignment addressed = *assignment;
-        addressed.master_addr = channel.local_address().to_string();
+        addressed.master_addr = store_address_.value_or(channel.local_address()).to_string();
         channel.send(protocol::encode(addressed));
     } else {
         channel.send(protocol::encode(message));

@@ -4,6 +4,7 @@
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
+#include <boost/asio/ip/address.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <cassert>
 #include <cstdint>
@@ -27,7 +28,8 @@ using ChannelPtr = std::shared_ptr<transport::Channel>;
 
 class Connections {
 public:
-    explicit Connections(boost::asio::any_io_executor executor);
+    /// `store_address`: that of the stores, if it is not the one at which each node reaches this daemon.
+    Connections(boost::asio::any_io_executor executor, std::optional<boost::asio::ip::address> store_address);
 
     // ---- agents
 
@@ -41,8 +43,8 @@ public:
     void refuse_joining(const protocol::Rejected& answer) { refuse(std::move(joining_), answer); }
 
     [[nodiscard]] bool is_agent(const protocol::NodeId& node, const ChannelPtr& channel) const;
-    /// Sends to that node, if it is connected. Fills in an Assignment's master_addr: the numeric address at which the
-    /// node reached this daemon.
+    /// Sends to that node, if it is connected. Fills in an Assignment's master_addr: the stores' address, by default
+    /// that at which the node reached this daemon.
     void send(const protocol::NodeId& node, const protocol::DaemonMessage& message);
     /// Delivers what was sent to that node, then closes its connection.
     void disconnect(const protocol::NodeId& node);
@@ -80,6 +82,7 @@ private:
     void close_later(ChannelPtr channel);
 
     boost::asio::any_io_executor executor_;
+    std::optional<boost::asio::ip::address> store_address_;
     std::map<protocol::NodeId, ChannelPtr> agents_;
     ChannelPtr joining_;
     std::map<diagnosis::InspectorId, Inspector> inspectors_;

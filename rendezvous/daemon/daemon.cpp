@@ -25,9 +25,9 @@ Daemon::Daemon(asio::any_io_executor executor, ControlPort port, DaemonConfig co
     : executor_(std::move(executor)),
       config_(std::move(config)),
       decisions_(config_.job),
-      connections_(executor_),
-      stores_(executor_, config_.bind),
-      sessions_(executor_, std::move(port), connections_, decisions_,
+      connections_(executor_, config_.store_address),
+      stores_(executor_, config_.store_address.value_or(config_.bind)),
+      sessions_(executor_, std::move(port), connections_, decisions_, stores_,
                 [this](DaemonHappening what) { handle(std::move(what)); }),
       tick_timer_(executor_) {}
 
@@ -107,6 +107,7 @@ void Daemon::send(const coordinator::Send& action) {
 }
 
 void Daemon::open_store(Generation generation) {
+    sessions_.end_accepting_for_old_stores();
     const Result<int> port = stores_.open(generation);
     if (port) {
         decisions_.add_follower(coordinator::StoreOpened{generation, *port});

@@ -27,7 +27,8 @@ inline constexpr std::uint16_t kDefaultPort = 29400;
 /// The settings of the daemon, which ddprund makes from its command line.
 struct DaemonConfig {
     boost::asio::ip::address bind = boost::asio::ip::address_v4::loopback();
-    std::uint16_t port = kDefaultPort;  ///< 0: a free one
+    std::uint16_t port = kDefaultPort;                      ///< 0: a free one
+    std::optional<boost::asio::ip::address> store_address;  ///< of the stores; empty: that of `bind`
     coordinator::Config job;
     std::chrono::milliseconds handshake_time{2'000};  ///< from the connection to the Join
 };

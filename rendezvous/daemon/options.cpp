@@ -111,8 +111,8 @@ Result<StoreMode> store_mode(const StoreText& text) {
 
 /// Returns the first option that was given although only a job's daemon has it; empty: none.
 std::string job_option_given(const CLI::App& app) {
-    for (const char* name : {"--bind", "--port", "--run-id", "--linger", "--join-timeout", "--last-call",
-                             "--heartbeat-interval", "--lost-after"})
+    for (const char* name : {"--bind", "--port", "--store-address", "--run-id", "--linger", "--join-timeout",
+                             "--last-call", "--heartbeat-interval", "--lost-after"})
         if (app.count(name) > 0) return name;
     return {};
 }
@@ -123,6 +123,7 @@ std::variant<Options, int> parse_options(int argc, const char* const* argv) {
     Options options;
     coordinator::Config& job = options.daemon.job;
     std::string bind = "127.0.0.1";
+    std::optional<std::string> store_address;
     CLI::App app("ddprund: the rendezvous daemon of ddprun.", "ddprund");
     app.footer(fmt::format(kFooter, limit_table()));
     app.set_version_flag("--version", "ddprund " DDPRUN_VERSION);
@@ -135,6 +136,11 @@ std::variant<Options, int> parse_options(int argc, const char* const* argv) {
         ->check(check_port)
         ->type_name("N")
         ->capture_default_str();
+    app.add_option("--store-address", store_address,
+                   "numeric address of the stores, which becomes MASTER_ADDR (default: that of --bind, as each node "
+                   "reaches it)")
+        ->check(numeric_address)
+        ->type_name("ADDR");
     app.add_option("--run-id", job.run_id,
                    "name of the job; agents that name another are refused (default: a random one)")
         ->check([](const std::string& id) { return check_run_id(id); })
@@ -174,6 +180,7 @@ std::variant<Options, int> parse_options(int argc, const char* const* argv) {
             "--lost-after must be at least twice --heartbeat-interval, or a late heartbeat looks like a lost node");
     }
     options.daemon.bind = boost::asio::ip::make_address(bind);
+    if (store_address) options.daemon.store_address = boost::asio::ip::make_address(*store_address);
     if (job.run_id.empty()) job.run_id = random_id();
     job.session = random_id();
     return options;

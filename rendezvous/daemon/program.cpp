@@ -28,9 +28,16 @@ std::string ready_line(const asio::ip::tcp::endpoint& endpoint, const std::strin
     return boost::json::serialize(ready) + "\n";
 }
 
-void announce(const asio::ip::tcp::endpoint& endpoint, const std::string& run_id) {
+void announce(const asio::ip::tcp::endpoint& endpoint, const DaemonConfig& config) {
     const std::string where = to_string(Endpoint{endpoint.address().to_string(), endpoint.port()});
-    spdlog::info("ddprund {} serves run '{}' at {}", DDPRUN_VERSION, log_line(run_id), where);
+    spdlog::info("ddprund {} serves run '{}' at {}", DDPRUN_VERSION, log_line(config.job.run_id), where);
+    const auto store = config.store_address.value_or(endpoint.address());
+    if (endpoint.address().is_loopback() && !store.is_loopback()) {
+        spdlog::warn(
+            "INSECURE: the stores at {} can be reached from other hosts, and are open to every process that does. Use "
+            "a network that you trust, or leave out --local-addr (ddprun) or --store-address (ddprund).",
+            store.to_string());
+    }
     if (!endpoint.address().is_loopback()) {
         spdlog::warn(
             "INSECURE: {} can be reached from other hosts, and this traffic is neither authenticated nor encrypted "
@@ -70,7 +77,7 @@ int run_program(const Options& options) {
         code = result;
         io.stop();  // every agent has its final message; the connections that are left have not joined
     });
-    announce(daemon->endpoint(), options.daemon.job.run_id);
+    announce(daemon->endpoint(), options.daemon);
     if (ready_fd) report_ready(std::move(ready_fd), ready_line(daemon->endpoint(), options.daemon.job.run_id));
     io.run();
     return code;

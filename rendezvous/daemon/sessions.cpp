@@ -16,16 +16,26 @@ using asio::awaitable;
 using asio::ip::tcp;
 
 Sessions::Sessions(asio::any_io_executor executor, ControlPort port, Connections& connections,
-                   const Decisions& decisions, Handle handle)
+                   const Decisions& decisions, GenerationStores& stores, Handle handle)
     : executor_(std::move(executor)),
       port_(std::move(port)),
       connections_(connections),
       decisions_(decisions),
+      store_clients_(stores),
       handle_(std::move(handle)) {}
 
 void Sessions::start(std::weak_ptr<void> owner) {
     owner_ = std::move(owner);
     spawn(accept_connections());
+}
+
+void Sessions::end_accepting_for_old_stores() {
+    // New connections may arrive meanwhile: accepts as many as the queue can hold, and no more.
+    for (int i = 0; i < tcp::acceptor::max_listen_connections; ++i) {
+        std::optional<tcp::socket> socket = port_.accept_waiting();
+        if (!socket) return;
+        spawn(serve(std::move(*socket), std::nullopt));
+    }
 }
 
 void Sessions::close() {
@@ -43,28 +53,37 @@ awaitable<void> Sessions::accept_connections() {
     while (true) {
         std::optional<tcp::socket> socket = co_await port_.accept();
         if (!socket) co_return;
-        spawn(serve(std::move(*socket)));
+        spawn(serve(std::move(*socket), store_clients_.current()));
     }
 }
 
-awaitable<void> Sessions::serve(tcp::socket socket) {
+/// Serves a connection that was accepted while the store of `generation` was open; empty: while there was none.
+awaitable<void> Sessions::serve(tcp::socket socket, std::optional<Generation> generation) {
     const std::string peer = name_of_peer(socket);
-    std::optional<Greeting> greeting = co_await port_.introduce(std::move(socket), peer);
-    if (!greeting || closed_) co_return;
+    const std::string address = address_of_peer(socket);
+    std::optional<Introduction> introduction = co_await port_.introduce(std::move(socket), peer);
+    if (!introduction || closed_) co_return;
+    if (auto* client = std::get_if<StoreClient>(&*introduction)) {
+        const std::string closed = store_clients_.pass_on(std::move(*client), generation, address, decisions_.job());
+        if (!closed.empty()) port_.log_closed(peer, closed);
+        co_return;
+    }
+    auto* const greeting = std::get_if<Greeting>(&*introduction);
     ChannelPtr channel = std::move(greeting->channel);
     if (auto* join = std::get_if<protocol::Join>(&greeting->first)) {
         protocol::Join named = std::move(*join);
-        co_await serve_agent(std::move(named), std::move(channel), peer);
+        co_await serve_agent(std::move(named), std::move(channel), peer, address);
     } else {
         const protocol::Inspect request = std::get<protocol::Inspect>(greeting->first);
         co_await serve_inspector(request, std::move(channel));
     }
 }
 
-awaitable<void> Sessions::serve_agent(protocol::Join join, ChannelPtr channel, std::string peer) {
+awaitable<void> Sessions::serve_agent(protocol::Join join, ChannelPtr channel, std::string peer, std::string address) {
     const protocol::NodeId node = join.node;
     connections_.set_joining(channel);
     handle_(coordinator::NodeMessage{node, join});
+    if (connections_.is_agent(node, channel)) store_clients_.note_origin(decisions_.job(), node, std::move(address));
     while (connections_.is_agent(node, channel)) {
         Result<protocol::AgentMessage> message = co_await next_message(channel);
         if (!connections_.is_agent(node, channel)) co_return;  // the daemon closed it, or it was replaced

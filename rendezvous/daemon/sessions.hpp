@@ -8,11 +8,13 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "rendezvous/daemon/connections.hpp"
 #include "rendezvous/daemon/control_port.hpp"
 #include "rendezvous/daemon/decisions.hpp"
+#include "rendezvous/daemon/store_clients.hpp"
 
 namespace ddprun::daemon {
 
@@ -20,14 +22,18 @@ class Sessions {
 public:
     using Handle = std::function<void(DaemonHappening)>;
 
-    /// `connections` and `decisions` outlive this object. `handle` handles an event and all that follows from it.
+    /// `connections`, `decisions` and `stores` outlive this object. `handle` handles an event and all that follows from
+    /// it.
     Sessions(boost::asio::any_io_executor executor, ControlPort port, Connections& connections,
-             const Decisions& decisions, Handle handle);
+             const Decisions& decisions, GenerationStores& stores, Handle handle);
 
     [[nodiscard]] boost::asio::ip::tcp::endpoint endpoint() const { return port_.endpoint(); }
 
     /// Serves connections until close(). Their coroutines keep `owner` alive, which owns this object.
     void start(std::weak_ptr<void> owner);
+    /// Accepts all connections that wait at the control port. Called before a store is opened, which they must not
+    /// reach: a worker of an older generation may have made them.
+    void end_accepting_for_old_stores();
     /// Closes the control port. Connections that have sent no first message yet are not served any more.
     void close();
 
@@ -36,14 +42,16 @@ private:
 
     void spawn(boost::asio::awaitable<void> task);
     boost::asio::awaitable<void> accept_connections();
-    boost::asio::awaitable<void> serve(tcp::socket socket);
-    boost::asio::awaitable<void> serve_agent(protocol::Join join, ChannelPtr channel, std::string peer);
+    boost::asio::awaitable<void> serve(tcp::socket socket, std::optional<Generation> generation);
+    boost::asio::awaitable<void> serve_agent(protocol::Join join, ChannelPtr channel, std::string peer,
+                                             std::string address);
     boost::asio::awaitable<void> serve_inspector(protocol::Inspect request, ChannelPtr channel);
 
     boost::asio::any_io_executor executor_;
     ControlPort port_;
     Connections& connections_;
     const Decisions& decisions_;
+    StoreClients store_clients_;
     Handle handle_;
     std::weak_ptr<void> owner_;
     bool closed_ = false;

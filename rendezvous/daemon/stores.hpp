@@ -7,6 +7,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "common/error.hpp"
@@ -28,6 +29,15 @@ public:
         const int port = (*store)->port();
         stores_[generation] = std::move(*store);
         return port;
+    }
+    /// Returns the generation whose store is open, the newest if there are several.
+    [[nodiscard]] std::optional<Generation> current() const {
+        return stores_.empty() ? std::nullopt : std::optional(stores_.rbegin()->first);
+    }
+    /// Returns null when that generation's store is not open.
+    [[nodiscard]] store::StoreServer* find(Generation generation) {
+        const auto store = stores_.find(generation);
+        return store == stores_.end() ? nullptr : store->second.get();
     }
     /// Closes that store and its connections, if it is open.
     void close(Generation generation) { stores_.erase(generation); }

@@ -59,6 +59,11 @@ constexpr std::string_view fields_of(RequestKind kind) {
 
 }  // namespace
 
+bool may_begin_with(char first) {
+    // A modern connection begins with the code 0, an older one with any code of its dialect.
+    return static_cast<unsigned char>(first) < std::max(k1_13Codes.size(), k2_1Codes.size());
+}
+
 void Decoder::feed(std::string_view bytes) {
     if (error_) return;
     if (request_.block_size != 0) {

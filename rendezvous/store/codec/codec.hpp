@@ -19,6 +19,9 @@
 
 namespace ddprun::store {
 
+/// Returns whether a connection may begin with this byte, in any dialect.
+[[nodiscard]] bool may_begin_with(char first);
+
 class Decoder {
 public:
     /// The first bytes settle the dialect: modern if they are VALIDATE, otherwise `options.older_dialect`. The

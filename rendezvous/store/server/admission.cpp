@@ -1,5 +1,6 @@
 #include "rendezvous/store/server/admission.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/epoll.h>
 
@@ -40,6 +41,27 @@ void Admission::accept() {
         } catch (const std::bad_alloc&) {
             return cannot_accept(ENOMEM);
         }
+    }
+}
+
+void Admission::adopt(UniqueFd socket) {
+    Listener::Accepted accepted{.socket = std::move(socket)};
+    socklen_t size = sizeof accepted.peer;
+    if (::getpeername(accepted.socket.get(), reinterpret_cast<sockaddr*>(&accepted.peer), &size) != 0) return;  // ended
+    if (context_.connections.size() >= context_.options.limits.connections) {
+        ++context_.statistics.refused;
+        return context_.warn([&] {
+            return fmt::format("store {}: closed a new connection from {}: it has {} connections, which is its limit",
+                               context_.name, to_text(accepted.peer), context_.connections.size());
+        });
+    }
+    ::fcntl(accepted.socket.get(), F_SETFL, O_NONBLOCK);
+    ::fcntl(accepted.socket.get(), F_SETFD, FD_CLOEXEC);
+    prepare_connection(accepted.socket.get());
+    try {
+        admit(std::move(accepted));
+    } catch (const std::bad_alloc&) {
+        cannot_accept(ENOMEM);
     }
 }
 

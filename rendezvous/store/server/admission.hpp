@@ -18,6 +18,8 @@ public:
     /// Accepts waiting connections, but only as many as leave the open ones their turn. Call it when the listener is
     /// readable. Stops listening at the limit of connections, and for a pause after a failure.
     void accept();
+    /// Adds a connection that was accepted elsewhere; closes it at the limit of connections, or after a failure.
+    void adopt(UniqueFd socket);
     /// Accepts again if the number of connections was at its limit. Called whenever a connection has ended.
     void connection_ended();
     /// Returns the time of the next try_again(); empty if no accept has failed.

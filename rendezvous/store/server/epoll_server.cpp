@@ -1,6 +1,7 @@
 #include "rendezvous/store/server/epoll_server.hpp"
 
 #include <sys/random.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -54,6 +55,13 @@ EpollServer::~EpollServer() { close(); }
 void EpollServer::close() {
     admission_.close();
     service_.end_all();
+}
+
+bool EpollServer::has_client_beside(int socket) const {
+    sockaddr_storage peer{};
+    socklen_t size = sizeof peer;
+    return ::getpeername(socket, reinterpret_cast<sockaddr*>(&peer), &size) == 0 &&
+           context_.connections.count_from(address_of(peer)) > 0;
 }
 
 void EpollServer::serve_until_signal(const std::function<bool()>& go_on) {

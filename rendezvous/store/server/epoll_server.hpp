@@ -39,6 +39,10 @@ public:
     EpollServer& operator=(const EpollServer&) = delete;
 
     [[nodiscard]] std::uint16_t port() const { return port_; }
+    /// Serves a connection that another listener has accepted, from its first byte.
+    void adopt(UniqueFd socket) { admission_.adopt(std::move(socket)); }
+    /// Returns whether a client is connected from the address of this socket's peer.
+    [[nodiscard]] bool has_client_beside(int socket) const;
     /// Becomes readable when there is something to serve.
     [[nodiscard]] int poll_fd() const { return context_.epoll.get(); }
     /// Waits up to `timeout` (negative: without a limit) and serves one slice of each connection that is ready. Returns

@@ -75,14 +75,17 @@ Listener::Accepted Listener::accept() const {
             ::accept4(socket_.get(), reinterpret_cast<sockaddr*>(&accepted.peer), &size, SOCK_NONBLOCK | SOCK_CLOEXEC));
         accepted.error = accepted.socket || errno == EAGAIN ? 0 : errno;
     } while (accepted.error == EINTR || ended_before_it_was_accepted(accepted.error));
-    if (!accepted.socket) return accepted;
+    if (accepted.socket) prepare_connection(accepted.socket.get());
+    return accepted;
+}
+
+void prepare_connection(int socket) {
     // Without this a reply could wait for the acknowledgement of the one before it (R2). A failure costs only speed.
-    set(accepted.socket.get(), IPPROTO_TCP, TCP_NODELAY, 1);
+    set(socket, IPPROTO_TCP, TCP_NODELAY, 1);
     // Without this a host that lost its power would keep its connections, and its positions in the queues of waiters,
     // for ever. The kernel probes a silent peer after two hours (net.ipv4.tcp_keepalive_time); a living host's kernel
     // answers, however idle its connection is (R13).
-    set(accepted.socket.get(), SOL_SOCKET, SO_KEEPALIVE, 1);
-    return accepted;
+    set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
 }
 
 std::string to_text(const sockaddr_storage& address) {

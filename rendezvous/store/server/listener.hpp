@@ -40,6 +40,9 @@ private:
     std::string name_;
 };
 
+/// Sets the options of a client's connection.
+void prepare_connection(int socket);
+
 /// Returns "10.0.0.7:41234"; "an unknown address" if `address` is not one.
 [[nodiscard]] std::string to_text(const sockaddr_storage& address);
 

@@ -47,6 +47,11 @@ public:
         server_->close();
     }
 
+    void adopt(UniqueFd socket) {
+        server_->adopt(std::move(socket));
+        arm_timer();  // after a failure the server has something to do later
+    }
+
     void run(asio::io_context& io) {
         server_->serve_until_signal([&] {
             io.poll();
@@ -103,6 +108,10 @@ StoreServer::~StoreServer() { close(); }
 std::uint16_t StoreServer::port() const { return pump_->server().port(); }
 
 Statistics StoreServer::statistics() const { return pump_->server().statistics(); }
+
+void StoreServer::adopt(UniqueFd socket) { pump_->adopt(std::move(socket)); }
+
+bool StoreServer::has_client_beside(int socket) const { return pump_->server().has_client_beside(socket); }
 
 void StoreServer::run(asio::io_context& io) { pump_->run(io); }
 

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "common/error.hpp"
+#include "common/system/unique_fd.hpp"
 #include "rendezvous/store/codec/limits.hpp"
 #include "rendezvous/store/server/statistics.hpp"
 
@@ -30,6 +31,10 @@ public:
     StoreServer& operator=(const StoreServer&) = delete;
     [[nodiscard]] std::uint16_t port() const;
     [[nodiscard]] Statistics statistics() const;
+    /// Serves a connection that another listener has accepted, from its first byte; its end is this store's business.
+    void adopt(UniqueFd socket);
+    /// Returns whether a client is connected from the address of this socket's peer.
+    [[nodiscard]] bool has_client_beside(int socket) const;
     /// Serves until `io`, that of listen(), is stopped. Called in place of io.run() where `io` only waits for signals,
     /// so that a request does not take the detour over `io`.
     void run(boost::asio::io_context& io);

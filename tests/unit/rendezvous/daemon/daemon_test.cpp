@@ -73,6 +73,21 @@ TEST_CASE("two nodes get ranks, and the same store", "[daemon][unit]") {
     REQUIRE(run(fixture.io, test()));
 }
 
+TEST_CASE("stores have an address of their own if there is one", "[daemon][unit]") {
+    auto config = quick_config();
+    config.store_address = asio::ip::make_address("127.0.0.2");
+    DaemonFixture fixture(config);
+    const auto test = [&]() -> awaitable<void> {
+        const auto n1 = fixture.agent(join_as("n1"));
+        co_await n1->join();
+        const auto assignment = co_await n1->expect<Assignment>();
+        CHECK(assignment.master_addr == "127.0.0.2");
+        const std::string value = co_await beside([&] { return set_and_get(assignment, assignment); });
+        CHECK(value == "value");
+    };
+    REQUIRE(run(fixture.io, test()));
+}
+
 TEST_CASE("the end of a connection aborts the group, and the next one has an empty store on another port",
           "[daemon][unit]") {
     DaemonFixture fixture;

@@ -1,0 +1,41 @@
+#pragma once
+// StoreClients: passes the TCPStore clients of the control port to the store of the current generation, and keeps out
+// those of older ones (docs/design/017-store-at-the-named-port.md). Owned by Sessions, on the io_context's one thread.
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "rendezvous/coordinator/state.hpp"
+#include "rendezvous/daemon/control_port.hpp"
+#include "rendezvous/daemon/stores.hpp"
+
+namespace ddprun::daemon {
+
+/// The numeric addresses from which agents have connected.
+using Origins = std::map<protocol::NodeId, std::string>;
+
+/// Returns whether a client from `address` may be a worker of an older generation: a lost node that may still have
+/// processes has connected from there, and no member of the current generation has.
+[[nodiscard]] bool may_be_outdated(const coordinator::State& job, const Origins& origins, const std::string& address);
+
+class StoreClients {
+public:
+    /// `stores` outlives this object.
+    explicit StoreClients(GenerationStores& stores) : stores_(stores) {}
+
+    /// Notes the address from which the agent of `node` has connected.
+    void note_origin(const coordinator::State& job, const protocol::NodeId& node, std::string address);
+    /// Returns the generation to which a connection belongs that is accepted now.
+    [[nodiscard]] std::optional<Generation> current() const { return stores_.current(); }
+    /// Passes the client on to the store of `generation`, in which it was accepted. Returns empty, or the reason why
+    /// its connection was closed.
+    [[nodiscard]] std::string pass_on(StoreClient client, std::optional<Generation> generation,
+                                      const std::string& address, const coordinator::State& job);
+
+private:
+    GenerationStores& stores_;
+    Origins origins_;
+};
+
+}  // namespace ddprun::daemon
