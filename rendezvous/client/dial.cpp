@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "common/text/number.hpp"
+#include "rendezvous/client/foreign_store.hpp"
 #include "rendezvous/client/resolve.hpp"
 #include "rendezvous/transport/completion.hpp"
 #include "rendezvous/transport/websocket.hpp"
@@ -29,6 +30,7 @@ constexpr milliseconds kFirstPause{50};
 constexpr milliseconds kMaxPause{1000};
 constexpr milliseconds kAddressTimeout{5000};  // a host that drops packets must not use up the time of the next address
 constexpr milliseconds kConclusiveTime{1000};  // a try that timed out in less than this says nothing about the host
+constexpr milliseconds kLookTimeout{1000};     // for the question which server it is that fails the handshake
 constexpr milliseconds kFirstReport{2000};     // a longer wait is reported on the log
 constexpr milliseconds kReportAgain{15'000};
 
@@ -69,6 +71,17 @@ Error refused(const Endpoint& endpoint, const Error& cause) {
                                     to_string(endpoint), cause.message)};
 }
 
+/// Returns the cause, or a better one: a connection that fails in the handshake may be to the TCPStore of a torchrun,
+/// which closes it or waits for more.
+awaitable<Error> explained(Endpoint endpoint, Error cause) {
+    const bool in_handshake = cause.code == Errc::kClosed || cause.code == Errc::kTimeout;
+    if (!in_handshake) co_return cause;
+    const bool store = co_await is_tcp_store(std::move(endpoint), Clock::now() + kLookTimeout);
+    if (!store) co_return cause;
+    cause.message = "a TCPStore answers there, perhaps that of torchrun, and all nodes of a job need ddprun";
+    co_return cause;
+}
+
 Error gave_up(const Endpoint& endpoint, const Error& cause, int tries, Duration waited) {
     const bool silent = cause.code == Errc::kTimeout;
     return {
@@ -95,7 +108,9 @@ awaitable<Result<std::shared_ptr<Channel>>> dial(Endpoint endpoint, TimePoint de
         if (is_foreign(cause)) co_return refused(endpoint, cause);
 
         const TimePoint now = Clock::now();
-        if (now + pause >= deadline) co_return gave_up(endpoint, cause, tries, now - start);
+        const bool last = now + pause >= deadline;
+        if (last || now >= report_at) cause = co_await explained(endpoint, cause);
+        if (last) co_return gave_up(endpoint, cause, tries, now - start);
         if (now >= report_at) {
             spdlog::info("waiting for the rendezvous daemon at {}: {}; giving up in {}", to_string(endpoint),
                          uncapitalised(cause.message),

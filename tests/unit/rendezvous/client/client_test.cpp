@@ -7,6 +7,7 @@
 
 #include "rendezvous/client/control_client.hpp"
 #include "rendezvous/protocol/json.hpp"
+#include "rendezvous/store/server/server.hpp"
 #include "rendezvous/transport/websocket.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/rendezvous/daemon/loop.hpp"
@@ -180,6 +181,19 @@ TEST_CASE("a peer that never answers, or closes, is an error at the deadline", "
         CHECK(hangs_up.code == Errc::kUnreachable);
         CHECK_THAT(hangs_up.message, Catch::Contains("closed during the handshake") && Catch::Contains(" tries in "));
     }
+}
+
+TEST_CASE("a TCPStore at the endpoint, such as torchrun's, is named", "[client][unit]") {
+    asio::io_context io(1);
+    const auto store = store::StoreServer::listen(io.get_executor(), asio::ip::address_v4::loopback(), 0).value();
+    const Endpoint endpoint{"127.0.0.1", store->port()};
+    const auto test = [&]() -> awaitable<void> {
+        const auto client = co_await ControlClient::connect(endpoint, in(kPatience));
+        REQUIRE_FALSE(client.has_value());
+        CHECK_THAT(client.error().message, Catch::Contains("a TCPStore answers there, perhaps that of torchrun") &&
+                                               Catch::Contains("all nodes of a job need ddprun"));
+    };
+    REQUIRE(run(io, test()));
 }
 
 TEST_CASE("a malformed message of the daemon is an error that names it", "[client][unit]") {
