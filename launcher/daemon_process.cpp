@@ -93,6 +93,7 @@ std::vector<std::string> daemon_arguments(const DaemonRequest& request, int read
     const auto add = [&](const char* option, std::string value) {
         arguments.insert(arguments.end(), {option, std::move(value)});
     };
+    if (request.store_address) add("--store-address", *request.store_address);
     if (request.run_id) arguments.push_back("--run-id=" + *request.run_id);  // it may begin with a dash
     if (request.join_timeout) add("--join-timeout", seconds_number(*request.join_timeout));
     if (request.last_call) add("--last-call", seconds_number(*request.last_call));

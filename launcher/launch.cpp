@@ -51,8 +51,10 @@ struct Plan {
     int cpus = 1;
     std::vector<std::string> device_variables;  ///< of --virtual-local-rank
     Placement placement;
-    std::string error_file;             ///< of this ddprun, as its parent wants it; empty: none
-    TemporaryLogDir temporary_log_dir;  ///< of this process; emulated nodes share that of their launcher
+    std::string error_file;                       ///< of this ddprun, as its parent wants it; empty: none
+    TemporaryLogDir temporary_log_dir;            ///< of this process; emulated nodes share that of their launcher
+    std::optional<std::string> local_address;     ///< of --local-addr, numeric
+    std::vector<std::string> endpoint_addresses;  ///< of the host that the user named, as far as it was looked up
 };
 
 int refuse(const Error& error, int code) {
@@ -68,15 +70,29 @@ Demand demand_of(const Plan& plan) {
     return {plan.slots, plan.options.local_nodes ? plan.options.nodes.max : 1, log_files_per_worker(plan.options)};
 }
 
-std::optional<std::string> look_up_address_here(const std::string& host) {
-    const auto addresses = addresses_of(host, kLookUpTimeout);
-    if (!addresses) spdlog::warn("{}", addresses.error().message);
-    return address_here(host, addresses ? *addresses : std::vector<std::string>{}, this_host());
+/// Returns the addresses of `host`; none, with a warning, if no name server has answered.
+std::vector<std::string> look_up(const std::string& host) {
+    auto addresses = addresses_of(host, kLookUpTimeout);
+    if (addresses) return std::move(*addresses);
+    spdlog::warn("{}", addresses.error().message);
+    return {};
+}
+
+/// Returns the numeric address of --local-addr; nullopt: it was not given. Errors: Errc::kUsage.
+Result<std::optional<std::string>> local_address(const Options& options) {
+    if (!options.local_addr) return std::optional<std::string>();
+    auto here = address_here(*options.local_addr, look_up(*options.local_addr), this_host());
+    if (here && !is_wildcard(*here)) return here;
+    return Error{Errc::kUsage,
+                 fmt::format("--local-addr {}: not an address of this machine. Pass one that `ip address` shows here, "
+                             "or leave the option out.",
+                             *options.local_addr)};
 }
 
 DaemonRequest daemon_request(const Plan& plan) {
     DaemonRequest request;
     request.bind = plan.placement.endpoint;
+    request.store_address = plan.local_address;
     request.run_id = plan.options.rdzv_id;
     request.linger = plan.placement.part == Placement::Part::kHost ? kLingerShared : kLingerAlone;
     request.join_timeout = plan.options.rdzv_conf.join_timeout;
@@ -105,10 +121,20 @@ void report_endpoint(const Plan& plan, const Hosted& hosted) {
     }
 }
 
+/// Returns MASTER_ADDR and MASTER_PORT for the workers of this node, which reaches the daemon at `dialed`.
+std::optional<Endpoint> master_of(const Plan& plan, const Endpoint& dialed) {
+    std::optional<Endpoint> master = plan.placement.master;
+    if (master && plan.placement.part == Placement::Part::kHost)
+        master->host = name_for_local_processes(master->host, plan.endpoint_addresses, dialed.host);
+    return master;
+}
+
 agent::AgentConfig agent_config(Plan plan, const Endpoint& endpoint) {
     const Options& options = plan.options;
     agent::AgentConfig config;
     config.endpoint = endpoint;
+    config.master = master_of(plan, endpoint);
+    config.local_address = plan.local_address.value_or("");
     config.run_id = options.rdzv_id;
     config.node_name = this_host().name;
     config.node_rank = options.node_rank;
@@ -215,9 +241,15 @@ std::optional<Refusal> prepare(Plan& plan, const Environment& environment) {
     plan.temporary_log_dir = std::move(*temporary_log_dir);
     if (const Result<void> enough = check_limits(demand_of(plan), process_limits()); !enough)
         return Refusal{enough.error(), exit_code::kInfrastructure};
-    auto placement = place(options, look_up_address_here);
+    auto placement = place(options, [&plan](const std::string& host) {
+        plan.endpoint_addresses = look_up(host);
+        return address_here(host, plan.endpoint_addresses, this_host(), plan.options.nodes.max == 1);
+    });
     if (!placement) return Refusal{placement.error(), exit_code::kUsage};
     plan.placement = std::move(*placement);
+    auto local = local_address(options);
+    if (!local) return Refusal{local.error(), exit_code::kUsage};
+    plan.local_address = std::move(*local);
     return std::nullopt;
 }
 

@@ -30,6 +30,8 @@ struct OutputConfig {
 /// One member for each setting of the launcher that the agent needs.
 struct AgentConfig {
     Endpoint endpoint;                  ///< of the daemon
+    std::optional<Endpoint> master;     ///< MASTER_ADDR and MASTER_PORT of the workers; absent: those assigned
+    std::string local_address;          ///< at which other nodes reach the workers; empty: any that they find
     std::optional<std::string> run_id;  ///< absent: any job that the daemon serves
     std::string node_name;              ///< in messages, and for workers (DDPRUN_NODE_NAME)
     std::optional<int> node_rank;

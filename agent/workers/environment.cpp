@@ -56,8 +56,8 @@ Environment worker_environment(Environment base, const protocol::Assignment& ass
     env["ROLE_NAME"] = slot.role;
     env["ROLE_RANK"] = std::to_string(assignment.role_rank_base + number(slot.local_rank));
     env["ROLE_WORLD_SIZE"] = std::to_string(assignment.role_world_size);
-    env["MASTER_ADDR"] = assignment.master_addr;
-    env["MASTER_PORT"] = std::to_string(assignment.master_port);
+    env["MASTER_ADDR"] = slot.master ? slot.master->host : assignment.master_addr;
+    env["MASTER_PORT"] = std::to_string(slot.master ? slot.master->port : assignment.master_port);
 
     env["TORCHELASTIC_RESTART_COUNT"] = std::to_string(assignment.restart_count);
     env["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(assignment.max_restarts);
@@ -68,6 +68,9 @@ Environment worker_environment(Environment base, const protocol::Assignment& ass
     env["DDPRUN_GENERATION"] = std::to_string(number(assignment.generation));
     env["DDPRUN_NODE_NAME"] = slot.node_name;
     env["DDPRUN_RUN_ID"] = slot.run_id;
+
+    env.erase("DDPRUN_LOCAL_ADDR");  // of an outer job
+    if (!slot.local_address.empty()) env["DDPRUN_LOCAL_ADDR"] = slot.local_address;
 
     // Defaults only: values that the user has set stay.
     env.try_emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");

@@ -1,9 +1,11 @@
 #pragma once
 // Builds the environment and the arguments of a worker (docs/environment.md). Used by WorkerSpecBuilder. Pure.
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "common/endpoint.hpp"
 #include "common/ids.hpp"
 #include "common/system/process.hpp"
 #include "rendezvous/protocol/messages.hpp"
@@ -21,6 +23,8 @@ struct WorkerSlot {
     std::string error_file;  ///< where a Python worker may leave its exception
     /// Not empty: it gets LOCAL_RANK=0, and in each of these variables the device of its real local rank.
     std::vector<std::string> device_variables = {};
+    std::optional<Endpoint> master = {};  ///< where the user named the store, if so: the daemon serves it there, too
+    std::string local_address = {};       ///< at which other nodes reach the worker; empty: any that it finds
 };
 
 /// Returns RANK of a worker.

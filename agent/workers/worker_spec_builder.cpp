@@ -35,7 +35,9 @@ WorkerSpec WorkerSpecBuilder::make(const Assignment& assignment, const std::stri
                           run_id,
                           config_.role,
                           spec.error_file ? spec.error_file->path() : "",
-                          config_.device_variables};
+                          config_.device_variables,
+                          config_.master,
+                          config_.local_address};
     spec.argv = worker_command(config_.command, rank);
     Environment environment = worker_environment(parse_environment(::environ), assignment, slot);
     environment["DDPRUN_ENDPOINT"] = to_string(config_.endpoint);

@@ -15,6 +15,7 @@ using Part = Placement::Part;
 struct Named {
     Endpoint endpoint;
     std::string by;
+    bool is_master = false;      ///< by --master-addr, --master-port or both
     bool static_rank_0 = false;  ///< --node-rank 0 beside --master-addr, which in torchrun names the hosting node
 };
 
@@ -23,12 +24,13 @@ std::optional<Named> named_endpoint(const Options& options) {
     if (options.master_addr || options.master_port) {
         return Named{{options.master_addr.value_or(kLoopback), options.master_port.value_or(kDefaultMasterPort)},
                      options.master_addr ? "--master-addr" : "--master-port",
+                     true,
                      options.node_rank == 0};
     }
     return std::nullopt;
 }
 
-Result<Placement> place_at(const Named& named, const Options& options, const AddressHere& address_here) {
+Result<Placement> endpoint_at(const Named& named, const Options& options, const AddressHere& address_here) {
     const bool is_elsewhere = options.rdzv_conf.is_host == false;  // no lookup, which may take long, for nothing
     const auto here = is_elsewhere ? std::nullopt : address_here(named.endpoint.host);
     const bool hosts = options.rdzv_conf.is_host.value_or(here.has_value() || named.static_rank_0);
@@ -48,6 +50,12 @@ Result<Placement> place_at(const Named& named, const Options& options, const Add
                      {wildcard, named.endpoint.port},
                      fmt::format("{}, and {} is not an address of this host",
                                  options.rdzv_conf.is_host ? "is_host" : "node rank 0", named.endpoint.host)};
+}
+
+Result<Placement> place_at(const Named& named, const Options& options, const AddressHere& address_here) {
+    Result<Placement> placement = endpoint_at(named, options, address_here);
+    if (placement && named.is_master && named.endpoint.port != 0) placement->master = named.endpoint;
+    return placement;
 }
 
 }  // namespace

@@ -23,6 +23,9 @@ struct Placement {
     Part part = Part::kAlone;
     Endpoint endpoint;   ///< kAlone, kHost, kEmulate: numeric address to bind; kJoin: as the user wrote it
     std::string reason;  ///< of this choice, one clause for the log
+    /// The host and port of --master-addr and --master-port as the user wrote them, for MASTER_ADDR and MASTER_PORT;
+    /// absent: they do not name the endpoint, or the port is 0.
+    std::optional<Endpoint> master = {};
 };
 
 [[nodiscard]] std::string to_string(Placement::Part part);

@@ -64,6 +64,11 @@ std::string user_name(uid_t uid) {
     return found != nullptr ? found->pw_name : std::to_string(uid);
 }
 
+std::string name_for_local_processes(const std::string& named, const std::vector<std::string>& resolved,
+                                     const std::string& dialed) {
+    return std::ranges::find(resolved, dialed) != resolved.end() ? named : dialed;
+}
+
 bool is_loopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
 
 bool is_wildcard(const std::string& address) { return address == "0.0.0.0" || address == "::"; }
@@ -118,7 +123,7 @@ Result<std::vector<std::string>> addresses_of(const std::string& host, std::chro
 }
 
 std::optional<std::string> address_here(const std::string& host, const std::vector<std::string>& resolved,
-                                        const ThisHost& self) {
+                                        const ThisHost& self, bool alone) {
     const auto is_ours = [&](const std::string& address) {
         return std::ranges::find(self.addresses, address) != self.addresses.end();
     };
@@ -136,6 +141,7 @@ std::optional<std::string> address_here(const std::string& host, const std::vect
     }
     if (const auto ours = std::ranges::find_if(resolved, is_ours); ours != resolved.end()) return *ours;
     if (loopback == resolved.end() && !is_own_name(host, self.name)) return std::nullopt;
+    if (loopback != resolved.end() && alone) return *loopback;
     return self.addresses.empty() ? "127.0.0.1" : self.addresses.front();
 }
 

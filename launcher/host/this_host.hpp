@@ -35,9 +35,15 @@ struct ThisHost {
 /// Returns the address to bind when `host`, which resolves to `resolved`, is this machine; nullopt: it is another one.
 /// A numeric address of this machine, or a name for one, is bound as it is. This machine's own name may resolve to a
 /// loopback address (Debian installs 127.0.1.1), where other nodes cannot connect: then the result is the first address
-/// that they can reach.
+/// that they can reach, unless the job is `alone` on this machine.
 [[nodiscard]] std::optional<std::string> address_here(const std::string& host, const std::vector<std::string>& resolved,
-                                                      const ThisHost& self);
+                                                      const ThisHost& self, bool alone = false);
+
+/// Returns `named` if processes of this machine reach the listener at `dialed` by that name, which resolves to
+/// `resolved`, else `dialed`. A node that hosts the daemon cannot rely on the name: this machine's own name often
+/// resolves to another loopback address, and a service address may lead elsewhere.
+[[nodiscard]] std::string name_for_local_processes(const std::string& named, const std::vector<std::string>& resolved,
+                                                   const std::string& dialed);
 
 [[nodiscard]] bool is_loopback(const std::string& address);
 /// Returns whether `address` means every interface: 0.0.0.0 or ::.

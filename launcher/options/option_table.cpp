@@ -137,6 +137,10 @@ constexpr std::array kTable{
               [](Options& o, Text t) { return store_text(o.master_addr, t); }},
     OptionRow{"master-port", 0, kMeeting, "PORT", "port that goes with --master-addr (default 29500)",
               apply_master_port},
+    OptionRow{"local-addr", 0, kMeeting, "HOST",
+              "address of this machine at which its workers are reached by those of other nodes, and the store, if the "
+              "daemon starts here (default: the address that reaches the daemon)",
+              [](Options& o, Text t) { return store_text(o.local_addr, t); }},
     OptionRow{"rdzv-conf", 0, kMeeting, "KEY=VALUE,...",
               "join_timeout or timeout, last_call_timeout, read_timeout (seconds); is_host (whether to start the "
               "daemon here); rank (as --node-rank); store_type=tcp (the only one)",
@@ -207,11 +211,6 @@ constexpr std::array kTable{
               "log what ddprun decides, and why, whatever LOGLEVEL is; the daemon heeds LOGLEVEL alone",
               [](Options& o, Text t) { return store(o.verbose, parse_bool(t)); }},
 
-    OptionRow{"local-addr", 0, kCompatible, "HOST", "the daemon uses the address that it sees",
-              [](Options& o, Text) {
-                  o.notes.push_back("--local-addr has no effect: the daemon uses the address that it sees");
-                  return Result<void>();
-              }},
     OptionRow{"monitor-interval", 0, kCompatible, "SECONDS", "the end of a worker is noticed at once",
               apply_monitor_interval},
     OptionRow{"event-log-handler", 0, kCompatible, "null|console", "--verbose shows what ddprun does", apply_event_log},

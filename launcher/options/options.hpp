@@ -35,6 +35,7 @@ struct Options {
     std::optional<int> node_rank;
     std::optional<std::string> master_addr;
     std::optional<std::uint16_t> master_port;
+    std::optional<std::string> local_addr;  ///< of this machine, for its workers and the store of its daemon
 
     // the program
     bool no_python = false;

@@ -73,6 +73,10 @@ TEST_CASE("usage errors name the option, the value, the reason and the remedy in
          {"--log-dir", "/etc/passwd/logs", "--nnodes", "2", "--local-nodes", "true"},
          exit_code::kUsage,
          {"/etc/passwd/logs", "Not a directory"}},
+        {"address of another machine",
+         {"--local-addr", "192.0.2.9", "true"},
+         exit_code::kUsage,
+         {"--local-addr 192.0.2.9", "not an address of this machine"}},
         {"missing script", {"--standalone", "no_such_script.py"}, exit_code::kProgramNotFound, {"no_such_script.py"}},
     }));
     check(sandbox, bad);

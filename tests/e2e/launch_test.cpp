@@ -51,6 +51,28 @@ case $MASTER_PORT in [1-9]*) ;; *) exit 3;; esac
     CHECK(sandbox.leftovers() == "");
 }
 
+TEST_CASE("workers see --master-addr and --master-port as they were named", "[e2e]") {
+    const e2e::Sandbox sandbox("named-master");
+    const std::string port = std::to_string(e2e::free_port());
+    const auto outcome = e2e::run(sandbox, {.argv = {ddprun_program(), "--master-addr", "localhost", "--master-port",
+                                                     port, "sh", "-c", "echo $MASTER_ADDR $MASTER_PORT"}});
+    INFO(outcome.err);
+    CHECK(outcome.status.exit_code() == 0);
+    CHECK(outcome.out == "localhost " + port + "\n");
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("--local-addr is the address of the store, and of the workers for other nodes", "[e2e]") {
+    const e2e::Sandbox sandbox("local-addr");
+    const auto outcome =
+        e2e::run(sandbox, {.argv = {ddprun_program(), "--nnodes", "2", "--local-nodes", "--local-addr", "127.0.0.2",
+                                    "sh", "-c", "echo $RANK $MASTER_ADDR $DDPRUN_LOCAL_ADDR"}});
+    INFO(outcome.err);
+    CHECK(outcome.status.exit_code() == 0);
+    CHECK(lines_of(outcome.out) == std::set<std::string>{"0 127.0.0.2 127.0.0.2", "1 127.0.0.2 127.0.0.2"});
+    CHECK(sandbox.leftovers() == "");
+}
+
 // Linux divides a core between sessions first: docs/design/014.
 TEST_CASE("workers of all emulated nodes share one session, which is not that of ddprun's caller", "[e2e]") {
     const e2e::Sandbox sandbox("one-session");

@@ -137,12 +137,14 @@ TEST_CASE("every requested setting becomes an argument of the daemon", "[launche
     CHECK(daemon_arguments(request, 3) == std::vector<std::string>{"/x/ddprund", "--bind", "10.0.0.1", "--port",
                                                                    "29400", "--ready-fd", "3", "--linger", "10",
                                                                    "--quiet"});
+    request.store_address = "10.1.0.1";
     request.run_id = "mnist";
     request.join_timeout = 90s;
     request.last_call = 1500ms;
     const auto more = daemon_arguments(request, 3);
     CHECK(std::vector<std::string>(more.begin() + 10, more.end()) ==
-          std::vector<std::string>{"--run-id=mnist", "--join-timeout", "90", "--last-call", "1.5"});
+          std::vector<std::string>{"--store-address", "10.1.0.1", "--run-id=mnist", "--join-timeout", "90",
+                                   "--last-call", "1.5"});
 }
 
 TEST_CASE("the ready line is read strictly", "[launcher][unit]") {

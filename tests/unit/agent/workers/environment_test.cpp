@@ -55,6 +55,22 @@ TEST_CASE("a worker sees every variable that torchrun sets, and ours", "[agent]"
     CHECK(env == expected);
 }
 
+TEST_CASE("a worker sees the address and port that the user named for the store", "[agent]") {
+    WorkerSlot named = place();
+    named.master = Endpoint{"localhost", 29555};
+    const Environment env = worker_environment({}, second_node(), named);
+    CHECK(env.at("MASTER_ADDR") == "localhost");
+    CHECK(env.at("MASTER_PORT") == "29555");
+}
+
+TEST_CASE("a worker sees the local address of its node, and never that of an outer job", "[agent]") {
+    WorkerSlot addressed = place();
+    addressed.local_address = "10.1.0.7";
+    CHECK(worker_environment({}, second_node(), addressed).at("DDPRUN_LOCAL_ADDR") == "10.1.0.7");
+    CHECK_FALSE(
+        worker_environment({{"DDPRUN_LOCAL_ADDR", "10.9.9.9"}}, second_node(), place()).contains("DDPRUN_LOCAL_ADDR"));
+}
+
 TEST_CASE("the user's variables are kept, stale ones of an outer job are replaced", "[agent]") {
     const Environment env = worker_environment(
         {{"PATH", "/bin"}, {"RANK", "99"}, {"OMP_NUM_THREADS", "1"}, {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "0"}},

@@ -75,6 +75,35 @@ TEST_CASE("each way to describe a job determines which node starts the daemon", 
     }
 }
 
+TEST_CASE("--master-addr and --master-port are for the workers, too, as the user wrote them", "[launcher][unit]") {
+    const std::vector<std::pair<std::vector<std::string>, std::optional<Endpoint>>> questions{
+        {{"--master-addr", "localhost", "--master-port", "29555"}, Endpoint{"localhost", 29555}},
+        {{"--nnodes", "2", "--master-addr", "there"}, Endpoint{"there", 29500}},
+        {{"--nnodes", "2", "--master-addr", "here", "--rdzv-conf", "is_host=0"}, Endpoint{"here", 29500}},
+        {{"--master-port", "78"}, Endpoint{"127.0.0.1", 78}},
+        {{"--master-addr", "fd00::1", "--nnodes", "2"}, Endpoint{"fd00::1", 29500}},
+        {{"--master-port", "0"}, std::nullopt},  // the workers get a port that the user does not know
+        {{"--rdzv-endpoint", "there:5", "--master-addr", "here"}, std::nullopt},
+        {{"--standalone", "--master-port", "78"}, std::nullopt},
+        {{"--nnodes", "2"}, std::nullopt},
+    };
+    for (const auto& [words, master] : questions) {
+        CAPTURE(words);
+        const auto placement = placed(words);
+        REQUIRE(placement.has_value());
+        CHECK(placement->master == master);
+    }
+}
+
+TEST_CASE("the hosting node passes a name on only if it leads to the daemon here", "[launcher][unit]") {
+    CHECK(name_for_local_processes("localhost", {"::1", "127.0.0.1"}, "127.0.0.1") == "localhost");
+    CHECK(name_for_local_processes("n1", {"10.0.0.1"}, "10.0.0.1") == "n1");
+    CHECK(name_for_local_processes("n1", {"127.0.1.1"}, "10.0.0.1") == "10.0.0.1");      // Debian's /etc/hosts
+    CHECK(name_for_local_processes("service", {"10.9.9.9"}, "10.0.0.1") == "10.0.0.1");  // bound to every address
+    CHECK(name_for_local_processes("0.0.0.0", {"0.0.0.0"}, "10.0.0.1") == "10.0.0.1");
+    CHECK(name_for_local_processes("n1", {}, "10.0.0.1") == "10.0.0.1");
+}
+
 TEST_CASE("port 0 is refused where another node would have to know it", "[launcher][unit]") {
     for (const std::vector<std::string>& words :
          {std::vector<std::string>{"--nnodes", "2", "--rdzv-endpoint", "here:0"},
@@ -117,6 +146,9 @@ TEST_CASE("a host is this one by its addresses and names", "[launcher][unit]") {
         CAPTURE(question.host, question.resolved);
         CHECK(address_here(question.host, question.resolved, self) == question.answer);
     }
+    CHECK(address_here("n1.cluster", {"127.0.1.1"}, self, true) == "127.0.1.1");  // no other node has to reach it
+    CHECK(address_here("n1.cluster", {"10.0.0.1"}, self, true) == "10.0.0.1");
+    CHECK(address_here("localhost", {"::1", "127.0.0.1"}, self, true) == "127.0.0.1");
     CHECK(address_here("n1", {"127.0.1.1"}, {"n1", {}}) == "127.0.0.1");  // a machine without a network
 }
 

@@ -217,7 +217,6 @@ TEST_CASE("options without effect are accepted with a note", "[launcher][unit]")
         return options.details;
     };
     CHECK(quiet({"--monitor-interval", "5", "--start-method", "fork", "prog"}).size() == 2);
-    CHECK(parsed({"--local-addr", "n1", "prog"}).notes.size() == 1);
     CHECK(quiet({"--event-log-handler", "null", "prog"}).empty());
     CHECK(quiet({"--event-log-handler", "console", "prog"}).size() == 1);
     CHECK(quiet({"prog"}, {{"TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1"}}).size() == 1);

@@ -80,7 +80,9 @@ void compare_settings(const GroupSpec& spec, const std::vector<Member>& members)
 
 std::string published_address(const Store& store) {
     const auto wanted = process_variables()("DDPRUN_SOCKET_IFNAME");
-    return wanted ? choose_address(wanted, store.local_address(), interface_addresses()) : store.local_address();
+    if (wanted) return choose_address(wanted, store.local_address(), interface_addresses());
+    const auto of_node = process_variables()("DDPRUN_LOCAL_ADDR");  // ddprun --local-addr
+    return of_node && !of_node->empty() ? *of_node : store.local_address();
 }
 
 /// Connects to `peers`, the counterparts of this rank on the other nodes.
