@@ -62,7 +62,7 @@ TEST_CASE("workers see --master-addr and --master-port as they were named", "[e2
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("--local-addr is the address of the store, and of the workers for other nodes", "[e2e]") {
+TEST_CASE("the address of --local-addr is that of the store, and of the workers for other nodes", "[e2e]") {
     const e2e::Sandbox sandbox("local-addr");
     const auto outcome =
         e2e::run(sandbox, {.argv = {ddprun_program(), "--nnodes", "2", "--local-nodes", "--local-addr", "127.0.0.2",

@@ -75,7 +75,8 @@ TEST_CASE("each way to describe a job determines which node starts the daemon", 
     }
 }
 
-TEST_CASE("--master-addr and --master-port are for the workers, too, as the user wrote them", "[launcher][unit]") {
+TEST_CASE("the endpoint of --master-addr and --master-port is for the workers, too, as the user wrote it",
+          "[launcher][unit]") {
     const std::vector<std::pair<std::vector<std::string>, std::optional<Endpoint>>> questions{
         {{"--master-addr", "localhost", "--master-port", "29555"}, Endpoint{"localhost", 29555}},
         {{"--nnodes", "2", "--master-addr", "there"}, Endpoint{"there", 29500}},
