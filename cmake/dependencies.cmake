@@ -4,6 +4,7 @@ find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(CLI11 REQUIRED)
+find_package(OpenSSL 3 REQUIRED)   # TLS to etcd
 find_package(hwy REQUIRED)     # Highway: reductions for each instruction set, chosen at run time
 
 set(Boost_USE_STATIC_LIBS ON)   # so that a program runs on a node that has no Boost
@@ -18,6 +19,10 @@ target_compile_features(ddprun_asio PUBLIC cxx_std_20)
 target_precompile_headers(ddprun_asio PRIVATE <cmake/asio_pch.hpp>)
 ddprun_quick_to_sanitize(ddprun_asio)
 set_source_files_properties(cmake/asio_impl.cpp PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+# The same for TLS: only programs that link it depend on OpenSSL.
+add_library(ddprun_asio_ssl STATIC cmake/asio_ssl_impl.cpp)
+target_link_libraries(ddprun_asio_ssl PUBLIC ddprun_asio OpenSSL::SSL PRIVATE ddprun_settings)
+ddprun_quick_to_sanitize(ddprun_asio_ssl)
 # A target that runs on Asio: ddprun_use_asio(target).
 function(ddprun_use_asio target)
     target_link_libraries(${target} PUBLIC ddprun_asio)

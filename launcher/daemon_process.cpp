@@ -3,12 +3,14 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <boost/json/parse.hpp>
 #include <boost/json/value_to.hpp>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <limits>
 
@@ -112,9 +114,11 @@ Result<RunningDaemon> parse_ready_line(std::string_view line) {
     };
     const boost::json::value* port = object->if_contains("port");
     const bool port_valid = port != nullptr && port->is_int64() && port->get_int64() > 0 && port->get_int64() <= 65535;
-    RunningDaemon daemon{{text("address"), 0}, text("run_id"), {}};
+    const boost::json::value* pid = object->if_contains("pid");
+    RunningDaemon daemon{{text("address"), 0}, text("run_id"), {}, 0};
     if (!port_valid || daemon.endpoint.host.empty()) return malformed;
     daemon.endpoint.port = static_cast<std::uint16_t>(port->get_int64());
+    if (pid != nullptr && pid->is_int64()) daemon.pid = static_cast<pid_t>(pid->get_int64());
     return daemon;
 }
 
@@ -149,6 +153,14 @@ Result<RunningDaemon> start_daemon(const DaemonRequest& request) {
 bool await_end_of_daemon(const UniqueFd& lifeline, std::chrono::milliseconds limit) {
     pollfd hung_up{lifeline.get(), POLLIN, 0};  // nothing is ever written, so readable means end-of-file
     return ::poll(&hung_up, 1, static_cast<int>(limit.count())) == 1;
+}
+
+void stop_daemon(const UniqueFd& lifeline, pid_t pid) {
+    if (pid <= 0) return;
+    const UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    // If the daemon still holds its pipe now, the descriptor above means it, and not a later process with its number.
+    if (!process || await_end_of_daemon(lifeline, std::chrono::milliseconds(0))) return;
+    ::syscall(SYS_pidfd_send_signal, process.get(), SIGTERM, nullptr, 0);
 }
 
 }  // namespace ddprun::launcher

@@ -3,6 +3,8 @@
 // Called by host_daemon before the process becomes a subreaper. A lookup of the rendezvous host that was given up may
 // still have a thread; therefore the child makes only system calls before it becomes ddprund.
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <filesystem>
 #include <optional>
@@ -32,12 +34,13 @@ struct RunningDaemon {
     Endpoint endpoint;  ///< where it listens
     std::string run_id;
     UniqueFd lifeline;  ///< reads end-of-file when the daemon has ended
+    pid_t pid = 0;      ///< 0: the daemon did not report it
 };
 
 /// Returns argv of the daemon, which writes its ready line to `ready_fd`.
 [[nodiscard]] std::vector<std::string> daemon_arguments(const DaemonRequest& request, int ready_fd);
 
-/// Parses {"address":"127.0.0.1","port":40001,"run_id":"…"}. Errors: Errc::kMalformed.
+/// Parses {"address":"127.0.0.1","port":40001,"run_id":"…","pid":71}. Errors: Errc::kMalformed.
 [[nodiscard]] Result<RunningDaemon> parse_ready_line(std::string_view line);
 
 /// Starts the daemon and returns when it listens. It shares our stderr. Errors: kTimeout, kMalformed, kSystem; kClosed
@@ -47,5 +50,8 @@ struct RunningDaemon {
 /// Waits until the daemon of this lifeline has ended, so that no process of a job is left when its ddprun ends. Returns
 /// false after `limit`.
 bool await_end_of_daemon(const UniqueFd& lifeline, std::chrono::milliseconds limit);
+
+/// Ends a daemon that this process has started and no agent has joined. Does nothing if it has ended already.
+void stop_daemon(const UniqueFd& lifeline, pid_t pid);
 
 }  // namespace ddprun::launcher

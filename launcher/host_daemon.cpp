@@ -85,14 +85,15 @@ Result<Hosted> host_or_join(const DaemonRequest& request) {
         const int error = probe_bind(bind);
         if (error == 0) {
             auto daemon = start_daemon(request);
-            if (daemon) return Hosted{for_local_agent(daemon->endpoint), true, std::move(daemon->lifeline)};
+            if (daemon)
+                return Hosted{for_local_agent(daemon->endpoint), true, std::move(daemon->lifeline), daemon->pid};
             if (last_look || probe_bind(bind) != EADDRINUSE) return daemon.error();
         } else if (error != EADDRINUSE) {
             return cannot_bind(bind, error);
         } else if (const auto holder = find_port_holder(bind)) {
             if (!is_joinable(*holder)) return held_by(bind, to_string(*holder));
             // The daemon of an earlier job may be about to end, so the port is probed once more.
-            if (probe_bind(bind) == EADDRINUSE) return Hosted{for_local_agent(bind), false, {}};
+            if (probe_bind(bind) == EADDRINUSE) return Hosted{for_local_agent(bind), false, {}, 0};
         } else if (last_look) {
             return Error{Errc::kInUse,
                          fmt::format("cannot host the rendezvous at {}: the port is the local port of an outgoing "

@@ -21,6 +21,7 @@ struct Hosted {
     Endpoint endpoint;  ///< for the agent of this node
     bool started_here = false;
     UniqueFd lifeline;  ///< of a daemon that was started here
+    pid_t pid = 0;      ///< of a daemon that was started here
 };
 
 /// Starts the daemon that `request` describes, or joins the one that holds its port. If several processes call this at

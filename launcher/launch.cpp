@@ -26,6 +26,7 @@
 #include "launcher/host/temporary_log_dir.hpp"
 #include "launcher/host/this_host.hpp"
 #include "launcher/host_daemon.hpp"
+#include "launcher/job_meeting.hpp"
 #include "launcher/local_cluster.hpp"
 #include "launcher/options/options.hpp"
 #include "launcher/output_settings.hpp"
@@ -94,19 +95,21 @@ DaemonRequest daemon_request(const Plan& plan) {
     request.bind = plan.placement.endpoint;
     request.store_address = plan.local_address;
     request.run_id = plan.options.rdzv_id;
-    request.linger = plan.placement.part == Placement::Part::kHost ? kLingerShared : kLingerAlone;
+    const bool shared = plan.placement.part == Placement::Part::kHost || plan.placement.part == Placement::Part::kMeet;
+    request.linger = shared ? kLingerShared : kLingerAlone;
     request.join_timeout = plan.options.rdzv_conf.join_timeout;
     request.last_call = plan.options.rdzv_conf.last_call_timeout;
     return request;
 }
 
-Result<Hosted> meet(const Plan& plan) {
-    if (plan.placement.part == Placement::Part::kJoin) return Hosted{plan.placement.endpoint, false, {}};
+/// Returns the daemon of this job. `meeting` is empty unless the placement is kMeet.
+Result<Hosted> find_daemon(const Plan& plan, std::optional<JobMeeting>& meeting) {
+    if (plan.placement.part == Placement::Part::kJoin) return Hosted{plan.placement.endpoint, false, {}, 0};
     DaemonRequest request = daemon_request(plan);
     auto program = own_program(own_folder(), "ddprund");
     if (!program) return program.error();
     request.program = *program;
-    return host_or_join(request);
+    return meeting ? meeting->host_or_join(request, look_up_address_here) : host_or_join(request);
 }
 
 void report_endpoint(const Plan& plan, const Hosted& hosted) {
@@ -259,11 +262,14 @@ void clear_error_file(const std::string& path) {
     if (!cleared) spdlog::warn("{}", cleared.error().message);
 }
 
-int run(Plan plan, const std::vector<std::string>& arguments) {
+int run(Plan plan, std::optional<JobMeeting> meeting, const std::vector<std::string>& arguments) {
     // Looks for the guard before anything is started, because a daemon would be left behind without it.
     const std::filesystem::path guard = agent::find_guard();
-    auto hosted = meet(plan);
-    if (!hosted) return refuse(hosted.error(), exit_code::kInfrastructure);
+    auto hosted = find_daemon(plan, meeting);
+    if (!hosted) {
+        const bool usage = hosted.error().code == Errc::kUsage;
+        return refuse(hosted.error(), usage ? exit_code::kUsage : exit_code::kInfrastructure);
+    }
     report_endpoint(plan, *hosted);
     if (plan.placement.part == Placement::Part::kEmulate)
         return emulate(std::move(plan), arguments, std::move(*hosted), guard);
@@ -273,7 +279,8 @@ int run(Plan plan, const std::vector<std::string>& arguments) {
     config.guard_pipe = agent::become_guarded(guard, config.emulated ? agent::Leads::kGroup : agent::Leads::kSession);
     const int code = agent::run_agent(std::move(config));
     temporary_log_dir.release(code == exit_code::kSuccess);  // the agent has printed its path if files are left there
-    if (hosted->started_here) await_end_of_daemon(hosted->lifeline, kDaemonEndTimeout);
+    const bool ended = hosted->started_here && await_end_of_daemon(hosted->lifeline, kDaemonEndTimeout);
+    if (meeting && ended) meeting->withdraw();  // else other nodes still use the daemon
     return code;
 }
 
@@ -304,7 +311,13 @@ int launch(const std::vector<std::string>& arguments) {
             spdlog::debug("interpreter of the program: {} ({})", python.path, python.reason);
         warn_of_lost_output(plan.options, plan.slots);
     }
-    return run(std::move(plan), arguments);
+    std::optional<JobMeeting> meeting;
+    if (plan.placement.part == Placement::Part::kMeet) {
+        auto made = JobMeeting::make(plan.options, environment);
+        if (!made) return refuse(made.error(), exit_code::kUsage);
+        meeting = std::move(*made);
+    }
+    return run(std::move(plan), std::move(meeting), arguments);
 }
 
 }  // namespace ddprun::launcher

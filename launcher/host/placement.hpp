@@ -19,9 +19,11 @@ struct Placement {
         kHost,     ///< the endpoint is this machine: start the daemon there, or join a running one
         kJoin,     ///< the endpoint is another machine, which starts the daemon
         kEmulate,  ///< start a daemon and all nodes here
+        kMeet,     ///< a meeting point decides which node hosts (launcher/job_meeting.hpp)
     };
     Part part = Part::kAlone;
-    Endpoint endpoint;   ///< kAlone, kHost, kEmulate: numeric address to bind; kJoin: as the user wrote it
+    Endpoint
+        endpoint;  ///< kAlone, kHost, kEmulate: numeric address to bind; kJoin: as the user wrote it; kMeet: the port
     std::string reason;  ///< of this choice, one clause for the log
     /// The host and port of --master-addr and --master-port as the user wrote them, for MASTER_ADDR and MASTER_PORT;
     /// absent: they do not name the endpoint, or the port is 0.
@@ -33,7 +35,8 @@ struct Placement {
 /// Returns the address to bind when `host` is this machine, else nullopt; see address_here().
 using AddressHere = std::function<std::optional<std::string>(const std::string& host)>;
 
-/// Applies the first of these that is given: --as-local-node, --local-nodes, --standalone, --rdzv-endpoint,
+/// Applies the first of these that is given: --as-local-node, --local-nodes, --standalone, etcd or --rdzv-dir,
+/// --rdzv-endpoint,
 /// --master-addr/--master-port, one node alone, and for several nodes without an endpoint localhost:29400. Errors:
 /// Errc::kUsage.
 [[nodiscard]] Result<Placement> place(const Options& options, const AddressHere& address_here);

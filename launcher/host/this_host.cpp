@@ -69,8 +69,6 @@ std::string name_for_local_processes(const std::string& named, const std::vector
     return std::ranges::find(resolved, dialed) != resolved.end() ? named : dialed;
 }
 
-bool is_loopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
-
 bool is_wildcard(const std::string& address) { return address == "0.0.0.0" || address == "::"; }
 
 std::string address_to_dial(const std::string& bound, const ThisHost& self) {

@@ -45,7 +45,9 @@ struct ThisHost {
 [[nodiscard]] std::string name_for_local_processes(const std::string& named, const std::vector<std::string>& resolved,
                                                    const std::string& dialed);
 
-[[nodiscard]] bool is_loopback(const std::string& address);
+[[nodiscard]] inline bool is_loopback(const std::string& address) {
+    return address.starts_with("127.") || address == "::1";
+}
 /// Returns whether `address` means every interface: 0.0.0.0 or ::.
 [[nodiscard]] bool is_wildcard(const std::string& address);
 

@@ -41,17 +41,21 @@ Result<void> without_effect(Options& options, std::string_view name, std::string
 }
 
 Result<void> apply_endpoint(Options& o, Text text) {
-    return text.empty() ? Result<void>() : store(o.rdzv_endpoint, parse_endpoint(text, kDefaultRdzvPort));
+    if (text.empty()) return {};
+    return o.etcd ? store(o.etcd_servers, parse_etcd_servers(text))
+                  : store(o.rdzv_endpoint, parse_endpoint(text, kDefaultRdzvPort));
 }
 
 Result<void> apply_id(Options& o, Text text) {
     return text.empty() ? Result<void>() : store(o.rdzv_id, parse_name(text));
 }
 
-Result<void> apply_backend(Options&, Text text) {
-    // ddprun has only one rendezvous.
-    const auto choice = parse_choice(text, {"static", "c10d"});
-    return choice ? Result<void>() : choice.error();
+Result<void> apply_backend(Options& o, Text text) {
+    // ddprun has only one rendezvous; etcd is a place where the nodes find its address.
+    const auto choice = parse_choice(text, {"static", "c10d", "etcd", "etcd-v2"});
+    if (!choice) return choice.error();
+    o.etcd = choice->starts_with("etcd");
+    return {};
 }
 
 Result<void> apply_conf(Options& o, Text text) {
@@ -120,12 +124,23 @@ constexpr std::array kTable{
         "(default 'default')",
         [](Options& o, Text t) { return store(o.role, parse_name(t)); }},
 
+    // Before --rdzv-endpoint, whose meaning depends on it.
+    OptionRow{
+        "rdzv-backend", 0, kMeeting, "NAME",
+        "static or c10d: both mean the rendezvous of ddprun; etcd or etcd-v2: the first node publishes its address "
+        "in etcd (v3 API), where the others find it",
+        apply_backend},
     OptionRow{"rdzv-endpoint", 0, kMeeting, "HOST[:PORT]",
-              "address of the rendezvous daemon, port 29400 by default; the node that has this address starts it",
+              "address of the rendezvous daemon, port 29400 by default; the node that has this address starts it. With "
+              "etcd: its server or servers, HOST[:PORT],..., port 2379",
               apply_endpoint},
     OptionRow{"rdzv-id", 0, kMeeting, "ID",
               "name of the job; without it a new daemon generates one, and agents join whatever job the daemon serves",
               apply_id},
+    OptionRow{"rdzv-dir", 0, kMeeting, "DIR",
+              "a directory that all nodes share: the first node publishes the address of the daemon there, so that no "
+              "node has to be named; needs --rdzv-id",
+              [](Options& o, Text t) { return store_text(o.rdzv_dir, t); }},
     OptionRow{"standalone", 0, kMeeting, "",
               "one node, a daemon of its own on a free port of 127.0.0.1 (the default for one node)",
               [](Options& o, Text t) { return store(o.standalone, parse_bool(t)); }},
@@ -141,11 +156,11 @@ constexpr std::array kTable{
               "address of this machine at which its workers are reached by those of other nodes, and the store, if the "
               "daemon starts here (default: the address that reaches the daemon)",
               [](Options& o, Text t) { return store_text(o.local_addr, t); }},
-    OptionRow{"rdzv-conf", 0, kMeeting, "KEY=VALUE,...",
-              "join_timeout or timeout, last_call_timeout, read_timeout (seconds); is_host (whether to start the "
-              "daemon here); rank (as --node-rank); store_type=tcp (the only one)",
-              apply_conf},
-    OptionRow{"rdzv-backend", 0, kMeeting, "NAME", "static or c10d; both mean the rendezvous of ddprun", apply_backend},
+    OptionRow{
+        "rdzv-conf", 0, kMeeting, "KEY=VALUE,...",
+        "join_timeout or timeout, last_call_timeout, read_timeout (seconds); is_host (whether to start the "
+        "daemon here); rank (as --node-rank); store_type=tcp (the only one); for etcd also protocol=http|https, cacert, cert, key, etcd_prefix, username, password_file",
+        apply_conf},
 
     OptionRow{"module", 'm', kProgram, "", "the program is a Python module: python3 -u -m program",
               [](Options& o, Text t) { return store(o.module, parse_bool(t)); }},

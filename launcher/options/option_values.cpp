@@ -65,9 +65,23 @@ std::optional<StreamCode> stream_code(std::string_view text) {
     return static_cast<StreamCode>(text[0] - '0');
 }
 
+template <auto Member>
+Result<void> set_etcd_text(RdzvConf& conf, std::string_view text) {
+    conf.etcd.*Member = std::string(text);
+    return {};
+}
+
+Result<void> set_protocol(RdzvConf& conf, std::string_view text) {
+    const auto protocol = parse_choice(text, {"http", "https"});
+    if (!protocol) return protocol.error();
+    conf.etcd.tls = *protocol == "https";
+    return {};
+}
+
 struct ConfKey {
     std::string_view name;
     ConfSetter set;  ///< null: accepted, without effect
+    bool for_etcd = false;
 };
 
 constexpr std::array kConfKeys{
@@ -78,6 +92,16 @@ constexpr std::array kConfKeys{
     ConfKey{"is_host", set_is_host},
     ConfKey{"rank", set_node_rank},
     ConfKey{"store_type", set_store_type},
+    ConfKey{"protocol", set_protocol, true},
+    ConfKey{"cacert", set_etcd_text<&EtcdConf::ca_file>, true},
+    ConfKey{"ca_cert", set_etcd_text<&EtcdConf::ca_file>, true},  // torchrun's etcd-v2 has other names for three keys
+    ConfKey{"cert", set_etcd_text<&EtcdConf::cert_file>, true},
+    ConfKey{"ssl_cert", set_etcd_text<&EtcdConf::cert_file>, true},
+    ConfKey{"key", set_etcd_text<&EtcdConf::key_file>, true},
+    ConfKey{"ssl_cert_key", set_etcd_text<&EtcdConf::key_file>, true},
+    ConfKey{"etcd_prefix", set_etcd_text<&EtcdConf::prefix>, true},
+    ConfKey{"username", set_etcd_text<&EtcdConf::user>, true},
+    ConfKey{"password_file", set_etcd_text<&EtcdConf::password_file>, true},
     ConfKey{"keep_alive_interval", nullptr},  // the daemon sets it for every agent
     ConfKey{"keep_alive_max_attempt", nullptr},
     ConfKey{"close_timeout", nullptr},
@@ -97,6 +121,7 @@ Result<void> set_conf(RdzvConf& conf, std::string_view name, std::string_view va
         conf.without_effect += name;
         return {};
     }
+    if (key->for_etcd) conf.etcd.a_key = name;
     const Result<void> set = key->set(conf, value);
     if (!set) return with_context(fmt::format("{}={}", name, value), set.error());
     return {};
@@ -240,6 +265,25 @@ Result<RdzvConf> parse_rdzv_conf(std::string_view text) {
         if (!set) return set.error();
     }
     return conf;
+}
+
+Result<std::vector<Endpoint>> parse_etcd_servers(std::string_view text) {
+    std::vector<Endpoint> servers;
+    for (bool more = true; more;) {
+        const auto comma = text.find(',');
+        const std::string_view entry = trimmed(text.substr(0, comma));
+        if (entry.find("://") != std::string_view::npos) {
+            return usage(
+                fmt::format("'{}' is a URL. Write HOST:PORT, and --rdzv-conf protocol=https if etcd uses TLS.", entry));
+        }
+        auto server = parse_endpoint(entry, kDefaultEtcdPort);
+        if (!server) return server.error();
+        if (server->port == 0) return usage(fmt::format("'{}': etcd cannot listen on port 0.", entry));
+        servers.push_back(std::move(*server));
+        more = comma != std::string_view::npos;
+        if (more) text.remove_prefix(comma + 1);
+    }
+    return servers;
 }
 
 Result<LocalNode> parse_local_node(std::string_view text) {

@@ -35,12 +35,27 @@ struct Slots {
     friend bool operator==(const Slots&, const Slots&) = default;
 };
 
+inline constexpr std::uint16_t kDefaultEtcdPort = 2379;
+
+/// The keys of --rdzv-conf for --rdzv-backend etcd.
+struct EtcdConf {
+    std::string a_key;  ///< one of these keys that was given; empty: none
+    bool tls = false;   ///< protocol=https
+    std::string ca_file;
+    std::string cert_file;
+    std::string key_file;
+    std::optional<std::string> prefix;
+    std::string user;
+    std::string password_file;
+};
+
 /// The value of --rdzv-conf; an absent member has the agent's or daemon's default.
 struct RdzvConf {
     std::optional<std::chrono::milliseconds> join_timeout;
     std::optional<std::chrono::milliseconds> last_call_timeout;
     std::optional<std::chrono::milliseconds> read_timeout;
     std::optional<bool> is_host;
+    EtcdConf etcd;
     std::optional<int> node_rank;  ///< torchrun's key rank, which it sets from --node-rank
     std::string without_effect;    ///< torchrun's keys that mean nothing here, joined by ", "
 };
@@ -70,6 +85,8 @@ struct LocalNode {
 [[nodiscard]] Result<StreamCodes> parse_stream_codes(std::string_view text);
 /// Parses "KEY=VALUE,KEY=VALUE"; blanks around keys and values do not count.
 [[nodiscard]] Result<RdzvConf> parse_rdzv_conf(std::string_view text);
+/// Parses "HOST[:PORT],HOST[:PORT]", the servers of etcd.
+[[nodiscard]] Result<std::vector<Endpoint>> parse_etcd_servers(std::string_view text);
 /// Parses the text that to_string() returns: "0,5@127.0.0.1:29400".
 [[nodiscard]] Result<LocalNode> parse_local_node(std::string_view text);
 [[nodiscard]] std::string to_string(const LocalNode& node);

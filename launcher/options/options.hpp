@@ -31,6 +31,9 @@ struct Options {
     bool standalone = false;
     std::optional<Endpoint> rdzv_endpoint;
     std::optional<std::string> rdzv_id;
+    bool etcd = false;                    ///< the nodes meet at etcd (--rdzv-backend etcd, etcd-v2)
+    std::vector<Endpoint> etcd_servers;   ///< from --rdzv-endpoint, not empty with `etcd` after parse_options()
+    std::optional<std::string> rdzv_dir;  ///< the directory in which the nodes meet
     RdzvConf rdzv_conf;
     std::optional<int> node_rank;
     std::optional<std::string> master_addr;

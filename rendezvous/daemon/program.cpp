@@ -2,6 +2,7 @@
 
 #include <spdlog/sinks/sink.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
@@ -21,10 +22,12 @@ namespace {
 
 namespace asio = boost::asio;
 
-/// Returns {"address":"127.0.0.1","port":29400,"run_id":"…"} and a newline.
+/// Returns {"address":"127.0.0.1","port":29400,"run_id":"…","pid":71} and a newline.
 std::string ready_line(const asio::ip::tcp::endpoint& endpoint, const std::string& run_id) {
-    const boost::json::object ready{
-        {"address", endpoint.address().to_string()}, {"port", endpoint.port()}, {"run_id", run_id}};
+    const boost::json::object ready{{"address", endpoint.address().to_string()},
+                                    {"port", endpoint.port()},
+                                    {"run_id", run_id},
+                                    {"pid", ::getpid()}};
     return boost::json::serialize(ready) + "\n";
 }
 

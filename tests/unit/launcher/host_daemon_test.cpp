@@ -152,6 +152,8 @@ TEST_CASE("the ready line is read strictly", "[launcher][unit]") {
     REQUIRE(daemon.has_value());
     CHECK(daemon->endpoint == Endpoint{"127.0.0.1", 40001});
     CHECK(daemon->run_id == "abc");
+    CHECK(daemon->pid == 0);
+    CHECK(parse_ready_line(R"({"address":"127.0.0.1","port":1,"run_id":"abc","pid":71})").value().pid == 71);
     for (const char* line :
          {"", "listening", "[]", "{}", R"({"address":"x","port":0})", R"({"address":"x","port":70000})",
           R"({"address":"x","port":"1"})", R"({"address":1,"port":1})", R"({"port":1})"}) {
@@ -182,6 +184,24 @@ TEST_CASE("the daemon is not a child of its starter, and its end is noticed", "[
     CHECK_FALSE(await_end_of_daemon(daemon->lifeline, 0ms));
     { const UniqueFd opened(::open(fifo.c_str(), O_WRONLY | O_CLOEXEC)); }
     CHECK(await_end_of_daemon(daemon->lifeline, 10s));
+}
+
+TEST_CASE("a daemon that is not needed is stopped", "[launcher][unit]") {
+    const TemporaryDirectory temp;
+    const std::filesystem::path fifo = temp.path() / "never";
+    REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+    const auto script = temp.file(
+        "ddprund",
+        "#!/bin/sh\nprintf '{\"address\":\"127.0.0.1\",\"port\":4711,\"run_id\":\"x\",\"pid\":%s}\\n' $$ >&3\n"
+        "exec 3>&-\nexec cat " +
+            fifo.string() + "\n",
+        0755);
+    const auto daemon = start_daemon(request_for(script));
+    REQUIRE(daemon.has_value());
+    REQUIRE_FALSE(await_end_of_daemon(daemon->lifeline, 0ms));
+    stop_daemon(daemon->lifeline, daemon->pid);
+    CHECK(await_end_of_daemon(daemon->lifeline, 10s));
+    stop_daemon(daemon->lifeline, ::getpid());  // has ended: a process that has its number now is left alone
 }
 
 TEST_CASE("a daemon that ends, babbles or is silent is an error", "[launcher][unit]") {

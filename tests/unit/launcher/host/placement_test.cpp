@@ -51,6 +51,14 @@ const std::vector<Case> kCases{
     {{"--nnodes", "2", "--rdzv-endpoint", "here", "--rdzv-conf", "is_host=0"}, Part::kJoin, {"here", 29400}},
     {{"--nnodes", "2", "--rdzv-endpoint", "service", "--rdzv-conf", "is_host=1"}, Part::kHost, {"0.0.0.0", 29400}},
     {{"--nnodes", "2", "--rdzv-endpoint", "[fd00::1]:9", "--rdzv-conf", "is_host=1"}, Part::kHost, {"::", 9}},
+    {{"--nnodes", "2", "--rdzv-backend", "etcd", "--rdzv-id", "x"}, Part::kMeet, {"", 0}},
+    {{"--nnodes", "2", "--rdzv-dir", "/d", "--rdzv-id", "x"}, Part::kMeet, {"", 0}},
+    {{"--rdzv-dir", "/d", "--rdzv-id", "x", "--master-port", "79", "--rdzv-endpoint", "here"}, Part::kMeet, {"", 79}},
+    {{"--nnodes", "2", "--rdzv-dir", "/d", "--local-nodes"}, Part::kEmulate, {"127.0.0.1", 0}},
+    {{"--rdzv-backend", "etcd", "--standalone"}, Part::kAlone, {"127.0.0.1", 0}},
+    {{"--as-local-node", "1@127.0.0.1:40001", "--nnodes", "2", "--local-nodes", "--rdzv-dir", "/d"},
+     Part::kJoin,
+     {"127.0.0.1", 40001}},
     {{"--as-local-node", "1@127.0.0.1:40001", "--nnodes", "2", "--local-nodes"}, Part::kJoin, {"127.0.0.1", 40001}},
 };
 

@@ -37,6 +37,7 @@ const std::map<std::string_view, std::string> kSamples{
     {"master-port", "29501"},
     {"rdzv-conf", "timeout=9"},
     {"rdzv-backend", "c10d"},
+    {"rdzv-dir", "/shared"},
     {"log-dir", "/logs"},
     {"redirects", "3"},
     {"tee", "0:3,1:1"},
@@ -77,7 +78,7 @@ TEST_CASE("every option is accepted in both spellings, with '=' and without", "[
                 REQUIRE(line.has_value());
                 CHECK(line->given == decltype(line->given){{std::string(row.name), value}});
                 CHECK(line->program == Words{"prog"});
-                CHECK(parse_options(words, {}).has_value());
+                CHECK(parse_options(words, {{"PET_RDZV_ID", "job"}}).has_value());  // --rdzv-dir needs it
             }
         }
     }
@@ -88,11 +89,11 @@ TEST_CASE("every shown option has a PET_ variable, and the command line wins ove
         if (row.group.empty()) continue;
         CAPTURE(row.name);
         const std::string value = row.is_flag() ? "1" : kSamples.at(row.name);
-        CHECK(parse_options({"prog"}, {{variable_name(row), value}}).has_value());
+        CHECK(parse_options({"prog"}, {{"PET_RDZV_ID", "job"}, {variable_name(row), value}}).has_value());
         // A variable that is overridden may hold anything.
         const Words words = row.is_flag() ? Words{fmt::format("--{}", row.name), "prog"}
                                           : Words{fmt::format("--{}", row.name), value, "prog"};
-        CHECK(parse_options(words, {{variable_name(row), "3:2:1"}}).has_value());
+        CHECK(parse_options(words, {{"PET_RDZV_ID", "job"}, {variable_name(row), "3:2:1"}}).has_value());
     }
     CHECK(parsed({"prog"}, {{"PET_NNODES", "2:4"}}).nodes == NodeRange{2, 4});
     CHECK(parsed({"--nnodes", "3", "prog"}, {{"PET_NNODES", "2:4"}}).nodes == NodeRange{3, 3});
@@ -296,4 +297,47 @@ TEST_CASE("help and version are printed whatever else is there", "[launcher][uni
         CHECK_THAT(invocation->print, Catch::Contains("Examples:"));
     }
     CHECK(parse_options({"--version"}, {})->print.starts_with("ddprun "));
+}
+
+TEST_CASE("etcd takes its servers from --rdzv-endpoint, whatever the order", "[launcher][unit]") {
+    const auto parse = [](std::vector<std::string> words) {
+        words.insert(words.begin(), {"--rdzv-id", "x"});
+        words.push_back("p");
+        return parse_options(words, {}).value().options;
+    };
+    using Servers = std::vector<ddprun::Endpoint>;
+    CHECK(parse({"--rdzv-backend", "etcd"}).etcd_servers == Servers{{"localhost", 2379}});
+    const auto options = parse({"--rdzv-endpoint", "n1,n2:99,[fd00::1]", "--rdzv-backend", "etcd-v2"});
+    CHECK(options.etcd_servers == Servers{{"n1", 2379}, {"n2", 99}, {"fd00::1", 2379}});
+    CHECK_FALSE(options.rdzv_endpoint.has_value());
+    CHECK_FALSE(parse({"--rdzv-backend", "c10d"}).etcd);
+
+    const auto conf = parse({"--rdzv-backend=etcd", "--rdzv-conf",
+                             "protocol=https,ca_cert=/ca,ssl_cert=/c,ssl_cert_key=/k,etcd_prefix=/p,username=u,"
+                             "password_file=/w,timeout=900,last_call_timeout=1,read_timeout=9"})
+                          .rdzv_conf;
+    CHECK(conf.etcd.tls);
+    CHECK(conf.etcd.ca_file == "/ca");
+    CHECK(conf.etcd.cert_file == "/c");
+    CHECK(conf.etcd.key_file == "/k");
+    CHECK(conf.etcd.prefix == "/p");
+    CHECK(conf.etcd.user == "u");
+    CHECK(conf.etcd.password_file == "/w");
+    CHECK(conf.join_timeout == std::chrono::seconds(900));
+}
+
+TEST_CASE("an option beside a meeting point that has no effect is noted", "[launcher][unit]") {
+    const auto notes = [](std::vector<std::string> words) {
+        words.insert(words.begin(), {"--rdzv-id", "x"});
+        words.push_back("p");
+        return parse_options(words, {}).value().options.notes;
+    };
+    using Notes = std::vector<std::string>;
+    CHECK(notes({"--rdzv-dir", "/d", "--local-nodes"}) == Notes{"--rdzv-dir has no effect beside --local-nodes"});
+    CHECK(notes({"--rdzv-backend", "etcd", "--standalone"}) ==
+          Notes{"--rdzv-backend etcd has no effect beside --standalone"});
+    CHECK(notes({"--rdzv-dir", "/d", "--rdzv-endpoint", "n1"}) ==
+          Notes{"--rdzv-endpoint has no effect beside --rdzv-dir"});
+    CHECK(notes({"--rdzv-dir", "/d", "--master-addr", "n1"}) == Notes{"--master-addr has no effect beside --rdzv-dir"});
+    CHECK(notes({"--rdzv-dir", "/d", "--master-port", "7"}).empty());
 }

@@ -1,0 +1,254 @@
+#include "launcher/meeting/directory_point.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cerrno>
+#include <utility>
+#include <vector>
+
+#include "common/ids.hpp"
+#include "common/system/unique_fd.hpp"
+#include "common/text/escape.hpp"
+#include "common/text/number.hpp"
+#include "launcher/meeting/within.hpp"
+
+namespace ddprun::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMaxValueBytes = 4096;
+constexpr std::size_t kMaxNameBytes = 200;  // leaves room for a version in a file name of 255
+constexpr int kMaxReads = 10;               // of a value that is replaced each time it is read
+
+std::string shown(const fs::path& path) { return log_line(path.string(), 300); }
+
+Error directory_error(const fs::path& directory, int errno_value) {
+    const char* remedy = errno_value == ENOENT || errno_value == ENOTDIR
+                             ? "Make a directory on a file system that all nodes share, and pass it to --rdzv-dir."
+                             : "Pass a --rdzv-dir in which this user may read and write.";
+    Error error = system_error(fmt::format("cannot meet in --rdzv-dir {}", shown(directory)), errno_value);
+    error.message += fmt::format(". {}", remedy);
+    return error;
+}
+
+/// The files of one name in the directory.
+struct Entries {
+    std::int64_t newest = 0;          ///< 0: there is none
+    std::vector<std::int64_t> older;  ///< which count no longer
+};
+
+/// EntryFiles: the file operations for one name. Copied into the thread that performs a call; holds no state.
+struct EntryFiles {
+    fs::path directory;
+    std::string prefix;  ///< of the file names: "ddprun-x."
+
+    [[nodiscard]] fs::path file(std::int64_t version) const { return directory / fmt::format("{}{}", prefix, version); }
+
+    [[nodiscard]] Result<Entries> list() const {
+        std::error_code ec;
+        Entries entries;
+        for (fs::directory_iterator entry(directory, ec), end; !ec && entry != end; entry.increment(ec)) {
+            const std::string name = entry->path().filename().string();
+            if (!name.starts_with(prefix)) continue;
+            const auto version = parse_number<std::int64_t>(std::string_view(name).substr(prefix.size()));
+            if (!version || *version <= 0) continue;  // of another name, or temporary
+            if (entries.newest != 0) entries.older.push_back(std::min(entries.newest, *version));
+            entries.newest = std::max(entries.newest, *version);
+        }
+        if (ec) return directory_error(directory, ec.value());
+        return entries;
+    }
+
+    /// Returns the value of `version`; empty if it was withdrawn; kNotFound if it was replaced meanwhile.
+    [[nodiscard]] Result<std::string> content(std::int64_t version) const {
+        const fs::path path = file(version);
+        const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+        struct stat status {};
+        const bool opened = fd && ::fstat(fd.get(), &status) == 0;
+        if (!opened && (errno == ENOENT || errno == ESTALE)) return Error{Errc::kNotFound, "replaced"};
+        const bool foreign = opened && (!S_ISREG(status.st_mode) || (status.st_uid != ::geteuid() && ::geteuid() != 0));
+        if (foreign || (!opened && (errno == EACCES || errno == ELOOP))) {
+            return Error{Errc::kRefused,
+                         fmt::format("the file {} belongs to another user, so its address is not trusted. Pass another "
+                                     "--rdzv-id, or a --rdzv-dir of your own.",
+                                     shown(path))};
+        }
+        if (!opened) return system_error(fmt::format("cannot read {}", shown(path)), errno);
+        std::array<char, kMaxValueBytes> bytes{};
+        const ssize_t got = ::read(fd.get(), bytes.data(), bytes.size());
+        if (got < 0 && errno == ESTALE) return Error{Errc::kNotFound, "replaced"};
+        if (got < 0) return system_error(fmt::format("cannot read {}", shown(path)), errno);
+        std::string text(bytes.data(), static_cast<std::size_t>(got));
+        while (text.ends_with('\n')) text.pop_back();
+        return text;
+    }
+
+    /// Returns the newest entry; version 0: there is none; an empty value: it was withdrawn.
+    [[nodiscard]] Result<Published> newest(std::int64_t at_least) const {
+        for (int i = 0; i < kMaxReads; ++i) {
+            const auto entries = list();
+            if (!entries) return entries.error();
+            // The list may be older than a link that has just failed: NFS caches directories.
+            const std::int64_t version = std::max(entries->newest, at_least);
+            if (version == 0) return Published{};
+            auto value = content(version);
+            if (value) return Published{std::move(*value), version};
+            if (value.error().code != Errc::kNotFound) return value.error();
+            at_least = 0;
+        }
+        return Error{Errc::kLimit, fmt::format("the files {}* in {} change all the time", prefix, shown(directory))};
+    }
+
+    /// Writes a temporary file, complete on disk. Returns its path.
+    [[nodiscard]] Result<fs::path> write_temporary(const std::string& value) const {
+        const fs::path path = directory / fmt::format("{}{}.tmp", prefix, random_id());
+        const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+        if (!fd) return directory_error(directory, errno);
+        const std::string line = value.empty() ? "" : value + "\n";
+        const bool written = ::write(fd.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size());
+        if (written && ::fsync(fd.get()) == 0) return path;
+        const int error = errno;
+        ::unlink(path.c_str());
+        return system_error(fmt::format("cannot write {}", shown(path)), error);
+    }
+
+    /// Publishes `value` as `version`. Returns false if that version exists.
+    [[nodiscard]] Result<bool> publish(const std::string& value, std::int64_t version) const {
+        const auto temporary = write_temporary(value);
+        if (!temporary) return temporary.error();
+        bool linked = ::link(temporary->c_str(), file(version).c_str()) == 0;
+        const int error = errno;
+        struct stat status {};
+        // NFS repeats a request whose reply was lost, and then the first one is in its way.
+        if (!linked) linked = ::stat(temporary->c_str(), &status) == 0 && status.st_nlink == 2;
+        ::unlink(temporary->c_str());
+        if (!linked && error != EEXIST) return link_error(directory, error);
+        return linked;
+    }
+
+    /// Publishes `value` as `version` and removes older ones. Returns false if a version as new was there.
+    [[nodiscard]] Result<bool> publish_newest(const std::string& value, std::int64_t version) const {
+        const auto published = publish(value, version);
+        if (!published || !*published) return published;
+        // If this agent was very slow, newer versions have come and gone and left the number free.
+        const auto entries = list();
+        if (!entries) return entries.error();
+        if (entries->newest > version) {
+            ::unlink(file(version).c_str());
+            return false;
+        }
+        for (const std::int64_t older : entries->older) ::unlink(file(older).c_str());
+        return true;
+    }
+
+    [[nodiscard]] Result<std::optional<Published>> read() const {
+        auto entry = newest(0);
+        if (!entry) return entry.error();
+        if (entry->value.empty()) return std::optional<Published>{};
+        return std::optional(std::move(*entry));
+    }
+
+    [[nodiscard]] Result<Claim> claim(const std::string& value, const std::optional<Published>& replaces) const {
+        auto there = newest(0);
+        if (!there) return there.error();
+        const std::int64_t expected = replaces ? replaces->version : there->value.empty() ? there->version : -1;
+        if (there->version != expected) return claim_lost(std::move(*there));
+        const auto mine = publish_newest(value, expected + 1);
+        if (!mine) return mine.error();
+        if (*mine) return Claim{true, Published{value, expected + 1}};
+        there = newest(expected + 1);
+        return there ? claim_lost(std::move(*there)) : Result<Claim>(there.error());
+    }
+
+    static Claim claim_lost(Published there) {
+        if (there.value.empty()) return {};
+        return {false, std::move(there)};
+    }
+
+    [[nodiscard]] Result<void> withdraw(std::int64_t version) const {
+        const auto withdrawn = publish_newest("", version + 1);
+        return withdrawn ? Result<void>() : withdrawn.error();
+    }
+};
+
+EntryFiles files_of(const fs::path& directory, const std::string& name) {
+    return {directory, as_entry_name(name) + "."};
+}
+
+template <typename T>
+Result<T> in_time(std::optional<Result<T>> answer, const fs::path& directory, std::chrono::milliseconds limit) {
+    if (answer) return std::move(*answer);
+    return Error{Errc::kTimeout, fmt::format("cannot meet in --rdzv-dir {}: the file system has not answered for {}. "
+                                             "Check the file server, or pass a directory on another one.",
+                                             shown(directory), seconds_text(limit))};
+}
+
+}  // namespace
+
+std::string as_entry_name(std::string_view name) {
+    std::string entry;
+    bool first_slash = true;
+    for (const char c : name) {
+        const auto byte = static_cast<unsigned char>(c);
+        if (c == '/' && std::exchange(first_slash, false)) {
+            entry += '-';
+        } else if (std::isalnum(byte) != 0 || c == '-' || c == '_' || c == '.') {
+            entry += c;
+        } else {
+            entry += fmt::format("%{:02X}", byte);
+        }
+    }
+    return entry;
+}
+
+Error link_error(const std::filesystem::path& directory, int errno_value) {
+    Error error = system_error(fmt::format("cannot make a hard link in --rdzv-dir {}", shown(directory)), errno_value);
+    const bool unsupported = errno_value == EPERM || errno_value == EOPNOTSUPP || errno_value == ENOSYS ||
+                             errno_value == EMLINK || errno_value == EINVAL;
+    error.message += unsupported ? ": this file system has none, and without them two nodes could both host the job. "
+                                   "Pass a directory on another file system (NFS, Lustre, GPFS), or name the host "
+                                   "by --rdzv-endpoint HOST."
+                                 : ". Pass a --rdzv-dir in which this user may read and write.";
+    return error;
+}
+
+Result<std::optional<Published>> DirectoryPoint::read(const std::string& name) {
+    return in_time(within(limit_, [files = files_of(directory_, name)] { return files.read(); }), directory_, limit_);
+}
+
+Result<Claim> DirectoryPoint::claim(const std::string& name, const std::string& value,
+                                    const std::optional<Published>& replaces) {
+    const EntryFiles files = files_of(directory_, name);
+    if (files.prefix.size() > kMaxNameBytes) {
+        return Error{Errc::kUsage,
+                     fmt::format("--rdzv-id is too long for the name of a file in --rdzv-dir: it may have "
+                                 "about {} bytes.",
+                                 kMaxNameBytes - 10)};
+    }
+    return in_time(within(limit_, [files, value, replaces] { return files.claim(value, replaces); }), directory_,
+                   limit_);
+}
+
+Result<void> DirectoryPoint::withdraw(const std::string& name, const Published& mine) {
+    const auto limit = std::min(limit_, kWithdrawLimit);
+    return in_time(
+        within(limit, [files = files_of(directory_, name), version = mine.version] { return files.withdraw(version); }),
+        directory_, limit);
+}
+
+std::string DirectoryPoint::where(const std::string& name) const {
+    return fmt::format("{}.*", shown(directory_ / as_entry_name(name)));
+}
+
+std::string DirectoryPoint::removal(const std::string& name) const {
+    return fmt::format("rm '{}'.*", shown(directory_ / as_entry_name(name)));
+}
+
+}  // namespace ddprun::launcher
