@@ -30,7 +30,8 @@ public:
         : request_(std::move(request)), address_here_(address_here), self_(this_host()) {}
 
     Result<std::optional<DaemonRecord>> start_daemon(const std::string& seen_from) override {
-        request_.bind.host = address_for_others(seen_from, self_, address_here_);
+        const std::optional<std::string>& chosen = request_.store_address;  // --local-addr
+        request_.bind.host = chosen ? *chosen : address_for_others(seen_from, self_, address_here_);
         auto hosted = launcher::host_or_join(request_);
         if (!hosted) return hosted.error();
         if (!hosted->started_here) return std::optional<DaemonRecord>{};

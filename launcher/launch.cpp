@@ -109,7 +109,8 @@ Result<Hosted> find_daemon(const Plan& plan, std::optional<JobMeeting>& meeting)
     auto program = own_program(own_folder(), "ddprund");
     if (!program) return program.error();
     request.program = *program;
-    return meeting ? meeting->host_or_join(request, look_up_address_here) : host_or_join(request);
+    const auto look_up_here = [](const std::string& host) { return address_here(host, look_up(host), this_host()); };
+    return meeting ? meeting->host_or_join(request, look_up_here) : host_or_join(request);
 }
 
 void report_endpoint(const Plan& plan, const Hosted& hosted) {
@@ -153,7 +154,7 @@ agent::AgentConfig agent_config(Plan plan, const Endpoint& endpoint) {
     if (!plan.command.python.path.empty())
         config.interpreter = fmt::format("{} ({})", plan.command.python.path, plan.command.python.reason);
     config.command = std::move(plan.command.argv);
-    config.connect_timeout = options.rdzv_conf.read_timeout.value_or(config.connect_timeout);
+    config.connect_timeout = connect_timeout(options);
     config.grace = options.grace;
     config.stall_warning = options.stall_warning;
     config.device_variables = std::move(plan.device_variables);

@@ -75,8 +75,9 @@ Result<Placement> place(const Options& options, const AddressHere& address_here)
     if (options.as_local_node) return Placement{Part::kJoin, options.as_local_node->endpoint, "an emulated node"};
     if (options.local_nodes) return Placement{Part::kEmulate, {kLoopback, 0}, "--local-nodes"};
     if (options.standalone) return Placement{Part::kAlone, {kLoopback, 0}, "--standalone"};
-    if (options.etcd || options.rdzv_dir) {  // on a free port, unless the user needs a certain one
-        return Placement{Part::kMeet, {"", options.master_port.value_or(0)}, options.etcd ? "etcd" : "--rdzv-dir"};
+    if (uses_etcd(options) || options.rdzv_dir) {  // on a free port, unless the user needs a certain one
+        return Placement{
+            Part::kMeet, {"", options.master_port.value_or(0)}, uses_etcd(options) ? "etcd" : "--rdzv-dir"};
     }
     if (const auto named = named_endpoint(options)) return place_at(*named, options, address_here);
     // A scheduler's variables would be read here: after the user's options, before the defaults below.

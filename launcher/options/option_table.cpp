@@ -42,8 +42,8 @@ Result<void> without_effect(Options& options, std::string_view name, std::string
 
 Result<void> apply_endpoint(Options& o, Text text) {
     if (text.empty()) return {};
-    return o.etcd ? store(o.etcd_servers, parse_etcd_servers(text))
-                  : store(o.rdzv_endpoint, parse_endpoint(text, kDefaultRdzvPort));
+    return uses_etcd(o) ? store(o.etcd_servers, parse_etcd_servers(text))
+                        : store(o.rdzv_endpoint, parse_endpoint(text, kDefaultRdzvPort));
 }
 
 Result<void> apply_id(Options& o, Text text) {
@@ -54,7 +54,9 @@ Result<void> apply_backend(Options& o, Text text) {
     // ddprun has only one rendezvous; etcd is a place where the nodes find its address.
     const auto choice = parse_choice(text, {"static", "c10d", "etcd", "etcd-v2"});
     if (!choice) return choice.error();
-    o.etcd = choice->starts_with("etcd");
+    o.rdzv_backend = *choice == "static" ? RdzvBackend::kStatic
+                     : *choice == "c10d" ? RdzvBackend::kC10d
+                                         : RdzvBackend::kEtcd;
     return {};
 }
 
@@ -156,11 +158,11 @@ constexpr std::array kTable{
               "address of this machine at which its workers are reached by those of other nodes, and the store, if the "
               "daemon starts here (default: the address that reaches the daemon)",
               [](Options& o, Text t) { return store_text(o.local_addr, t); }},
-    OptionRow{
-        "rdzv-conf", 0, kMeeting, "KEY=VALUE,...",
-        "join_timeout or timeout, last_call_timeout, read_timeout (seconds); is_host (whether to start the "
-        "daemon here); rank (as --node-rank); store_type=tcp (the only one); for etcd also protocol=http|https, cacert, cert, key, etcd_prefix, username, password_file",
-        apply_conf},
+    OptionRow{"rdzv-conf", 0, kMeeting, "KEY=VALUE,...",
+              "join_timeout or timeout, last_call_timeout, read_timeout (seconds); is_host (whether to start the "
+              "daemon here); rank (as --node-rank); store_type=tcp (the only one); for etcd also protocol=http|https, "
+              "cacert, cert, key, etcd_prefix, username, password_file",
+              apply_conf},
 
     OptionRow{"module", 'm', kProgram, "", "the program is a Python module: python3 -u -m program",
               [](Options& o, Text t) { return store(o.module, parse_bool(t)); }},

@@ -110,7 +110,7 @@ Result<void> check_variables(const Environment& environment) {
 Result<void> check_meeting_point(const Options& options) {
     const EtcdConf& etcd = options.rdzv_conf.etcd;
     const auto usage = [](std::string text) { return Error{Errc::kUsage, std::move(text)}; };
-    if (!options.etcd && !etcd.a_key.empty())
+    if (!uses_etcd(options) && !etcd.a_key.empty())
         return usage(fmt::format("--rdzv-conf {}: is for --rdzv-backend etcd only.", etcd.a_key));
     if (!etcd.tls && !(etcd.ca_file + etcd.cert_file + etcd.key_file).empty())
         return usage("--rdzv-conf cacert, cert and key are for TLS: add protocol=https.");
@@ -118,29 +118,29 @@ Result<void> check_meeting_point(const Options& options) {
         return usage("--rdzv-conf cert and key belong together: a client certificate and its private key.");
     if (!etcd.password_file.empty() && etcd.user.empty())
         return usage("--rdzv-conf password_file needs the name of its user: add username=NAME.");
-    if (options.etcd && options.rdzv_dir) {
+    if (uses_etcd(options) && options.rdzv_dir) {
         return usage("--rdzv-dir and --rdzv-backend etcd exclude each other: both are places where the nodes meet.");
     }
-    if ((options.etcd || options.rdzv_dir) && !options.rdzv_id && !options.local_nodes && !options.standalone) {
+    if ((uses_etcd(options) || options.rdzv_dir) && !options.rdzv_id && !options.local_nodes && !options.standalone) {
         return usage(
             fmt::format("{}: the job needs a name, or it would meet other jobs there. Pass --rdzv-id ID, the same "
                         "on all nodes and different for each job.",
-                        options.etcd ? "--rdzv-backend etcd" : "--rdzv-dir"));
+                        uses_etcd(options) ? "--rdzv-backend etcd" : "--rdzv-dir"));
     }
     return {};
 }
 
 void add_notes(Options& options, const CommandLine& line) {
-    const bool meeting_point = options.etcd || options.rdzv_dir;
+    const bool meeting_point = uses_etcd(options) || options.rdzv_dir;
     if (meeting_point && (options.local_nodes || options.standalone)) {
         options.notes.push_back(fmt::format("{} has no effect beside {}",
-                                            options.etcd ? "--rdzv-backend etcd" : "--rdzv-dir",
+                                            uses_etcd(options) ? "--rdzv-backend etcd" : "--rdzv-dir",
                                             options.local_nodes ? "--local-nodes" : "--standalone"));
     } else if (options.rdzv_dir && options.rdzv_endpoint) {
         options.notes.push_back("--rdzv-endpoint has no effect beside --rdzv-dir");
     } else if (meeting_point && options.master_addr) {
-        options.notes.push_back(
-            fmt::format("--master-addr has no effect beside {}", options.etcd ? "--rdzv-backend etcd" : "--rdzv-dir"));
+        options.notes.push_back(fmt::format("--master-addr has no effect beside {}",
+                                            uses_etcd(options) ? "--rdzv-backend etcd" : "--rdzv-dir"));
     }
     if (options.local_nodes && (options.rdzv_endpoint || options.master_addr || options.master_port)) {
         options.notes.push_back(
@@ -172,6 +172,15 @@ bool writes_files(const Options& options) {
     return wants_temporary_log_dir(options) || !options.log_dir.value_or("").empty();
 }
 
+std::chrono::milliseconds connect_timeout(const Options& options) {
+    constexpr std::chrono::seconds kDefault{60};
+    constexpr std::chrono::seconds kStaticDefault{900};
+    const RdzvConf& conf = options.rdzv_conf;
+    if (conf.read_timeout) return *conf.read_timeout;
+    if (options.rdzv_backend != RdzvBackend::kStatic) return kDefault;
+    return conf.join_timeout.value_or(kStaticDefault);
+}
+
 Result<Invocation> parse_options(const std::vector<std::string>& arguments, const Environment& environment) {
     auto line = read_command_line(arguments);
     if (!line) return line.error();
@@ -187,7 +196,8 @@ Result<Invocation> parse_options(const std::vector<std::string>& arguments, cons
         const Result<void> applied = row.apply(options, source->text);
         if (!applied) return with_context(source->shown, applied.error());
     }
-    if (options.etcd && options.etcd_servers.empty()) options.etcd_servers.push_back({"localhost", kDefaultEtcdPort});
+    if (uses_etcd(options) && options.etcd_servers.empty())
+        options.etcd_servers.push_back({"localhost", kDefaultEtcdPort});
     if (const Result<void> checked = check_variables(environment); !checked) return checked.error();
     derive(options);
     if (const Result<void> checked = check_together(options); !checked) return checked.error();

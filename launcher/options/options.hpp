@@ -16,6 +16,10 @@ namespace ddprun::launcher {
 
 using ddprun::Environment;
 
+/// The value of --rdzv-backend. There is one rendezvous: the values differ in how long a node waits for a daemon that
+/// is not there yet, and etcd is a place where the nodes find its address.
+enum class RdzvBackend { kStatic, kC10d, kEtcd };
+
 /// One member for each option that has an effect.
 struct Options {
     // the job
@@ -31,7 +35,7 @@ struct Options {
     bool standalone = false;
     std::optional<Endpoint> rdzv_endpoint;
     std::optional<std::string> rdzv_id;
-    bool etcd = false;                    ///< the nodes meet at etcd (--rdzv-backend etcd, etcd-v2)
+    RdzvBackend rdzv_backend = RdzvBackend::kStatic;
     std::vector<Endpoint> etcd_servers;   ///< from --rdzv-endpoint, not empty with `etcd` after parse_options()
     std::optional<std::string> rdzv_dir;  ///< the directory in which the nodes meet
     RdzvConf rdzv_conf;
@@ -69,6 +73,11 @@ struct Options {
 
 /// Returns whether some stream goes to files only, and the user has named no folder for them.
 [[nodiscard]] bool wants_temporary_log_dir(const Options& options);
+/// Returns whether the nodes find the daemon's address in etcd.
+[[nodiscard]] inline bool uses_etcd(const Options& options) { return options.rdzv_backend == RdzvBackend::kEtcd; }
+/// Returns how long a node tries to reach the daemon. Torchrun's static rendezvous waits for a first node that starts
+/// minutes later.
+[[nodiscard]] std::chrono::milliseconds connect_timeout(const Options& options);
 /// Returns whether some output goes to files.
 [[nodiscard]] bool writes_files(const Options& options);
 

@@ -310,7 +310,7 @@ TEST_CASE("etcd takes its servers from --rdzv-endpoint, whatever the order", "[l
     const auto options = parse({"--rdzv-endpoint", "n1,n2:99,[fd00::1]", "--rdzv-backend", "etcd-v2"});
     CHECK(options.etcd_servers == Servers{{"n1", 2379}, {"n2", 99}, {"fd00::1", 2379}});
     CHECK_FALSE(options.rdzv_endpoint.has_value());
-    CHECK_FALSE(parse({"--rdzv-backend", "c10d"}).etcd);
+    CHECK_FALSE(uses_etcd(parse({"--rdzv-backend", "c10d"})));
 
     const auto conf = parse({"--rdzv-backend=etcd", "--rdzv-conf",
                              "protocol=https,ca_cert=/ca,ssl_cert=/c,ssl_cert_key=/k,etcd_prefix=/p,username=u,"
