@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,7 +24,7 @@ namespace {
 
 // The daemon's descriptors besides stdin, stdout and stderr.
 constexpr int kReadyFd = 3;
-constexpr int kLifelineFd = 4;  // never written to: it closes when the daemon ends
+constexpr int kLifelineFd = 4;  // carries nothing: it closes when the daemon, or its starter, ends
 
 /// Executes the daemon in the grandchild. Makes only system calls, as it runs between fork and exec.
 [[noreturn]] void become_daemon(char* const* argv, int ready, int lifeline) {
@@ -87,11 +88,19 @@ Result<std::string> read_line(int fd, TimePoint deadline) {
 
 }  // namespace
 
-std::vector<std::string> daemon_arguments(const DaemonRequest& request, int ready_fd) {
-    std::vector<std::string> arguments{
-        request.program.string(),          "--bind",     request.bind.host,        "--port",
-        std::to_string(request.bind.port), "--ready-fd", std::to_string(ready_fd), "--linger",
-        seconds_number(request.linger),    "--quiet"};
+std::vector<std::string> daemon_arguments(const DaemonRequest& request, int ready_fd, int starter_fd) {
+    std::vector<std::string> arguments{request.program.string(),
+                                       "--bind",
+                                       request.bind.host,
+                                       "--port",
+                                       std::to_string(request.bind.port),
+                                       "--ready-fd",
+                                       std::to_string(ready_fd),
+                                       "--starter-fd",
+                                       std::to_string(starter_fd),
+                                       "--linger",
+                                       seconds_number(request.linger),
+                                       "--quiet"};
     const auto add = [&](const char* option, std::string value) {
         arguments.insert(arguments.end(), {option, std::move(value)});
     };
@@ -125,13 +134,16 @@ Result<RunningDaemon> parse_ready_line(std::string_view line) {
 Result<RunningDaemon> start_daemon(const DaemonRequest& request) {
     auto ready = make_pipe("to ddprund");
     if (!ready) return ready.error();
-    auto lifeline = make_pipe("to ddprund");
-    if (!lifeline) return lifeline.error();
+    int ends[2] = {-1, -1};
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+        return system_error("cannot make a socket to ddprund", errno);
+    UniqueFd lifeline(ends[0]);
+    UniqueFd for_daemon(ends[1]);
     const Result<void> spawned =
-        spawn_detached(daemon_arguments(request, kReadyFd), ready->write_end, lifeline->write_end);
+        spawn_detached(daemon_arguments(request, kReadyFd, kLifelineFd), ready->write_end, for_daemon);
     if (!spawned) return spawned.error();
     ready->write_end.reset();
-    lifeline->write_end.reset();
+    for_daemon.reset();
 
     const auto line = read_line(ready->read_end.get(), Clock::now() + request.ready_within);
     if (!line && line.error().code == Errc::kClosed) {
@@ -146,11 +158,12 @@ Result<RunningDaemon> start_daemon(const DaemonRequest& request) {
                             line.error());
     }
     auto daemon = parse_ready_line(*line);
-    if (daemon) daemon->lifeline = std::move(lifeline->read_end);
+    if (daemon) daemon->lifeline = std::move(lifeline);
     return daemon;
 }
 
 bool await_end_of_daemon(const UniqueFd& lifeline, std::chrono::milliseconds limit) {
+    ::shutdown(lifeline.get(), SHUT_WR);
     pollfd hung_up{lifeline.get(), POLLIN, 0};  // nothing is ever written, so readable means end-of-file
     return ::poll(&hung_up, 1, static_cast<int>(limit.count())) == 1;
 }

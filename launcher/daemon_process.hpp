@@ -33,12 +33,13 @@ struct DaemonRequest {
 struct RunningDaemon {
     Endpoint endpoint;  ///< where it listens
     std::string run_id;
-    UniqueFd lifeline;  ///< reads end-of-file when the daemon has ended
+    UniqueFd lifeline;  ///< a socket; each side reads end-of-file when the other one has ended
     pid_t pid = 0;      ///< 0: the daemon did not report it
 };
 
-/// Returns argv of the daemon, which writes its ready line to `ready_fd`.
-[[nodiscard]] std::vector<std::string> daemon_arguments(const DaemonRequest& request, int ready_fd);
+/// Returns argv of the daemon, which writes its ready line to `ready_fd`, and holds the other end of its starter's
+/// lifeline as `starter_fd`.
+[[nodiscard]] std::vector<std::string> daemon_arguments(const DaemonRequest& request, int ready_fd, int starter_fd);
 
 /// Parses {"address":"127.0.0.1","port":40001,"run_id":"…","pid":71}. Errors: Errc::kMalformed.
 [[nodiscard]] Result<RunningDaemon> parse_ready_line(std::string_view line);
@@ -47,8 +48,8 @@ struct RunningDaemon {
 /// when it ended before it listened (its own message went to stderr).
 [[nodiscard]] Result<RunningDaemon> start_daemon(const DaemonRequest& request);
 
-/// Waits until the daemon of this lifeline has ended, so that no process of a job is left when its ddprun ends. Returns
-/// false after `limit`.
+/// Ends the use of the daemon and waits until it has ended, so that no process of a job is left when its ddprun ends: a
+/// daemon that no agent has joined ends soon. Returns false after `limit`.
 bool await_end_of_daemon(const UniqueFd& lifeline, std::chrono::milliseconds limit);
 
 /// Ends a daemon that this process has started and no agent has joined. Does nothing if it has ended already.

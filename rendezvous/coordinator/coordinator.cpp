@@ -86,6 +86,7 @@ Step step(State state, const Event& event) {
                    [&](const DiagnosisPending& e) { diagnosis_pending(t, e); },
                    [&](const Diagnosed& e) { diagnosis(t, e); },
                    [&](const StopRequested& e) { stop_requested(t, e); },
+                   [&](const StarterEnded&) { t.state.starter_ended = true; },
                    [&](const Tick&) { tick(t); },
                },
                event.what);

@@ -50,12 +50,15 @@ struct StopRequested {
     int signal = 0;
 };
 
+/// The program that started the daemon has ended, or needs it no more.
+struct StarterEnded {};
+
 /// Time passes; expected every kTickInterval.
 struct Tick {};
 inline constexpr std::chrono::milliseconds kTickInterval{100};
 
 using Happening = std::variant<NodeMessage, NodeDisconnected, StoreOpened, StoreFailed, DiagnosisPending, Diagnosed,
-                               StopRequested, Tick>;
+                               StopRequested, StarterEnded, Tick>;
 
 /// `now` is the time at which it happened, and the only clock that step() sees. It never runs backwards.
 struct Event {

@@ -13,6 +13,10 @@
 namespace ddprun::coordinator {
 namespace {
 
+/// The linger time of a daemon whose starter has ended before any agent has joined. Not 0: another ddprun may have
+/// found the daemon on its port, and be about to connect.
+constexpr std::chrono::milliseconds kUnusedLinger{300};
+
 /// Returns whether a node that was disconnected when the job ended may still reconnect to get the verdict. A node that
 /// got a signal does not: its agent ends by itself after its workers.
 bool verdict_is_missed(const State& state) {
@@ -58,8 +62,10 @@ void end_if_deserted(Transition& t) {
         std::ranges::any_of(state.nodes, [](const auto& entry) { return entry.second.link == Link::kConnected; });
     if (any_connected) return state.alone_since.reset();
     if (!state.alone_since) state.alone_since = state.now;
-    if (state.daemon_ends || state.now - *state.alone_since < state.config.linger) return;
-    t.say(fmt::format("no agent was connected for {}: the daemon ends", seconds_text(state.config.linger)));
+    const bool unused = state.starter_ended && !state.shape;  // no agent has joined, and the starter's never will
+    const auto linger = unused ? std::min(kUnusedLinger, state.config.linger) : state.config.linger;
+    if (state.daemon_ends || state.now - *state.alone_since < linger) return;
+    t.say(fmt::format("no agent was connected for {}: the daemon ends", seconds_text(linger)));
     end_daemon(t, exit_code::kInfrastructure);
 }
 

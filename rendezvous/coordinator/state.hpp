@@ -131,6 +131,7 @@ struct State {
     TimePoint heartbeat_due;
     Explanation explanation;
     std::optional<TimePoint> alone_since;  ///< since when no node is connected, as the ticks saw it; empty: one is
+    bool starter_ended = false;            ///< the program that started the daemon has ended
     bool daemon_ends = false;              ///< EndDaemon was given
 };
 

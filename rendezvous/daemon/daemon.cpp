@@ -61,6 +61,10 @@ void Daemon::stop(int signal) {
     if (!exit_code_) handle(coordinator::StopRequested{signal});
 }
 
+void Daemon::starter_ended() {
+    if (!exit_code_) handle(coordinator::StarterEnded{});
+}
+
 // ---- the loop: asks Decisions about the job, and is the only place that performs what they decide
 
 /// Handles an event that happens now, and everything that follows from it. No action calls back into this function.

@@ -47,6 +47,8 @@ public:
 
     /// Ends run() within about a second. Agents get the verdict that the job was stopped.
     void stop(int signal);
+    /// Ends run() soon if no agent has joined yet: the starter's agent never will.
+    void starter_ended();
 
 private:
     Daemon(boost::asio::any_io_executor executor, ControlPort port, DaemonConfig config);

@@ -111,8 +111,8 @@ Result<StoreMode> store_mode(const StoreText& text) {
 
 /// Returns the first option that was given although only a job's daemon has it; empty: none.
 std::string job_option_given(const CLI::App& app) {
-    for (const char* name : {"--bind", "--port", "--store-address", "--run-id", "--linger", "--join-timeout",
-                             "--last-call", "--heartbeat-interval", "--lost-after"})
+    for (const char* name : {"--bind", "--port", "--store-address", "--run-id", "--starter-fd", "--linger",
+                             "--join-timeout", "--last-call", "--heartbeat-interval", "--lost-after"})
         if (app.count(name) > 0) return name;
     return {};
 }
@@ -147,6 +147,10 @@ std::variant<Options, int> parse_options(int argc, const char* const* argv) {
         ->type_name("ID");
     app.add_option("--ready-fd", options.ready_fd,
                    "write {\"address\", \"port\", \"run_id\"} there when listening, and close it")
+        ->check(open_descriptor)
+        ->type_name("FD");
+    app.add_option("--starter-fd", options.starter_fd,
+                   "end-of-file there: the program that started this one has ended; end, unless an agent has joined")
         ->check(open_descriptor)
         ->type_name("FD");
     add_seconds(app, "--linger", options.daemon.job.linger, "end after this time without any agent");

@@ -14,8 +14,9 @@ struct Options {
     DaemonConfig daemon;
     std::optional<StoreMode> store;  ///< --store: a store alone, and `daemon` has no meaning
     std::optional<int> ready_fd;  ///< an open descriptor: gets one line of JSON when the daemon listens, and is closed
-    std::string log_file;         ///< empty: stderr alone
-    bool quiet = false;           ///< log warnings only, unless LOGLEVEL says otherwise
+    std::optional<int> starter_fd;  ///< a socket or pipe that reads end-of-file when the starter has ended
+    std::string log_file;           ///< empty: stderr alone
+    bool quiet = false;             ///< log warnings only, unless LOGLEVEL says otherwise
 };
 
 /// Returns the options, or the exit code of a program that ends here: it has printed --help or --version (0), or an

@@ -4,8 +4,12 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <array>
+#include <boost/asio/buffer.hpp>
 #include <boost/asio/co_spawn.hpp>
+#include <boost/asio/error.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/json.hpp>
 #include <csignal>
@@ -52,6 +56,16 @@ void announce(const asio::ip::tcp::endpoint& endpoint, const DaemonConfig& confi
     }
 }
 
+/// Reports end-of-file on `starter`; what is written there is ignored.
+void watch_starter(asio::posix::stream_descriptor& starter, Daemon& daemon) {
+    static std::array<char, 64> ignored;
+    starter.async_read_some(asio::buffer(ignored), [&](const boost::system::error_code& error, std::size_t) {
+        if (error == asio::error::operation_aborted) return;
+        if (error) return daemon.starter_ended();
+        watch_starter(starter, daemon);
+    });
+}
+
 }  // namespace
 
 int run_program(const Options& options) {
@@ -80,6 +94,9 @@ int run_program(const Options& options) {
         code = result;
         io.stop();  // every agent has its final message; the connections that are left have not joined
     });
+    asio::posix::stream_descriptor starter(io);
+    if (options.starter_fd) starter.assign(*options.starter_fd);
+    if (options.starter_fd) watch_starter(starter, *daemon);
     announce(daemon->endpoint(), options.daemon);
     if (ready_fd) report_ready(std::move(ready_fd), ready_line(daemon->endpoint(), options.daemon.job.run_id));
     io.run();

@@ -77,7 +77,9 @@ void report_ready(UniqueFd fd, std::string_view line) {
         const ssize_t n = ::write(fd.get(), line.data() + written, line.size() - written);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) {
-            spdlog::warn("cannot write to --ready-fd: {}", std::strerror(errno));
+            const bool has_ended = errno == EPIPE;  // the reader: a signal ended the program that started this one
+            spdlog::log(has_ended ? spdlog::level::info : spdlog::level::warn, "cannot write to --ready-fd: {}",
+                        std::strerror(errno));
             return;
         }
         written += static_cast<std::size_t>(n);

@@ -134,15 +134,15 @@ TEST_CASE("a daemon that cannot be started is an error, not a reason to join", "
 TEST_CASE("every requested setting becomes an argument of the daemon", "[launcher][unit]") {
     DaemonRequest request = request_for("/x/ddprund");
     request.bind = {"10.0.0.1", 29400};
-    CHECK(daemon_arguments(request, 3) == std::vector<std::string>{"/x/ddprund", "--bind", "10.0.0.1", "--port",
-                                                                   "29400", "--ready-fd", "3", "--linger", "10",
-                                                                   "--quiet"});
+    CHECK(daemon_arguments(request, 3, 4) == std::vector<std::string>{"/x/ddprund", "--bind", "10.0.0.1", "--port",
+                                                                      "29400", "--ready-fd", "3", "--starter-fd", "4",
+                                                                      "--linger", "10", "--quiet"});
     request.store_address = "10.1.0.1";
     request.run_id = "mnist";
     request.join_timeout = 90s;
     request.last_call = 1500ms;
-    const auto more = daemon_arguments(request, 3);
-    CHECK(std::vector<std::string>(more.begin() + 10, more.end()) ==
+    const auto more = daemon_arguments(request, 3, 4);
+    CHECK(std::vector<std::string>(more.begin() + 12, more.end()) ==
           std::vector<std::string>{"--store-address", "10.1.0.1", "--run-id=mnist", "--join-timeout", "90",
                                    "--last-call", "1.5"});
 }
