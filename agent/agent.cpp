@@ -74,6 +74,9 @@ private:
     void perform(const SignalGroup& action) { group_.signal(action.signal); }
     void perform(const SignalSpared&) { group_.signal_spared(); }
     void perform(const NotifyWorkers& action) { group_.notify_workers(action.signal); }
+    void perform(const SuspendGroup&) { group_.suspend(); }
+    void perform(const ContinueGroup&) { group_.resume(); }
+    void perform(const ForwardSignal& action);
     void perform(const SendMessage& action) { link_.send(action.message); }
     void perform(const ReportFailure& action);
     void perform(const ReportTimeouts& action);
@@ -81,6 +84,8 @@ private:
     void perform(const SendRecord& action);
     void perform(const AdoptNames& action);
     void perform(const PrintWait& action) { status_reporter_.report_wait(action.reason); }
+    void perform(const PrintStopWait& action) { status_reporter_.report_stop_wait(action.text); }
+    void perform(const PrintDetail& action) { status_reporter_.report_detail(action.text); }
     void perform(const PrintNotice& action) { status_reporter_.report_job_notice(action.text); }
     void perform(const PrintConnection& action) { status_reporter_.report_connection(action.text); }
     void perform(const PrintLogFileProblem& action) { status_reporter_.report_log_file_problem(action.text); }
@@ -115,6 +120,7 @@ Agent::Agent(asio::io_context& io, AgentConfig config)
       sources_(io, events_, config_) {
     state_.grace = config_.grace;
     state_.slots = config_.slots;
+    state_.handled_signals = config_.handled_signals;
 }
 
 asio::awaitable<int> Agent::run() {
@@ -158,6 +164,11 @@ void Agent::perform(const StartWorkers& action) {
     records_.reset();
     link_.forget_reports_before(action.assignment.generation);
     group_.start(action.assignment);
+}
+
+void Agent::perform(const ForwardSignal& action) {
+    const protocol::AgentMessage message = protocol::Notify{action.generation, action.signal};
+    if (!link_.try_send(message)) status_reporter_.report_lost_notification(action.signal);
 }
 
 void Agent::perform(const ReportFailure& action) {

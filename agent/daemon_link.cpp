@@ -183,27 +183,31 @@ void DaemonLink::reject(const Rejected& rejected) {
 }
 
 void DaemonLink::handle(DaemonMessage message) {
-    std::visit(Overloaded{
-                   [this](const Welcome& welcome) { accept(welcome); },
-                   [](const Heartbeat&) {},
-                   [this](const Waiting& waiting) { events_.push(WaitReceived{printable(waiting.reason)}); },
-                   [this](const Assignment& assignment) { events_.push(Assigned{assignment}); },
-                   [this](const Abort& abort) {
-                       events_.push(AbortReceived{abort.generation, printable(abort.reason)});
-                   },
-                   [this](const Finished& finished) {
-                       over_ = true;
-                       events_.push(JobFinished{finished.verdict});
-                   },
-                   [this](const RequestRecords& request) { events_.push(RecordsRequested{request}); },
-                   [this](const Notice& notice) {
-                       events_.push(NoticeReceived{{notice.generation, printable(notice.text)}});
-                   },
-                   [](const RecordReply&) {},  // these two are for ddpctl
-                   [](const Inspected&) {},
-                   [this](const Rejected& rejected) { reject(rejected); },
-               },
-               message);
+    std::visit(
+        Overloaded{
+            [this](const Welcome& welcome) { accept(welcome); },
+            [](const Heartbeat&) {},
+            [this](const Waiting& waiting) { events_.push(WaitReceived{printable(waiting.reason)}); },
+            [this](const Assignment& assignment) { events_.push(Assigned{assignment}); },
+            [this](const Abort& abort) {
+                events_.push(AbortReceived{abort.generation, printable(abort.reason), abort.signal, abort.failed});
+            },
+            [this](const Finished& finished) {
+                over_ = true;
+                events_.push(JobFinished{finished.verdict});
+            },
+            [this](const RequestRecords& request) { events_.push(RecordsRequested{request}); },
+            [this](const Notify& notify) {
+                events_.push(NotifyReceived{notify.generation, notify.signal});
+            },
+            [this](const Notice& notice) {
+                events_.push(NoticeReceived{{notice.generation, printable(notice.text)}});
+            },
+            [](const RecordReply&) {},  // these two are for ddpctl
+            [](const Inspected&) {},
+            [this](const Rejected& rejected) { reject(rejected); },
+        },
+        message);
 }
 
 }  // namespace ddprun::agent

@@ -22,9 +22,9 @@ class EventQueue {
 public:
     explicit EventQueue(boost::asio::io_context& io) : wake_(io, boost::asio::steady_timer::time_point::max()) {}
 
-    /// Appends an event that happens now.
-    void push(Happening what) {
-        events_.push_back({Clock::now(), std::move(what)});
+    /// Appends an event that happened at `at`, now by default.
+    void push(Happening what, TimePoint at = Clock::now()) {
+        events_.push_back({at, std::move(what)});
         wake_.cancel();
     }
 

@@ -8,7 +8,7 @@ namespace asio = boost::asio;
 using boost::system::error_code;
 
 EventSources::EventSources(asio::io_context& io, EventQueue& events, AgentConfig& config)
-    : events_(events), signals_(io, events, config.drain_signals), guard_(io), deadline_(io), stall_timer_(io) {
+    : events_(events), signals_(io, events, config.handled_signals), guard_(io), deadline_(io), stall_timer_(io) {
     if (config.guard_pipe) guard_.assign(config.guard_pipe.release());
 }
 

@@ -47,6 +47,9 @@ public:
     /// WorkersSpared follows if workers that are ending by themselves are spared the signal.
     void signal(int signal);
     void signal_spared() { processes_->signal_spared(); }
+    /// Stops every process of the group until resume().
+    void suspend() { processes_->suspend(); }
+    void resume() { processes_->resume(); }
     void notify_workers(int signal) { processes_->notify_workers(signal); }
 
     /// Returns the report to the daemon about a worker that failed or could not be started.

@@ -50,6 +50,20 @@ void StatusReporter::report_wait(const std::string& reason) {
     waiting_line_.set(fmt::format("{}waiting at {}: {}", tag(), to_string(config_.endpoint), reason));
 }
 
+void StatusReporter::report_stop_wait(const std::string& text) {
+    stop_line_.drop();
+    if (!config_.emulated) spdlog::info("{}{}", tag(), text);
+}
+
+void StatusReporter::report_detail(const std::string& text) const { spdlog::debug("{}{}", tag(), text); }
+
+void StatusReporter::report_lost_notification(int signal) const {
+    spdlog::warn(
+        "{}{} reached the workers of this node only: the connection to the rendezvous daemon is interrupted. Send it "
+        "to the ddprun of each other node",
+        tag(), signal_name(signal));
+}
+
 void StatusReporter::report_connection(const std::string& text) const { spdlog::warn("{}{}", tag(), text); }
 
 void StatusReporter::report_log_file_problem(const std::string& text) const {
@@ -107,8 +121,10 @@ void StatusReporter::report_end(const Finish& finish, const std::vector<pid_t>& 
     stop_line_.drop();
     if (!left.empty()) {
         spdlog::error("{}{}: pids {}", tag(), finish.why, fmt::join(left, ", "));
-    } else if (!finish.why.empty() && !(config_.emulated && finish.interrupted)) {
+    } else if (config_.emulated && finish.interrupted) {
         // The launcher of emulated nodes prints an interruption once for all of them.
+        if (!finish.failure.empty()) spdlog::error("{}before the signal: {}", tag(), finish.failure);
+    } else if (!finish.why.empty()) {
         const bool has_remedy = !finish.remedy.empty() && !config_.emulated;
         spdlog::error("{}{}{}", tag(), finish.why, has_remedy ? ". " + finish.remedy : "");
     }

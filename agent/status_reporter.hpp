@@ -31,6 +31,12 @@ public:
     void report_wait(const std::string& reason);
     /// Prints a notice about the whole job; of several emulated nodes, which share a terminal, one prints it.
     void report_job_notice(const std::string& text);
+    /// Prints the processes that a stop by a signal waits for. Of emulated nodes the launcher does so, once for all.
+    void report_stop_wait(const std::string& text);
+    /// Prints a line with LOGLEVEL=debug.
+    void report_detail(const std::string& text) const;
+    /// Prints that a signal for the workers of all nodes could not be forwarded.
+    void report_lost_notification(int signal) const;
     void report_connection(const std::string& text) const;
     void report_log_file_problem(const std::string& text) const;
     void report_error_file_problem(const std::string& text) const;

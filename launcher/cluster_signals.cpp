@@ -12,7 +12,7 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr std::array kForwarded{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+constexpr std::array kForwarded{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
 
 }  // namespace
 
@@ -21,8 +21,8 @@ ClusterSignals::ClusterSignals() {
     ::sigemptyset(&wanted);
     ::sigaddset(&wanted, SIGCHLD);
     for (const int signal : kForwarded) {
-        const bool nohup = signal == SIGHUP && is_ignored(signal);
-        if (!nohup) ::sigaddset(&wanted, signal);
+        const bool stays_ignored = (signal == SIGHUP || signal == SIGTSTP) && is_ignored(signal);  // nohup
+        if (!stays_ignored) ::sigaddset(&wanted, signal);
     }
     ::sigprocmask(SIG_BLOCK, &wanted, &mask_before_);
     signals_ = UniqueFd(::signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK));

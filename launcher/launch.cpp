@@ -17,8 +17,10 @@
 #include "agent/guard/start_guard.hpp"
 #include "agent/job_error_file.hpp"
 #include "agent/output/log_files.hpp"
+#include "agent/signal_source.hpp"
 #include "common/exit_codes.hpp"
 #include "common/logging.hpp"
+#include "common/system/signals.hpp"
 #include "common/text/print.hpp"
 #include "launcher/host/limits.hpp"
 #include "launcher/host/placement.hpp"
@@ -158,7 +160,7 @@ agent::AgentConfig agent_config(Plan plan, const Endpoint& endpoint) {
     config.grace = options.grace;
     config.stall_warning = options.stall_warning;
     config.device_variables = std::move(plan.device_variables);
-    config.drain_signals = options.drain_signals;
+    config.handled_signals = options.handled_signals;
     config.output = output_config(options);
     config.error_file = std::move(plan.error_file);
     if (options.as_local_node) {
@@ -191,6 +193,7 @@ bool die_with_guard(pid_t guard) {
 int emulate(Plan plan, const std::vector<std::string>& arguments, Hosted hosted,
             const std::filesystem::path& guard_path) {
     share_cpus(plan);
+    agent::hold_stop_signals();      // until ClusterSignals takes them
     const pid_t guard = ::getpid();  // the parent keeps it after the fork below
     const UniqueFd unread = agent::become_guarded(guard_path);
     if (!die_with_guard(guard)) return exit_code::kInternal;
@@ -205,10 +208,11 @@ int emulate(Plan plan, const std::vector<std::string>& arguments, Hosted hosted,
     cluster.endpoint = hosted.endpoint;
     cluster.daemon_lifeline = hosted.lifeline.get();
     cluster.grace = plan.options.grace;
-    cluster.drain_signals = plan.options.drain_signals;
+    cluster.handled_signals = plan.options.handled_signals;
     const int code = run_local_cluster(cluster);
     const std::string kept = agent::files_kept_text(plan.temporary_log_dir.path());
     if (plan.temporary_log_dir.release(code == exit_code::kSuccess)) spdlog::info("{}", kept);
+    agent::end_on_stop_signal(code);  // they were blocked until now; the job's end is known
     await_end_of_daemon(hosted.lifeline, kDaemonEndTimeout);
     return code;
 }
@@ -277,6 +281,7 @@ int run(Plan plan, std::optional<JobMeeting> meeting, const std::vector<std::str
 
     TemporaryLogDir temporary_log_dir = std::move(plan.temporary_log_dir);
     agent::AgentConfig config = agent_config(std::move(plan), hosted->endpoint);
+    agent::hold_stop_signals();  // until the agent has its handlers
     config.guard_pipe = agent::become_guarded(guard, config.emulated ? agent::Leads::kGroup : agent::Leads::kSession);
     const int code = agent::run_agent(std::move(config));
     temporary_log_dir.release(code == exit_code::kSuccess);  // the agent has printed its path if files are left there
@@ -285,9 +290,18 @@ int run(Plan plan, std::optional<JobMeeting> meeting, const std::vector<std::str
     return code;
 }
 
+/// Unblocks the signals that this process was started with blocked. USR1 and USR2, which are for workers, do nothing
+/// before there are any. An emulated node goes on holding the signals that its launcher holds, until its agent runs.
+void accept_signals(const std::vector<std::string>& arguments) {
+    for (const int signal : {SIGUSR1, SIGUSR2}) ::signal(signal, SIG_IGN);
+    const bool is_local_node = !arguments.empty() && arguments.front() == "--as-local-node";
+    if (!is_local_node) unblock_signals();
+}
+
 }  // namespace
 
 int launch(const std::vector<std::string>& arguments) {
+    accept_signals(arguments);
     ::prctl(PR_SET_NAME, "ddprun");  // an emulated node is executed as /proc/self/exe, and would be called "exe"
     const Environment environment = parse_environment(::environ);
     auto invocation = parse_options(arguments, environment);

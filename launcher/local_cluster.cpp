@@ -15,12 +15,13 @@
 #include <map>
 #include <optional>
 
+#include "agent/group/worker_group.hpp"
 #include "agent/guard/children.hpp"
-#include "agent/signal_source.hpp"
 #include "agent/verdict_text.hpp"
 #include "common/clock.hpp"
 #include "common/error.hpp"
 #include "common/system/signals.hpp"
+#include "common/text/list.hpp"
 #include "common/text/number.hpp"
 #include "launcher/cluster_signals.hpp"
 #include "launcher/final_report.hpp"
@@ -55,9 +56,7 @@ public:
             end_orphans();
         }
         end_everything();
-        const int code = report_verdict();
-        agent::end_on_stop_signal(code);  // they were blocked until now; the job's end is known
-        return code;
+        return report_verdict();
     }
 
 private:
@@ -90,7 +89,7 @@ private:
     /// Waits for a signal, the daemon's end or the next deadline, and acts on it.
     void wait_for_event() {
         std::array<pollfd, 2> sources{pollfd{signals_.fd(), POLLIN, 0}, pollfd{lifeline_, POLLIN, 0}};
-        const TimePoint next = std::min(end_job_at_, kill_stragglers_at_);
+        const TimePoint next = std::min({end_job_at_, kill_stragglers_at_, report_wait_at_});
         int timeout_ms = -1;
         if (next != TimePoint::max()) {
             const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now());
@@ -100,6 +99,7 @@ private:
         if (ready > 0 && sources[1].revents != 0) daemon_ended();
         if (Clock::now() >= end_job_at_) end_job();
         if (Clock::now() >= kill_stragglers_at_) kill_stragglers();
+        if (Clock::now() >= report_wait_at_) report_wait();
         forward_signals();
     }
 
@@ -127,18 +127,47 @@ private:
         for (const auto& [pid, index] : running_) ::kill(pid, SIGTERM);
     }
 
-    /// Passes signals on to all nodes, and notes the first one that ends the job.
+    [[nodiscard]] bool ends_job(int signal) const {
+        constexpr std::array kStop{SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+        return std::ranges::count(kStop, signal) > 0 || std::ranges::count(cluster_.handled_signals, signal) > 0;
+    }
+
+    /// Passes signals on to all nodes.
     void forward_signals() {
         while (const std::optional<int> signal = signals_.next()) {
             if (*signal == SIGCHLD) continue;  // reap() looks for itself
-            const bool ends_job =
-                (*signal != SIGUSR1 && *signal != SIGUSR2) || std::ranges::count(cluster_.drain_signals, *signal) > 0;
-            if (ends_job && stop_signal_ == 0) {
-                stop_signal_ = *signal;
-                stopped_nodes_ = running_.size();
+            if (ends_job(*signal)) note_stop_signal(*signal);
+            for (const auto& [pid, index] : running_) {
+                ::kill(pid, *signal);
+                if (ends_job(*signal)) ::kill(pid, SIGCONT);  // Ctrl-Z has stopped the guards of the nodes
             }
-            for (const auto& [pid, index] : running_) ::kill(pid, *signal);
         }
+    }
+
+    /// Notes the first signal that ends the job.
+    void note_stop_signal(int signal) {
+        const TimePoint now = Clock::now();
+        if (stop_signal_ == 0) {
+            stop_signal_ = signal;
+            stopped_nodes_ = running_.size();
+            stopped_at_ = now;
+            report_wait_at_ = now + agent::worker_group::kStopWaitReportedAfter;
+        } else if ((signal == SIGINT || signal == SIGTERM) &&
+                   now - stopped_at_ >= agent::worker_group::kSecondSignalAfter) {
+            report_wait_at_ = TimePoint::max();  // the agents kill their workers
+        }
+    }
+
+    /// Reports the nodes that a signal has not ended yet.
+    void report_wait() {
+        report_wait_at_ = TimePoint::max();
+        std::vector<std::string> names;
+        for (const auto& [pid, index] : running_) names.push_back(local_node_name(index));
+        const auto left = std::chrono::ceil<std::chrono::seconds>(stopped_at_ + cluster_.grace - Clock::now());
+        if (left.count() <= 0) return;  // the workers are being killed
+        spdlog::info("got {}: waiting up to {} for the workers of {} to end; {} kills them now",
+                     signal_name(stop_signal_), seconds_text(left), list_of(names),
+                     stop_signal_ == SIGINT ? "Ctrl-C again" : "another SIGTERM");
     }
 
     void reap() {
@@ -247,6 +276,8 @@ private:
     std::size_t left_ = 0;             ///< … with this many nodes left
     TimePoint end_job_at_ = TimePoint::max();
     TimePoint kill_stragglers_at_ = TimePoint::max();
+    TimePoint stopped_at_{};  ///< when the first signal came
+    TimePoint report_wait_at_ = TimePoint::max();
 };
 
 }  // namespace

@@ -24,7 +24,7 @@ struct LocalCluster {
     Endpoint endpoint;                  ///< of the daemon
     int daemon_lifeline = -1;           ///< a descriptor that reads end-of-file when the daemon has ended; not owned
     std::chrono::milliseconds grace{};  ///< of the workers on every node
-    std::vector<int> drain_signals;     ///< end the job beside INT, TERM, HUP and QUIT; workers get them
+    std::vector<int> handled_signals;   ///< end the job, beside INT, TERM, HUP and QUIT
 };
 
 /// Starts the nodes, passes signals on to them, prints once how the job ended, and returns the job's exit code when no

@@ -48,7 +48,8 @@ struct AgentConfig {
     std::chrono::milliseconds stall_warning{30'000};  ///< for one operation of a worker, until it is reported; 0: never
     /// With --virtual-local-rank workers have LOCAL_RANK=0, and each sees one device by these variables; else empty.
     std::vector<std::string> device_variables = {};
-    std::vector<int> drain_signals;  ///< signals that end the job beside INT, TERM, HUP and QUIT; workers get them
+    std::vector<int> handled_signals;  ///< signals that end the job and that the workers get themselves; INT, TERM, HUP
+                                       ///< and QUIT end it in any case, and reach them as SIGTERM if they are not named
     OutputConfig output;
     std::string error_file;        ///< of this ddprun, from TORCHELASTIC_ERROR_FILE; empty: none
     std::string program_name;      ///< the program in messages; empty: the file name of command[0]

@@ -44,7 +44,23 @@ struct NotifyWorkers {
     friend bool operator==(const NotifyWorkers&, const NotifyWorkers&) = default;
 };
 
+/// Stops every process of the group (SIGSTOP), or continues it.
+struct SuspendGroup {
+    friend bool operator==(const SuspendGroup&, const SuspendGroup&) = default;
+};
+struct ContinueGroup {
+    friend bool operator==(const ContinueGroup&, const ContinueGroup&) = default;
+};
+
 // ---- the daemon ----
+
+/// Sends Notify, so that the workers of the other nodes get the signal. It is not repeated on a later connection: a
+/// notification that arrives late is worse than none.
+struct ForwardSignal {
+    Generation generation{};
+    int signal = 0;
+    friend bool operator==(const ForwardSignal&, const ForwardSignal&) = default;
+};
 
 struct SendMessage {
     protocol::AgentMessage message;
@@ -89,6 +105,16 @@ struct PrintWait {
     std::string reason;
     friend bool operator==(const PrintWait&, const PrintWait&) = default;
 };
+/// Prints the processes that a stop by a signal waits for, in place of its reason.
+struct PrintStopWait {
+    std::string text;
+    friend bool operator==(const PrintStopWait&, const PrintStopWait&) = default;
+};
+/// Prints a line with LOGLEVEL=debug.
+struct PrintDetail {
+    std::string text;
+    friend bool operator==(const PrintDetail&, const PrintDetail&) = default;
+};
 /// Prints a line about the whole job.
 struct PrintNotice {
     std::string text;
@@ -110,12 +136,14 @@ struct Finish {
     std::optional<protocol::Verdict> verdict;
     std::string remedy = {};   ///< what to do about `why`, a sentence without its full stop; empty: `why` contains it
     bool interrupted = false;  ///< a signal to this node is the cause
+    std::string failure = {};  ///< of a worker of this node, before that signal, one clause; empty: there was none
     bool processes_left = false;  ///< processes survive SIGKILL: name them and stop waiting for them
     friend bool operator==(const Finish&, const Finish&) = default;
 };
 
 using Action = std::variant<StartWorkers, StartMoreWorkers, EndStart, SignalGroup, SignalSpared, NotifyWorkers,
-                            SendMessage, ReportFailure, ReportTimeouts, CheckForStalls, SendRecord, AdoptNames,
-                            PrintWait, PrintNotice, PrintConnection, PrintLogFileProblem, Finish>;
+                            SuspendGroup, ContinueGroup, ForwardSignal, SendMessage, ReportFailure, ReportTimeouts,
+                            CheckForStalls, SendRecord, AdoptNames, PrintWait, PrintStopWait, PrintDetail, PrintNotice,
+                            PrintConnection, PrintLogFileProblem, Finish>;
 
 }  // namespace ddprun::agent

@@ -25,15 +25,10 @@ std::vector<Action> answer(const State& state, const NoticeReceived& event) {
 
 std::vector<Action> answer(const State&, const ConnectionChanged& event) { return {PrintConnection{event.text}}; }
 
-std::vector<Action> answer(const State& state, const NotifySignal& event) {
-    if (state.phase != Phase::kRunning) return {};
-    return {NotifyWorkers{event.signal}};
-}
-
 std::vector<Action> answer(const State&, const LogFileProblem& event) { return {PrintLogFileProblem{event.text}}; }
 
 std::vector<Action> answer(const State& state, const StallCheckDue&) {
-    if (state.phase != Phase::kRunning) return {};
+    if (state.phase != Phase::kRunning || state.suspended) return {};
     return {CheckForStalls{state.running}};
 }
 

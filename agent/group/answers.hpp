@@ -12,7 +12,6 @@ namespace ddprun::agent::worker_group {
 [[nodiscard]] std::vector<Action> answer(const State& state, const WaitReceived& event);
 [[nodiscard]] std::vector<Action> answer(const State& state, const NoticeReceived& event);
 [[nodiscard]] std::vector<Action> answer(const State& state, const ConnectionChanged& event);
-[[nodiscard]] std::vector<Action> answer(const State& state, const NotifySignal& event);
 [[nodiscard]] std::vector<Action> answer(const State& state, const LogFileProblem& event);
 [[nodiscard]] std::vector<Action> answer(const State& state, const StallCheckDue& event);
 /// Flight records are sent one by one, so that other events are handled in between.

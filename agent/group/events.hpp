@@ -2,7 +2,6 @@
 // Defines the events of an agent as plain values. Each comes through the EventQueue, which adds the time;
 // worker_group::step() decides what follows. Pure.
 
-#include <csignal>
 #include <string>
 #include <variant>
 
@@ -34,9 +33,16 @@ struct Assigned {
 struct AbortReceived {
     Generation generation{};
     std::string reason;
+    int signal = 0;       ///< the signal to another node that ends the job; 0: another reason
+    bool failed = false;  ///< a worker failed; `reason` describes it
 };
 struct JobFinished {
     protocol::Verdict verdict;
+};
+/// Another node got a signal that is for the workers of all nodes.
+struct NotifyReceived {
+    Generation generation{};
+    int signal = 0;
 };
 struct NoticeReceived {
     protocol::Notice notice;
@@ -87,12 +93,15 @@ struct RecordSent {
 /// INT, TERM, HUP, QUIT, or a signal of --signals-to-handle: end with grace.
 struct StopSignal {
     int signal = 0;
-    int for_workers = SIGTERM;  ///< the signal that the workers get for it
 };
-/// USR1 or USR2: the workers get it, and the job goes on.
+/// USR1 or USR2: the workers of all nodes get it, and the job goes on.
 struct NotifySignal {
     int signal = 0;
 };
+/// SIGTSTP (Ctrl-Z): the workers are to stop until Continued.
+struct Suspended {};
+/// SIGCONT (fg).
+struct Continued {};
 struct GuardLost {};
 /// A time that next_deadline() returned may have passed.
 struct Tick {};
@@ -102,10 +111,10 @@ struct LogFileProblem {
     std::string text;
 };
 
-using Happening =
-    std::variant<Welcomed, WaitReceived, Assigned, AbortReceived, JobFinished, NoticeReceived, RecordsRequested,
-                 ConnectionChanged, DaemonLost, StartPaused, SpawnFailed, WorkerExited, WorkersSpared, GroupReaped,
-                 RecordSent, StopSignal, NotifySignal, GuardLost, Tick, StallCheckDue, LogFileProblem>;
+using Happening = std::variant<Welcomed, WaitReceived, Assigned, AbortReceived, JobFinished, NotifyReceived,
+                               NoticeReceived, RecordsRequested, ConnectionChanged, DaemonLost, StartPaused,
+                               SpawnFailed, WorkerExited, WorkersSpared, GroupReaped, RecordSent, StopSignal,
+                               NotifySignal, Suspended, Continued, GuardLost, Tick, StallCheckDue, LogFileProblem>;
 
 /// `now` is the time at which it happened, and the only clock that step() sees.
 struct Event {

@@ -2,8 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
+#include <vector>
+
 #include "common/exit_codes.hpp"
 #include "common/system/exit_status.hpp"
+#include "common/text/list.hpp"
 #include "common/text/number.hpp"
 
 namespace ddprun::agent::worker_group {
@@ -25,9 +29,22 @@ int code_of_failed_start(const Error& error) {
 
 std::string describe_interruption(const State& state) {
     const std::string name = signal_name(*state.stop_signal);
-    if (state.drained == 0) return fmt::format("interrupted by {}; no worker was running", name);
-    return fmt::format("interrupted by {}: {} stopped on {} node", name, counted(state.drained, "worker"),
-                       inflect(state.node_count, "1", "this"));
+    const std::string failure = state.failure.empty() ? "" : fmt::format("; before the signal: {}", state.failure);
+    if (state.drained == 0) return fmt::format("interrupted by {}; no worker was running{}", name, failure);
+    return fmt::format("interrupted by {}: {} stopped on {} node{}", name, counted(state.drained, "worker"),
+                       inflect(state.node_count, "1", "this"), failure);
+}
+
+std::string describe_stop_wait(const State& state, TimePoint now) {
+    std::vector<int> ranks;
+    for (const LocalRank rank : state.running) ranks.push_back(state.rank_base + number(rank));
+    const auto left = std::chrono::ceil<std::chrono::seconds>(*state.deadline - now);
+    const std::string waited_for =
+        ranks.empty() ? "the processes that the workers have started"
+                      : fmt::format("{} to end ({})", counted(ranks.size(), "worker"), name_rank_ranges(ranks));
+    return fmt::format("got {}: waiting up to {} for {}; {} kills them now", signal_name(*state.stop_signal),
+                       seconds_text(left), waited_for,
+                       *state.stop_signal == SIGINT ? "Ctrl-C again" : "another SIGTERM");
 }
 
 std::string describe_fate_of_workers(const State& state) {

@@ -7,133 +7,17 @@
 #include <csignal>
 #include <utility>
 
-#include "agent/group/answers.hpp"
 #include "agent/group/stop_text.hpp"
+#include "agent/group/transition.hpp"
 #include "common/exit_codes.hpp"
 #include "common/text/number.hpp"
 
 namespace ddprun::agent::worker_group {
-namespace {
 
 using protocol::Assignment;
 using protocol::GroupStopped;
 using protocol::GroupSucceeded;
-using protocol::Leave;
 using protocol::WorkerFinished;
-
-/// Transition: builds one Step, for step() alone. The on() functions are the rows of the table, one per event.
-class Transition {
-public:
-    Transition(State state, TimePoint now) : state_(std::move(state)), now_(now) {}
-
-    Step take() && {
-        return {std::move(state_), std::move(actions_), std::move(reason_), outcome_follows_, supersedes_reasons_};
-    }
-
-    void on(const Assigned& event);
-    void on(const WorkerExited& event);
-    void on(const StartPaused& event);
-    void on(const SpawnFailed& event);
-    void on(const WorkersSpared& event);
-    void on(const GroupReaped& event);
-    void on(const AbortReceived& event);
-    void on(const JobFinished& event);
-    void on(const StopSignal& event);
-    void on(const DaemonLost& event);
-    void on(const GuardLost& event);
-    void on(const Tick& event);
-    /// Answers the events that change no state.
-    void on(const auto& event) {
-        for (Action& action : answer(state_, event)) act(std::move(action));
-    }
-
-private:
-    [[nodiscard]] bool leaving() const { return state_.ending || state_.stop_signal; }
-    void act(Action action) { actions_.push_back(std::move(action)); }
-    void send(protocol::AgentMessage message) {
-        if (!state_.guard_lost) act(SendMessage{std::move(message)});
-    }
-
-    /// Sets the reason for a stop that begins here.
-    void explain_stop(std::string reason) {
-        reason_ = std::move(reason);
-        outcome_follows_ = true;
-    }
-
-    void start(const Assignment& assignment);
-    void fail(LocalRank rank, const ExitStatus& status, std::string why);
-    void stop_group(int signal = SIGTERM);
-    void kill_group();
-    void end_with(Finish finish);
-    void settle();
-
-    State state_;
-    TimePoint now_;
-    std::vector<Action> actions_;
-    std::string reason_;
-    bool outcome_follows_ = false;
-    bool supersedes_reasons_ = false;
-};
-
-void Transition::start(const Assignment& assignment) {
-    state_.phase = Phase::kRunning;
-    state_.generation = assignment.generation;
-    state_.rank_base = assignment.rank_base;
-    state_.node_count = assignment.node_count;
-    state_.reaped = state_.killed = false;
-    state_.next.reset();
-    for (int i = 0; i < state_.slots; ++i) state_.running.insert(LocalRank{i});
-    act(StartWorkers{assignment});
-}
-
-/// Stops the group: sends it `signal` and gives it the grace. A later call sends nothing and does not extend the grace.
-/// Nor does a call after all workers have succeeded: the processes that they left behind have their signal already.
-void Transition::stop_group(int signal) {
-    if (state_.reaped || state_.phase == Phase::kStopping) return;
-    if (state_.phase == Phase::kRunning) {
-        state_.group_signal = signal;
-        act(SignalGroup{signal});
-        state_.deadline = now_ + state_.grace;
-    }
-    state_.phase = Phase::kStopping;
-}
-
-void Transition::kill_group() {
-    if (state_.reaped || state_.killed) return;
-    if (state_.phase == Phase::kRunning) state_.phase = Phase::kStopping;
-    state_.killed = true;
-    state_.spared_until.reset();
-    state_.deadline = now_ + kUnkillableAfter;
-    act(SignalGroup{SIGKILL});
-}
-
-/// Decides how to end. The first ending counts, but the verdict of the whole job replaces this node's own.
-void Transition::end_with(Finish finish) {
-    if (!state_.ending || finish.verdict) state_.ending = std::move(finish);
-}
-
-/// Performs what had to wait until no process of the group is left: ends the agent, or starts the next group.
-void Transition::settle() {
-    if (!state_.reaped) return;
-    if (state_.ending) {
-        act(*state_.ending);
-        state_.phase = Phase::kDone;
-    } else if (state_.stop_signal) {
-        act(Finish{.exit_code = exit_code::kSignalBase + *state_.stop_signal,
-                   .why = describe_interruption(state_),
-                   .verdict = {},
-                   .interrupted = true});
-        state_.phase = Phase::kDone;
-    } else if (state_.next) {
-        start(Assignment(*state_.next));
-    }
-}
-
-/// Reports a failed worker at once and stops the group; the siblings get their grace.
-void Transition::fail(LocalRank rank, const ExitStatus& status, std::string why) {
-    act(ReportFailure{state_.generation, rank, status, std::move(why)});
-    stop_group();
-}
 
 void Transition::on(const Assigned& event) {
     const Assignment& assignment = event.assignment;
@@ -172,6 +56,10 @@ void Transition::on(const WorkerExited& event) {
 }
 
 void Transition::on(const StartPaused& event) {
+    if (state_.phase == Phase::kRunning && state_.suspended) {
+        state_.held_start = event.next;
+        return;
+    }
     if (state_.phase == Phase::kRunning) return act(StartMoreWorkers{event.next});
     state_.running.erase(state_.running.lower_bound(event.next), state_.running.end());
     act(EndStart{});
@@ -192,6 +80,7 @@ void Transition::on(const GroupReaped&) {
     assert(state_.running.empty());
     state_.reaped = true;
     state_.deadline.reset();
+    state_.wait_reported_at.reset();
     state_.spared_until.reset();
     if (state_.phase == Phase::kStopping) {
         send(GroupStopped{state_.generation});
@@ -207,6 +96,8 @@ void Transition::on(const AbortReceived& event) {
         return;
     }
     if (event.generation != state_.generation) return;
+    // The daemon's description has host and message. A failure that a signal has followed is not the cause any more.
+    if (event.failed && (!state_.stop_signal || state_.failed_here)) state_.failure = event.reason;
     if (state_.reaped) {  // it ended by itself, or never started
         send(GroupStopped{event.generation});
         if (state_.phase == Phase::kSucceeded) state_.phase = Phase::kIdle;
@@ -214,7 +105,7 @@ void Transition::on(const AbortReceived& event) {
     }
     // The daemon knows the cause best: a worker that failed here may be the victim of a failure elsewhere.
     if (!leaving()) explain_stop(fmt::format("stopping the workers: {}", event.reason));
-    stop_group();
+    stop_group(for_workers(event.signal));
 }
 
 void Transition::on(const JobFinished& event) {
@@ -229,25 +120,6 @@ void Transition::on(const JobFinished& event) {
     }
     stop_group();
     settle();
-}
-
-void Transition::on(const StopSignal& event) {
-    if (!state_.stop_signal) {
-        reason_ =
-            fmt::format("got {}; {}", signal_name(event.signal), state_.reaped ? "leaving" : "stopping the workers");
-        outcome_follows_ = !state_.killed;
-        supersedes_reasons_ = true;
-        state_.stop_signal = event.signal;
-        state_.drained = state_.running.size();
-        state_.stopped_at = now_;
-        send(Leave{event.signal});
-        stop_group(event.for_workers);
-        settle();
-    } else if ((event.signal == SIGINT || event.signal == SIGTERM) && now_ - state_.stopped_at >= kSecondSignalAfter) {
-        if (!state_.killed) reason_ = fmt::format("got {} again; killing the workers", signal_name(event.signal));
-        supersedes_reasons_ = !state_.killed;
-        kill_group();
-    }
 }
 
 void Transition::on(const DaemonLost& event) {
@@ -274,6 +146,10 @@ void Transition::on(const Tick&) {
         state_.spared_until.reset();
         act(SignalSpared{});
     }
+    if (state_.wait_reported_at && now_ >= *state_.wait_reported_at) {
+        state_.wait_reported_at.reset();
+        if (state_.deadline && now_ < *state_.deadline) act(PrintStopWait{describe_stop_wait(state_, now_)});
+    }
     if (!state_.deadline || now_ < *state_.deadline) return;
     state_.deadline.reset();
     if (!state_.killed) {
@@ -290,11 +166,12 @@ void Transition::on(const Tick&) {
     state_.phase = Phase::kDone;
 }
 
-}  // namespace
-
 std::optional<TimePoint> next_deadline(const State& state) {
-    if (!state.spared_until || !state.deadline) return state.spared_until ? state.spared_until : state.deadline;
-    return std::min(*state.spared_until, *state.deadline);
+    std::optional<TimePoint> next;
+    for (const auto& due : {state.spared_until, state.wait_reported_at, state.deadline}) {
+        if (due) next = next ? std::min(*next, *due) : *due;
+    }
+    return next;
 }
 
 Step step(State state, const Event& event) {

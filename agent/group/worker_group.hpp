@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -20,11 +21,17 @@ namespace ddprun::agent::worker_group {
 /// A second INT or TERM at least this long after the first means "now". A sooner one is the same request, sent by both
 /// shell and scheduler.
 inline constexpr std::chrono::milliseconds kSecondSignalAfter{500};
+/// A stop by a signal that lasts this long is reported with the workers that have not ended.
+inline constexpr std::chrono::milliseconds kStopWaitReportedAfter{1500};
 /// The time for which a worker that is ending by itself is spared the group's signal: a signal before its end would
 /// replace its exit code, and the worker would count as stopped by ddprun instead of failed.
 inline constexpr std::chrono::seconds kSparedFor{1};
 /// The time that SIGKILL may take. A process that sleeps in the kernel (state D) survives it.
 inline constexpr std::chrono::seconds kUnkillableAfter{60};
+
+/// A signal for the workers that another node forwards, and one that this node got, are the same notification if they
+/// come within this time: schedulers send it to every node of a job.
+inline constexpr std::chrono::seconds kSameNotification{1};
 
 /// The phase of this node's worker group.
 enum class Phase {
@@ -34,28 +41,41 @@ enum class Phase {
     kSucceeded,  ///< every worker exited with 0; waiting for the job's end. Strays may still be stopping
     kDone,
 };
+/// The latest delivery of a signal for the workers.
+struct Notification {
+    TimePoint at;
+    bool forwarded = false;  ///< by another node; false: this process got it
+};
 /// A plain value that step() alone changes. It has more than 15 members because each is one fact of the table in
 /// docs/design/003.
 struct State {
     std::chrono::milliseconds grace{};  ///< from the first signal to SIGKILL; AgentConfig::grace
     int slots = 1;
+    std::vector<int> handled_signals;  ///< AgentConfig::handled_signals
 
     Phase phase = Phase::kIdle;
-    Generation generation{-1};                 ///< of the latest group; -1: there was none
-    int rank_base = 0;                         ///< RANK of its first worker on this node
-    std::set<LocalRank> running;               ///< workers that have not ended
-    bool reaped = true;                        ///< no process of the group is left
-    bool killed = false;                       ///< the group got SIGKILL
-    int group_signal = SIGTERM;                ///< the signal that the group got before that
-    std::optional<TimePoint> deadline;         ///< when the processes that are left are killed, or given up
-    std::optional<TimePoint> spared_until;     ///< when the workers that were spared the signal get it
-    std::optional<protocol::Assignment> next;  ///< to be started when the group is reaped
-    std::optional<int> stop_signal;            ///< this node leaves the job because of this signal
-    TimePoint stopped_at{};                    ///< when the first stop signal came
-    std::size_t drained = 0;                   ///< workers that were running then
-    int node_count = 1;                        ///< of the latest group
-    std::optional<Finish> ending;              ///< how to end when the group is reaped
-    bool guard_lost = false;                   ///< this node counts as lost: it sends nothing more
+    Generation generation{-1};                  ///< of the latest group; -1: there was none
+    int rank_base = 0;                          ///< RANK of its first worker on this node
+    std::set<LocalRank> running;                ///< workers that have not ended
+    bool reaped = true;                         ///< no process of the group is left
+    bool killed = false;                        ///< the group got SIGKILL
+    int group_signal = SIGTERM;                 ///< the signal that the group got before that
+    std::optional<TimePoint> deadline;          ///< when the processes that are left are killed, or given up
+    std::optional<TimePoint> spared_until;      ///< when the workers that were spared the signal get it
+    std::optional<protocol::Assignment> next;   ///< to be started when the group is reaped
+    std::optional<int> stop_signal;             ///< this node leaves the job because of this signal
+    TimePoint stopped_at{};                     ///< when the first stop signal came
+    std::optional<TimePoint> wait_reported_at;  ///< when the workers that have not ended by then are reported
+    std::string failure;           ///< of a worker of the latest group, one clause; the last line after a signal has it
+    bool failed_here = false;      ///< it was a worker of this node …
+    int failed_by = 0;             ///< … that this signal ended; 0: none did
+    std::size_t drained = 0;       ///< workers that were running then
+    int node_count = 1;            ///< of the latest group
+    std::optional<Finish> ending;  ///< how to end when the group is reaped
+    bool suspended = false;        ///< Ctrl-Z: workers stop, and none is started
+    std::optional<LocalRank> held_start;   ///< suspended before this worker was started
+    std::map<int, Notification> notified;  ///< by signal
+    bool guard_lost = false;               ///< this node counts as lost: it sends nothing more
 };
 
 /// The result of one event.

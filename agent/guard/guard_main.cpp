@@ -69,11 +69,11 @@ Arguments parse(int argc, char** argv) {
 }
 
 /// Blocks the signals that are forwarded, and SIGCHLD, so that one loop takes them in order. Signals of a crash of this
-/// process, and those that stop a job in a shell, stay unblocked.
+/// process, and those that stop a background process that uses its terminal, stay unblocked.
 sigset_t block_signals() {
     sigset_t signals;
     ::sigfillset(&signals);
-    for (const int alone : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS, SIGTSTP, SIGTTIN, SIGTTOU}) {
+    for (const int alone : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS, SIGTTIN, SIGTTOU}) {
         ::sigdelset(&signals, alone);
     }
     ::sigprocmask(SIG_SETMASK, &signals, nullptr);
@@ -89,9 +89,26 @@ void make_unlikely_oom_victim() {
     ::close(fd);
 }
 
+/// Stops this process, which the shell sees, until a SIGCONT; the agent stops its workers meanwhile, but goes on
+/// itself. The kernel ignores SIGTSTP where no shell could continue the process: then the agent goes on at once.
+void stop_until_continued(pid_t agent) {
+    ::kill(agent, SIGTSTP);
+    sigset_t pending;
+    ::sigpending(&pending);
+    if (::sigismember(&pending, SIGCONT) == 1) return;  // raise() would discard it; follow() forwards it
+    sigset_t stop;
+    ::sigemptyset(&stop);
+    ::sigaddset(&stop, SIGTSTP);
+    ::raise(SIGTSTP);
+    ::sigprocmask(SIG_UNBLOCK, &stop, nullptr);  // stops here
+    ::sigprocmask(SIG_BLOCK, &stop, nullptr);
+    ::kill(agent, SIGCONT);
+}
+
 /// Forwards signals to the agent until it has ended; returns its wait status.
 int follow(pid_t agent, const sigset_t& signals) {
     const bool ignores_hangup = is_ignored(SIGHUP);  // nohup
+    const bool ignores_stop = is_ignored(SIGTSTP);   // started by a shell without job control
     for (;;) {
         int status = 0;
         for (pid_t ended; (ended = ::waitpid(-1, &status, WNOHANG)) != 0;) {
@@ -101,6 +118,10 @@ int follow(pid_t agent, const sigset_t& signals) {
         const int signal = ::sigwaitinfo(&signals, nullptr);
         if (signal <= 0 || signal == SIGCHLD || signal == SIGPIPE) continue;
         if (signal == SIGHUP && ignores_hangup) continue;
+        if (signal == SIGTSTP) {
+            if (!ignores_stop) stop_until_continued(agent);
+            continue;
+        }
         ::kill(agent, signal);  // a zombie until we reap it, so the pid cannot have passed to another process
     }
 }

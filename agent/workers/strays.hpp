@@ -24,6 +24,8 @@ public:
     void sweep(const std::vector<pid_t>& workers);
 
 private:
+    [[nodiscard]] int signal_for(pid_t stray, const std::vector<pid_t>& workers) const;
+
     int signal_ = 0;             ///< 0: none
     std::set<pid_t> signalled_;  ///< strays that got `signal_`
 };

@@ -63,6 +63,10 @@ void Worker::signal_group(int signal) {
     process_->signal_group(SIGCONT);
 }
 
+void Worker::send_to_group(int signal) const {
+    if (process_) process_->signal_group(signal);
+}
+
 void Worker::notify(int signal) {
     if (process_ && !status_) process_->signal(signal);
 }

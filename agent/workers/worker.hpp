@@ -49,6 +49,8 @@ public:
 
     /// Sends `signal` to the worker and its process group, and lets a stopped process go on so that it can obey.
     void signal_group(int signal);
+    /// Sends a signal that ends no process to its process group.
+    void send_to_group(int signal) const;
     /// Returns whether signal_group() was called while the worker ran.
     [[nodiscard]] bool was_signalled() const { return signalled_.has_value(); }
     /// Sends `signal` to the worker's process alone, if it runs.

@@ -84,6 +84,12 @@ void WorkerProcesses::notify_workers(int signal) {
     for (const auto& worker : workers_) worker->notify(signal);
 }
 
+/// Sends a signal that ends no process to the workers' process groups and to the strays.
+void WorkerProcesses::send_to_all(int signal) const {
+    for (const auto& worker : workers_) worker->send_to_group(signal);
+    for (const pid_t stray : Strays::list(unreaped_workers())) ::kill(stray, signal);
+}
+
 /// Takes exit statuses that were withheld, reaps strays and, while the group is stopping, signals new ones.
 void WorkerProcesses::sweep() {
     for (std::size_t i = 0; i < workers_.size(); ++i) {

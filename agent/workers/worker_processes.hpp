@@ -9,6 +9,7 @@
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include <csignal>
 #include <functional>
 #include <memory>
 #include <string>
@@ -48,6 +49,9 @@ public:
     bool signal_group(int signal);
     /// Sends the group's signal to the workers that were spared and still run.
     void signal_spared();
+    /// Stops every process of the group and every stray; resume() continues them.
+    void suspend() const { send_to_all(SIGSTOP); }
+    void resume() const { send_to_all(SIGCONT); }
     /// Signals the workers' own processes.
     void notify_workers(int signal);
 
@@ -72,6 +76,7 @@ private:
     [[nodiscard]] const Worker* find(LocalRank rank) const;
     [[nodiscard]] std::vector<pid_t> unreaped_workers() const;
     [[nodiscard]] bool is_empty() const;
+    void send_to_all(int signal) const;
     void on_exit(LocalRank rank);
     void watch_children();
     void forget_old_kills();

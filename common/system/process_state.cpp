@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <charconv>
+#include <cstdint>
 
 #include "common/system/unique_fd.hpp"
 
@@ -18,14 +19,16 @@ std::string_view after_name(std::string_view stat) {
     return end == std::string_view::npos ? "" : stat.substr(end + 2);
 }
 
-/// Returns the beginning of /proc/PID/stat; empty, with errno set, if it cannot be read.
-std::string stat_of(pid_t pid) {
-    const UniqueFd file(::open(fmt::format("/proc/{}/stat", pid).c_str(), O_RDONLY | O_CLOEXEC));
-    std::string text(512, '\0');
+/// Returns the first `max_bytes` of /proc/PID/`name`; empty, with errno set, if it cannot be read.
+std::string read_proc(pid_t pid, std::string_view name, std::size_t max_bytes) {
+    const UniqueFd file(::open(fmt::format("/proc/{}/{}", pid, name).c_str(), O_RDONLY | O_CLOEXEC));
+    std::string text(max_bytes, '\0');
     const ssize_t size = file ? ::read(file.get(), text.data(), text.size()) : 0;
     text.resize(static_cast<std::size_t>(size > 0 ? size : 0));
     return text;
 }
+
+std::string stat_of(pid_t pid) { return read_proc(pid, "stat", 512); }
 
 }  // namespace
 
@@ -70,6 +73,18 @@ pid_t parse_parent(std::string_view stat) {
 }
 
 pid_t parent_of(pid_t pid) { return parse_parent(stat_of(pid)); }
+
+bool parse_ignores_signal(std::string_view status, int signal) {
+    constexpr std::string_view kKey = "\nSigIgn:\t";
+    const auto at = status.find(kKey);
+    if (at == std::string_view::npos) return false;
+    const std::string_view digits = status.substr(at + kKey.size(), 16);
+    std::uint64_t ignored = 0;
+    std::from_chars(digits.data(), digits.data() + digits.size(), ignored, 16);
+    return (ignored >> (signal - 1) & 1) != 0;
+}
+
+bool ignores_signal(pid_t pid, int signal) { return parse_ignores_signal(read_proc(pid, "status", 4096), signal); }
 
 bool is_below(pid_t pid, pid_t ancestor) {
     while (pid > 1 && pid != ancestor) pid = parent_of(pid);

@@ -1,5 +1,6 @@
 #pragma once
-// Reads the state and the parent of a process from /proc, for the diagnosis of a job that makes no progress.
+// Reads the state, the parent and the ignored signals of a process from /proc: for the diagnosis of a job that makes no
+// progress, and for ending processes.
 
 #include <sys/types.h>
 
@@ -30,6 +31,12 @@ enum class ProcessState {
 
 /// Returns the same from the text of /proc/PID/stat. Pure.
 [[nodiscard]] pid_t parse_parent(std::string_view stat);
+
+/// Returns whether a process ignores `signal`; false if there is no such process or /proc cannot be read.
+[[nodiscard]] bool ignores_signal(pid_t pid, int signal);
+
+/// Returns the same from the text of /proc/PID/status. Pure.
+[[nodiscard]] bool parse_ignores_signal(std::string_view status, int signal);
 
 /// Returns whether `pid` is `ancestor` or a descendant of it; false if a process between them has ended.
 [[nodiscard]] bool is_below(pid_t pid, pid_t ancestor);

@@ -216,10 +216,10 @@ constexpr std::array kTable{
 
     OptionRow{
         "signals-to-handle", 0, kOutput, "NAME,NAME,...",
-        "signals that end the job with the grace of --shutdown-timeout and reach the workers of this node as "
-        "themselves; SIGTERM, SIGINT, SIGHUP and SIGQUIT end it in any case, and reach the workers as SIGTERM unless "
-        "named here; SIGUSR1 and SIGUSR2 are passed on without ending the job unless named (default: none)",
-        [](Options& o, Text t) { return store(o.drain_signals, parse_signals(t)); }},
+        "signals that end the job with the grace of --shutdown-timeout and reach the workers as themselves (default "
+        "SIGTERM,SIGINT,SIGHUP,SIGQUIT); those four end it in any case, and reach the workers as SIGTERM unless named "
+        "here; SIGUSR1 and SIGUSR2 are passed on to the workers of all nodes without ending the job unless named",
+        [](Options& o, Text t) { return store(o.handled_signals, parse_signals(t)); }},
     OptionRow{"stall-warning", 0, kOutput, "SECONDS",
               "report which ranks keep others waiting when a worker has waited this long for one operation (a "
               "collective, a send or receive); 0: never (default 30)",

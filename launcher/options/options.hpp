@@ -3,6 +3,7 @@
 // nothing is looked up on this machine; placement.hpp, slots.hpp and program.hpp do that with these values.
 
 #include <chrono>
+#include <csignal>
 #include <optional>
 #include <string>
 #include <vector>
@@ -62,7 +63,8 @@ struct Options {
     std::vector<int> console_ranks;  ///< local ranks; empty: all
     /// The time that a worker has to end after the signal, before it is killed (--shutdown-timeout).
     std::chrono::milliseconds grace{30'000};
-    std::vector<int> drain_signals;  ///< named by --signals-to-handle; INT, TERM, HUP and QUIT end the job anyway
+    /// The signals that end the job and reach the workers as themselves (--signals-to-handle).
+    std::vector<int> handled_signals{SIGTERM, SIGINT, SIGHUP, SIGQUIT};
     std::chrono::milliseconds stall_warning{30'000};  ///< 0: none
     bool verbose = false;                             ///< log the decisions of ddprun
 

@@ -53,6 +53,7 @@ void receive(Transition& t, const NodeMessage& event) {
                    [&](const GroupStopped& m) { group_ended(t, event.node, m.generation, false); },
                    [&](const GroupSucceeded& m) { group_ended(t, event.node, m.generation, true); },
                    [&](const Leave& m) { leave(t, event.node, m.signal); },
+                   [&](const Notify& m) { notify(t, event.node, m); },
                    // Events of the inquiries (rendezvous/diagnosis/inquiry); they change nothing here.
                    [](const Stalled&) {},
                    [](const RecordReply&) {},

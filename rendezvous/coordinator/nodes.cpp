@@ -22,9 +22,12 @@ void catch_up(Transition& t, const NodeId& id, const Node& node, bool was_lost) 
     if (!node.busy) return available(t, id);
     const bool of_this_group = *node.busy == state.group.generation;
     if (of_this_group && !was_lost && state.phase == Phase::kRunning) {
-        t.send(id, state.group.members.at(id).assignment);
+        Member& member = t.state.group.members.at(id);
+        t.send(id, member.assignment);
+        for (const int signal : member.missed_signals) t.send(id, Notify{*node.busy, signal});
+        member.missed_signals.clear();
     } else if (of_this_group && !was_lost) {
-        t.send(id, Abort{*node.busy, state.cause.reason});
+        t.send(id, abort_for_cause(state, *node.busy));
     } else {
         t.send(id, Abort{*node.busy, fmt::format("node {} was lost", node.join.host)});
     }
@@ -61,13 +64,16 @@ void reconnected(Transition& t, const NodeId& id, const Join& message) {
     catch_up(t, id, node, was_lost);
 }
 
+/// Returns whether the worker ended by `signal`: schedulers signal every process of a job.
+bool is_of_signal(const FailureReport& failure, int signal) {
+    return failure.status.kind == ExitStatus::Kind::kSignaled && failure.status.number == signal;
+}
+
 /// Returns whether the failure that is being handled is one of this node's own workers, and did not come from the
-/// signal that the node got: schedulers signal every process of a job, and the worker's end is reported before the
-/// agent's own Leave.
+/// signal that the node got: the worker's end is reported before the agent's own Leave.
 bool failed_by_itself(const Cause& cause, const NodeId& id, int signal) {
     if (!cause.failure || cause.failed_node != id) return false;
-    const ExitStatus& status = cause.failure->status;
-    return status.kind != ExitStatus::Kind::kSignaled || status.number != signal;
+    return !is_of_signal(*cause.failure, signal);
 }
 
 void forget_lost_nodes(State& state) {
@@ -188,9 +194,11 @@ void leave(Transition& t, const NodeId& id, int signal) {
     Node& node = state.nodes.at(id);
     if (node.leaving || state.phase == Phase::kFinished) return;
     node.leaving = signal;
-    const Departure departure{node.join.host, signal};
+    Departure departure{node.join.host, signal};
     t.say(describe(departure));
     const bool member = node.busy && *node.busy == state.group.generation;
+    if (state.phase == Phase::kStopping && state.cause.failure && !is_of_signal(*state.cause.failure, signal))
+        departure.failure = state.cause.reason;
     // A spare or parked node does not affect a running group when it leaves.
     if (member || state.phase != Phase::kRunning) state.departure = departure;
     if (!node.busy) release(t, id);
@@ -203,6 +211,7 @@ void leave(Transition& t, const NodeId& id, int signal) {
     Cause cause = because(describe(departure));
     if (const int left = count_present(state); left < state.shape->min_nodes) {
         cause.verdict = stopped_verdict(departure, left, *state.shape, &state.group);
+        cause.signal = signal;
     }
     stop_group(t, std::move(cause));
 }

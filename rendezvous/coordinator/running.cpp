@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <csignal>
 
 #include "rendezvous/coordinator/ending.hpp"
 #include "rendezvous/coordinator/gathering.hpp"
@@ -18,7 +19,7 @@ void abort_members(Transition& t) {
     for (const auto& [id, member] : state.group.members) {
         const auto node = state.nodes.find(id);
         if (node == state.nodes.end() || node->second.link != Link::kConnected) continue;  // sent when it reconnects
-        if (node->second.busy == state.group.generation) t.send(id, Abort{state.group.generation, state.cause.reason});
+        if (node->second.busy == state.group.generation) t.send(id, abort_for_cause(state, state.group.generation));
     }
 }
 
@@ -122,6 +123,14 @@ Cause because(std::string reason) {
     return cause;
 }
 
+Abort abort_for_cause(const State& state, Generation generation) {
+    const auto& failure = state.cause.failure;
+    // Schedulers signal every process of a job: such an end is no failure if the agents are signaled, too.
+    const bool stopped = failure && failure->status.kind == ExitStatus::Kind::kSignaled &&
+                         (failure->status.number == SIGTERM || failure->status.number == SIGINT);
+    return {generation, state.cause.reason, state.cause.signal, failure && !stopped};
+}
+
 bool restart_is_left(const State& state) { return state.restarts_spent < state.shape->max_restarts; }
 
 bool may_end_the_job(const State& state) {
@@ -165,6 +174,27 @@ void worker_finished(Transition& t, const NodeId& id, const WorkerFinished& mess
     if (message.generation != group.generation || member == group.members.end()) return;
     if (t.state.nodes.at(id).busy != message.generation) return;  // repeated after a reconnect: its node has ended
     if (is_of(t.state, id, message.rank)) group.finished.emplace(message.rank, t.state.now);
+}
+
+void notify(Transition& t, const NodeId& id, const Notify& message) {
+    State& state = t.state;
+    const std::string& host = state.nodes.at(id).join.host;
+    if (message.signal != SIGUSR1 && message.signal != SIGUSR2)
+        return t.say(
+            fmt::format("ignored: node {} forwards signal {}, which is not for workers", host, message.signal));
+    const bool from_member = state.group.members.contains(id) && message.generation == state.group.generation;
+    if (state.phase != Phase::kRunning || !from_member)
+        return t.say(fmt::format("ignored: {} from node {}, which is not in the running group",
+                                 signal_name(message.signal), host));
+    t.say(fmt::format("node {} forwards {} to the workers of all nodes", host, signal_name(message.signal)));
+    for (auto& [other, member] : state.group.members) {
+        const auto node = state.nodes.find(other);
+        if (other == id || node == state.nodes.end() || node->second.busy != message.generation) continue;
+        if (node->second.link == Link::kConnected)
+            t.send(other, message);
+        else
+            member.missed_signals.insert(message.signal);
+    }
 }
 
 void stop_group(Transition& t, Cause cause) {

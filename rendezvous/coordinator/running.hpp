@@ -13,10 +13,14 @@ namespace ddprun::coordinator {
 [[nodiscard]] bool restart_is_left(const State& state);
 /// Returns whether this stop may end the job. Then a leaving node waits for that verdict.
 [[nodiscard]] bool may_end_the_job(const State& state);
+/// Returns the order to stop the workers of `generation`, which is the group's, for the cause of the stop.
+[[nodiscard]] Abort abort_for_cause(const State& state, Generation generation);
 /// Stops the group, or makes this failure the cause of a stop in progress if it explains the earlier one.
 void worker_failed(Transition& t, const NodeId& id, const WorkerFailed& message);
 /// Remembers that a worker exited with code 0 while others of its node still run.
 void worker_finished(Transition& t, const NodeId& id, const WorkerFinished& message);
+/// Forwards a signal for the workers from a member of the running group to the other members that have workers.
+void notify(Transition& t, const NodeId& id, const Notify& message);
 /// Handles the report of a node that none of its workers of that generation runs any more.
 void group_ended(Transition& t, const NodeId& id, Generation generation, bool succeeded);
 /// Goes from kRunning to kStopping, or further when no worker runs.

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "common/clock.hpp"
@@ -66,6 +67,7 @@ struct Member {
     Assignment assignment;   ///< as it was sent, to send it again after a reconnect
     bool succeeded = false;  ///< all its workers exited with 0; it is parked until the others have ended
     TimePoint succeeded_at;
+    std::set<int> missed_signals = {};  ///< of Notify, while it was disconnected
 };
 
 /// The newest worker group. A member is missing from State::nodes if it was lost, or left, without a process.
@@ -87,12 +89,14 @@ struct Cause {
     TimePoint failed_at;                   ///< when the first failure was reported, also if another one explains it
     TimePoint failure_began;               ///< of `failure`
     std::optional<Verdict> verdict;        ///< the job ends with this as soon as nothing runs any more
+    int signal = 0;                        ///< the signal to a node that ends the job; 0: there was none
 };
 
 /// The last node that got a signal to end during the newest worker group, or during the wait before it.
 struct Departure {
     std::string host;
     int signal = 0;
+    std::string failure = {};  ///< of a worker, which this node's signal has followed at once; empty: there was none
 };
 
 /// The wait for nodes that precedes a worker group.

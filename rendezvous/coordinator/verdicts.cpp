@@ -94,6 +94,7 @@ Verdict stopped_verdict(const Departure& departure, int nodes_left, const JobSha
         const std::size_t nodes = stopped->members.size();
         reason += fmt::format(": {} stopped on {}", counted(workers, "worker"), counted(nodes, "node"));
     }
+    if (!departure.failure.empty()) reason += fmt::format("; before the signal: {}", departure.failure);
     return {.outcome = Outcome::kStopped,
             .exit_code = exit_code::kSignalBase + departure.signal,
             .reason = std::move(reason),

@@ -229,6 +229,13 @@ inline constexpr std::string_view kType<Leave> = "leave";
 void visit_fields(Is<Leave> auto& message, auto& field) { field("signal", message.signal, Range{1, 127}); }
 
 template <>
+inline constexpr std::string_view kType<Notify> = "notify";
+void visit_fields(Is<Notify> auto& message, auto& field) {
+    field("generation", message.generation);
+    field("signal", message.signal, Range{1, 127});
+}
+
+template <>
 inline constexpr std::string_view kType<Stalled> = "stalled";
 void visit_fields(Is<Stalled> auto& message, auto& field) {
     field("generation", message.generation);
@@ -304,6 +311,8 @@ inline constexpr std::string_view kType<Abort> = "abort";
 void visit_fields(Is<Abort> auto& message, auto& field) {
     field("generation", message.generation);
     field("reason", message.reason);
+    field.optional("signal", message.signal, Range{0, 127});
+    field.optional("failed", message.failed);
 }
 
 template <>

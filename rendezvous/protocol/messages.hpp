@@ -143,6 +143,14 @@ struct WorkerFinished {
     friend bool operator==(const WorkerFinished&, const WorkerFinished&) = default;
 };
 
+/// Either direction: the workers of `generation` on every node are to get `signal`, which is no order to end: a
+/// scheduler announces a preemption, or a user asks for a checkpoint. The sender's own workers have it already.
+struct Notify {
+    Generation generation{};
+    int signal = 0;  ///< SIGUSR1 or SIGUSR2
+    friend bool operator==(const Notify&, const Notify&) = default;
+};
+
 /// This node got a signal to end and takes no further part. Its workers are being stopped; GroupStopped follows.
 struct Leave {
     int signal = 0;
@@ -150,7 +158,7 @@ struct Leave {
 };
 
 using AgentMessage = std::variant<Join, Heartbeat, WorkerFailed, WorkerFinished, GroupStopped, GroupSucceeded, Leave,
-                                  Stalled, RecordReply, Inspect>;
+                                  Notify, Stalled, RecordReply, Inspect>;
 
 // ---- daemon → agent ----
 
@@ -196,7 +204,9 @@ struct Assignment {
 /// Stop the workers of `generation` and answer with GroupStopped.
 struct Abort {
     Generation generation{};
-    std::string reason;  ///< one line for people
+    std::string reason;   ///< one line for people
+    int signal = 0;       ///< the signal to a node that ends the job, for the workers of all nodes; 0: another reason
+    bool failed = false;  ///< a worker failed, and `reason` describes it
     friend bool operator==(const Abort&, const Abort&) = default;
 };
 
@@ -214,6 +224,6 @@ struct Rejected {
 };
 
 using DaemonMessage = std::variant<Welcome, Heartbeat, Waiting, Assignment, Abort, Finished, Rejected, RequestRecords,
-                                   Notice, RecordReply, Inspected>;
+                                   Notice, Notify, RecordReply, Inspected>;
 
 }  // namespace ddprun::protocol

@@ -54,7 +54,7 @@ TEST_CASE("a second Ctrl-C kills workers that do not heed the first", "[e2e]") {
     const bool emulated = GENERATE(false, true);
     CAPTURE(emulated);
     e2e::Process process(sandbox,
-                         job(of_two_workers(emulated), "trap 'echo asked' TERM; echo up; while :; do sleep 0.1; done"));
+                         job(of_two_workers(emulated), "trap 'echo asked' INT; echo up; while :; do sleep 0.1; done"));
     const int workers = emulated ? 4 : 2;
     REQUIRE(e2e::eventually(e2e::Seconds(20), [&] { return lines(process.out()) == workers; }));
     process.signal(SIGINT);
@@ -140,17 +140,17 @@ TEST_CASE("a signal named by --signals-to-handle ends the job, as others do", "[
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("workers get the signal that --signals-to-handle names, and SIGKILL after the grace", "[e2e]") {
+TEST_CASE("workers get the signal that ddprun got, if it is handled, and SIGKILL after the grace", "[e2e]") {
     const e2e::Sandbox sandbox("handled-by-workers");
     const auto [named, sent, got] = GENERATE(table<std::string, int, std::string>(
-        {{"SIGUSR1", SIGUSR1, "USR1"}, {"SIGINT,USR2", SIGINT, "INT"}, {"SIGUSR1", SIGQUIT, "TERM"}}));
+        {{"SIGUSR1", SIGUSR1, "USR1"}, {"", SIGINT, "INT"}, {"", SIGHUP, "HUP"}, {"SIGUSR1", SIGQUIT, "TERM"}}));
     const bool obeys = GENERATE(true, false);
     CAPTURE(named, sent, obeys);
     const std::string traps = "for name in USR1 USR2 INT HUP TERM; do trap \"echo got $name; $END\" $name; done; ";
-    e2e::Process process(
-        sandbox,
-        job({"--nproc-per-node", "2", "--signals-to-handle", named, "--shutdown-timeout", obeys ? "30" : "1"},
-            fmt::format("END={}; ", obeys ? "'exit 0'" : ":") + traps + "echo up; while :; do sleep 0.1; done"));
+    std::vector<std::string> options{"--nproc-per-node", "2", "--shutdown-timeout", obeys ? "30" : "1"};
+    if (!named.empty()) options.insert(options.end(), {"--signals-to-handle", named});
+    const std::string end = fmt::format("END={}; ", obeys ? "'exit 0'" : ":");
+    e2e::Process process(sandbox, job(options, end + traps + "echo up; while :; do sleep 0.1; done"));
     REQUIRE(e2e::eventually(e2e::Seconds(20), [&] { return lines(process.out()) == 2; }));
     process.signal(sent);
     CHECK(process.wait(e2e::Seconds(20)).exit_code() == 128 + sent);
@@ -158,5 +158,97 @@ TEST_CASE("workers get the signal that --signals-to-handle names, and SIGKILL af
     CHECK(process.out() == "up\nup\n" + line + line);
     const bool was_killed = process.err().find(fmt::format("1 s after SIG{}; killing", got)) != std::string::npos;
     CHECK(was_killed == !obeys);
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("background processes of a script, which ignore SIGINT, do not hold up a Ctrl-C", "[e2e]") {
+    const e2e::Sandbox sandbox("background");
+    e2e::Process process(sandbox, job(of_two_workers(false), "sleep 1000 & setsid sleep 1000 & echo up; wait"));
+    REQUIRE(e2e::eventually(e2e::Seconds(20), [&] { return lines(process.out()) == 2; }));
+    process.signal(SIGINT);
+    CHECK(process.wait(e2e::Seconds(10)).exit_code() == 130);
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("a job that a signal does not end at once names the workers that it waits for", "[e2e]") {
+    const e2e::Sandbox sandbox("slow-end");
+    const bool emulated = GENERATE(false, true);
+    CAPTURE(emulated);
+    auto options = of_two_workers(emulated);
+    options.insert(options.end(), {"--shutdown-timeout", "60"});
+    e2e::Process process(sandbox, job(options, "trap '' INT; echo up; while :; do sleep 0.1; done"));
+    REQUIRE(e2e::eventually(e2e::Seconds(20), [&] { return lines(process.out()) == (emulated ? 4 : 2); }));
+    process.signal(SIGINT);
+    REQUIRE(e2e::eventually(e2e::Seconds(20), [&] { return lines(process.err()) > 0; }));
+    CHECK_THAT(process.err(), Contains("[ddprun] got SIGINT: waiting up to 5") &&
+                                  Contains(emulated ? "s for the workers of node0 and node1 to end; Ctrl-C again"
+                                                    : "s for 2 workers to end (ranks 0-1); Ctrl-C again"));
+    CHECK(lines(process.err()) == 1);
+    process.signal(SIGINT);
+    CHECK(process.wait(e2e::Seconds(10)).exit_code() == 130);
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("Ctrl-C ends a job of emulated nodes although an agent is stopped", "[e2e]") {
+    const e2e::Sandbox sandbox("frozen-node");
+    e2e::Process process(sandbox, job(of_two_workers(true), "echo up; exec sleep 1000"));
+    REQUIRE(e2e::eventually(e2e::Seconds(20), [&] { return lines(process.out()) == 4; }));
+    std::vector<pid_t> agents = sandbox.pids("ddprun --as-local-node");
+    std::erase_if(agents, [](pid_t pid) { return e2e::read_file(fmt::format("/proc/{}/comm", pid)) != "ddprun\n"; });
+    REQUIRE(agents.size() == 2);
+    ::kill(agents[0], SIGSTOP);
+    process.signal(SIGINT);
+    CHECK(process.wait(e2e::Seconds(20)).exit_code() == 130);
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("a failure before the signal is named when the job ends", "[e2e]") {
+    const e2e::Sandbox sandbox("hidden-failure");
+    const bool emulated = GENERATE(false, true);
+    CAPTURE(emulated);
+    auto options = of_two_workers(emulated);
+    options.insert(options.end(), {"--shutdown-timeout", "1"});
+    const std::string failure = R"(test $RANK = 1 && echo '{"message": "out of paper"}' >$TORCHELASTIC_ERROR_FILE)";
+    e2e::Process process(sandbox, job(options, "trap 'echo asked' TERM INT; echo up; " + failure +
+                                                   " && exit 3; while :; do sleep 0.1; done"));
+    REQUIRE(e2e::eventually(e2e::Seconds(20), [&] { return process.out().find("asked") != std::string::npos; }));
+    process.signal(SIGINT);  // within the 2 s in which no line about the failure is printed
+    CHECK(process.wait(e2e::Seconds(20)).exit_code() == 130);
+    CHECK_THAT(process.err(),
+               Contains("before the signal: rank 1 on ") && Contains(" exited with code 3: out of paper"));
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("workers of other nodes get a notification, and the signal that ends the job", "[e2e]") {
+    const e2e::Sandbox sandbox("two-terminals");
+    const std::string endpoint = fmt::format("127.0.0.1:{}", e2e::free_port());
+    const std::vector<std::string> options{"--nnodes", "2", "--nproc-per-node", "2", "--rdzv-endpoint", endpoint};
+    const std::string script =
+        "for name in USR1 INT TERM; do trap \"echo got $name; test $name = USR1 || exit\" $name; "
+        "done; echo up; while :; do sleep 0.1; done";
+    e2e::Process first(sandbox, job(options, script));
+    e2e::Process second(sandbox, job(options, script));
+    const auto both = [&](std::ptrdiff_t count) { return lines(first.out()) == count && lines(second.out()) == count; };
+    REQUIRE(e2e::eventually(e2e::Seconds(20), [&] { return both(2); }));
+    first.signal(SIGUSR1);
+    CHECK(e2e::eventually(e2e::Seconds(20), [&] { return both(4); }));
+    second.signal(SIGINT);
+    CHECK(first.wait(e2e::Seconds(20)).exit_code() == 130);
+    CHECK(second.wait(e2e::Seconds(20)).exit_code() == 130);
+    for (const e2e::Process* process : {&first, &second})
+        CHECK(process->out() == "up\nup\ngot USR1\ngot USR1\ngot INT\ngot INT\n");
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("a notification that every node gets reaches each worker once", "[e2e]") {
+    const e2e::Sandbox sandbox("notify-all");
+    e2e::Process process(sandbox,
+                         job(of_two_workers(true), "trap 'echo got USR1' USR1; echo up; while :; do sleep 0.1; done"));
+    REQUIRE(e2e::eventually(e2e::Seconds(20), [&] { return lines(process.out()) == 4; }));
+    process.signal(SIGUSR1);  // the launcher sends it to both nodes
+    REQUIRE(e2e::eventually(e2e::Seconds(20), [&] { return lines(process.out()) >= 8; }));
+    process.signal(SIGTERM);
+    CHECK(process.wait(e2e::Seconds(20)).exit_code() == 143);
+    CHECK(lines(process.out()) == 8);
     CHECK(sandbox.leftovers() == "");
 }

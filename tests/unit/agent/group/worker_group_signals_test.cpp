@@ -24,7 +24,9 @@ TEST_CASE("a drain sends Leave, gives the workers their grace and ends with 128 
 }
 
 TEST_CASE("workers get the signal that is meant for them, and processes that outlive the grace are killed", "[agent]") {
-    Group group = running(1) << StopSignal{SIGUSR1, SIGUSR1};
+    Group group = running(1);
+    group.state.handled_signals = {SIGUSR1, SIGINT};
+    group << StopSignal{SIGUSR1};
     CHECK(group.actions == Actions{SendMessage{Leave{SIGUSR1}}, SignalGroup{SIGUSR1}});
     group.after(kGrace) << Tick{};
     CHECK(group.actions == Actions{SignalGroup{SIGKILL}});
@@ -110,14 +112,145 @@ TEST_CASE("a node that leaves starts no workers but answers assignments", "[agen
     CHECK(group.actions == Actions{SendMessage{GroupStopped{Generation{2}}}});
 }
 
-TEST_CASE("notifications reach running workers only and stop no worker", "[agent]") {
+TEST_CASE("workers get the signal to another node that ends the job, as that node's do", "[agent]") {
+    const auto signal_of = [](const AbortReceived& abort) {
+        Group group = running(1);
+        group.state.handled_signals = {SIGTERM, SIGINT};
+        group << abort;
+        return std::get<SignalGroup>(group.actions.at(0)).signal;
+    };
+    CHECK(signal_of({Generation{1}, "node n1 was interrupted by SIGINT", SIGINT}) == SIGINT);
+    CHECK(signal_of({Generation{1}, "node n1 was interrupted by SIGQUIT", SIGQUIT}) == SIGTERM);  // not handled
+    CHECK(signal_of({Generation{1}, "a hostile daemon", SIGKILL}) == SIGTERM);
+    CHECK(signal_of({Generation{1}, "node n1 was lost"}) == SIGTERM);
+}
+
+TEST_CASE("a notification reaches running workers, is forwarded to the other nodes, and stops no worker", "[agent]") {
     Group group = running() << NotifySignal{SIGUSR1};
-    CHECK(group.actions == Actions{NotifyWorkers{SIGUSR1}});
+    CHECK(group.actions == Actions{NotifyWorkers{SIGUSR1}, ForwardSignal{Generation{1}, SIGUSR1}});
     CHECK(group.state.phase == Phase::kRunning);
-    Group idle = Group() << NotifySignal{SIGUSR1};
-    CHECK(idle.actions.empty());
+    group << NotifyReceived{Generation{1}, SIGUSR2};
+    CHECK(group.actions.at(0) == Action{NotifyWorkers{SIGUSR2}});
+    CHECK((group << NotifyReceived{Generation{1}, SIGKILL}).actions.empty());
+    CHECK((group << NotifyReceived{Generation{2}, SIGUSR2}).actions.empty());
+    Assignment alone = assignment(1);
+    alone.node_count = 1;
+    CHECK((Group() << Assigned{alone} << NotifySignal{SIGUSR2}).actions == Actions{NotifyWorkers{SIGUSR2}});
+}
+
+TEST_CASE("without workers a notification is a line for LOGLEVEL=debug", "[agent]") {
+    CHECK((Group() << NotifySignal{SIGUSR1}).actions ==
+          Actions{PrintDetail{"got SIGUSR1; no worker runs that could get it"}});
+    CHECK((Group() << NotifyReceived{Generation{1}, SIGUSR1}).actions.empty());
     Group stopping = stopping_after_failure() << NotifySignal{SIGUSR1};
-    CHECK(stopping.actions.empty());
+    CHECK(std::holds_alternative<PrintDetail>(stopping.actions.at(0)));
+    CHECK((stopping << NotifyReceived{Generation{1}, SIGUSR1}).actions.empty());
+}
+
+TEST_CASE("a notification that a scheduler sends to every node is delivered once", "[agent]") {
+    const auto is_delivered = [](const Group& group) {
+        return !group.actions.empty() && std::holds_alternative<NotifyWorkers>(group.actions.front());
+    };
+    const NotifyReceived forwarded{Generation{1}, SIGUSR1};
+    Group first = running() << NotifySignal{SIGUSR1};
+    CHECK(is_delivered(first));
+    for (int other_node = 0; other_node < 3; ++other_node) CHECK_FALSE(is_delivered(first << forwarded));
+    CHECK(is_delivered(first << NotifySignal{SIGUSR1}));  // a second one to this process is meant
+    CHECK(is_delivered(first.after(kSameNotification) << forwarded));
+    Group second = running() << forwarded;
+    CHECK(is_delivered(second));
+    CHECK_FALSE(is_delivered(second << forwarded));
+    CHECK_FALSE(is_delivered(second << NotifySignal{SIGUSR1}));
+    CHECK(is_delivered(second << NotifySignal{SIGUSR1}));
+}
+
+TEST_CASE("a stop that lasts names the workers that it waits for", "[agent]") {
+    Group group = running(3) << StopSignal{SIGINT};
+    CHECK(next_deadline(group.state) == kStart + kStopWaitReportedAfter);
+    group << WorkerExited{LocalRank{1}, killed_by(SIGTERM)};
+    group.after(kStopWaitReportedAfter) << Tick{};
+    CHECK(group.actions ==
+          Actions{PrintStopWait{"got SIGINT: waiting up to 29 s for 2 workers to end (ranks 2, 4); Ctrl-C again kills "
+                                "them now"}});
+    CHECK(next_deadline(group.state) == kStart + kGrace);
+    CHECK((group << Tick{}).actions.empty());
+    Group strays = running(1) << StopSignal{SIGTERM} << WorkerExited{LocalRank{0}, killed_by(SIGTERM)};
+    strays.after(kStopWaitReportedAfter) << Tick{};
+    CHECK(strays.actions == Actions{PrintStopWait{"got SIGTERM: waiting up to 29 s for the processes that the workers "
+                                                  "have started; another SIGTERM kills them now"}});
+    Group killed = running(1) << StopSignal{SIGINT};
+    killed.after(1s) << StopSignal{SIGINT};
+    CHECK(killed.after(kStopWaitReportedAfter).state.wait_reported_at == std::nullopt);
+}
+
+TEST_CASE("a failure before the signal is in the last line", "[agent]") {
+    const auto end = [](Group group) {
+        group << WorkerExited{LocalRank{1}, killed_by(SIGTERM)} << GroupReaped{};
+        return std::get<Finish>(group.actions.back());
+    };
+    const AbortReceived failed{Generation{1}, "rank 2 on n1 exited with code 3: out of paper", 0, true};
+    Group here = running() << WorkerExited{LocalRank{0}, exited(3), true};
+    SECTION("without the daemon's description, which has not come yet") {
+        CHECK_THAT(end(here << StopSignal{SIGINT}).why,
+                   Catch::EndsWith("; before the signal: rank 2 exited with code 3"));
+    }
+    SECTION("with it") {
+        const Finish finish = end(here << failed << StopSignal{SIGINT});
+        CHECK(finish.why ==
+              "interrupted by SIGINT: 1 worker stopped on this node; before the signal: rank 2 on n1 exited with code "
+              "3: out of paper");
+        CHECK(finish.failure == failed.reason);
+    }
+    SECTION("of another node") {
+        Group group = running() << failed << StopSignal{SIGINT} << WorkerExited{LocalRank{0}, killed_by(SIGTERM)};
+        const Finish finish = end(group);
+        CHECK_THAT(finish.why, Catch::EndsWith("before the signal: " + failed.reason));
+        CHECK(finish.failure.empty());  // that node reports it
+    }
+    SECTION("but not one that came after the signal") {
+        Group group = running() << StopSignal{SIGINT} << failed << WorkerExited{LocalRank{0}, exited(3), true};
+        CHECK_THAT(end(group).why, !Catch::Contains("before"));
+    }
+    SECTION("but not the end by the same signal, which a scheduler sent to every process") {
+        Group group = running() << WorkerExited{LocalRank{0}, killed_by(SIGTERM), true} << StopSignal{SIGTERM};
+        CHECK_THAT(end(group << failed).why, !Catch::Contains("before"));
+    }
+    SECTION("but not of an older group") {
+        Group group = here << WorkerExited{LocalRank{1}, killed_by(SIGTERM)} << GroupReaped{}
+                           << Assigned{assignment(2)};
+        CHECK_THAT(end(group << WorkerExited{LocalRank{0}, exited(0)} << StopSignal{SIGINT}).why,
+                   !Catch::Contains("before"));
+    }
+}
+
+TEST_CASE("Ctrl-Z stops the workers until they are continued", "[agent]") {
+    Group group = running() << Suspended{};
+    CHECK(group.actions == Actions{SuspendGroup{}});
+    CHECK((group << Suspended{}).actions.empty());
+    CHECK((group << StallCheckDue{}).actions.empty());
+    group << Continued{};
+    CHECK(group.actions == Actions{ContinueGroup{}});
+    CHECK((group << Continued{}).actions.empty());  // not of processes that a user stopped one by one
+}
+
+TEST_CASE("while a node is suspended it starts no workers", "[agent]") {
+    Group group = Group() << Suspended{} << Assigned{assignment(1)};
+    CHECK(group.actions.empty());
+    group << Continued{};
+    CHECK(group.actions == Actions{StartWorkers{assignment(1)}});
+    group << Suspended{} << StartPaused{LocalRank{1}};
+    CHECK(group.actions.empty());
+    SECTION("and goes on with a start in progress") {
+        group << Continued{};
+        CHECK(group.actions == Actions{ContinueGroup{}, StartMoreWorkers{LocalRank{1}}});
+    }
+    SECTION("and gives it up when the group is stopped") {
+        group << AbortReceived{Generation{1}, "a node was lost"};
+        CHECK(group.actions == Actions{EndStart{}, SignalGroup{SIGTERM}});
+        group << WorkerExited{LocalRank{0}, killed_by(SIGTERM)} << GroupReaped{};
+        CHECK(group.actions == Actions{SendMessage{GroupStopped{Generation{1}}}});
+        CHECK((group << Continued{}).actions.empty());
+    }
 }
 
 TEST_CASE("without its guard the agent kills at once and sends the daemon nothing", "[agent]") {

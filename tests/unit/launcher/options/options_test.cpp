@@ -157,9 +157,10 @@ TEST_CASE("each option sets its member of Options", "[launcher][unit]") {
     CHECK(parsed({"--stall-warning", "0", "prog"}).stall_warning == 0s);
     CHECK(parsed({"--virtual_local_rank", "prog"}).virtual_local_rank);
     CHECK(parsed({"prog"}, {{"PET_VIRTUAL_LOCAL_RANK", "1"}}).virtual_local_rank);
-    CHECK(parsed({"prog"}).drain_signals.empty());
-    CHECK(parsed({"--signals-to-handle", "SIGTERM, USR1", "prog"}).drain_signals == std::vector<int>{SIGTERM, SIGUSR1});
-    CHECK(parsed({"prog"}, {{"PET_SIGNALS_TO_HANDLE", ""}}).drain_signals.empty());
+    CHECK(parsed({"prog"}).handled_signals == std::vector<int>{SIGTERM, SIGINT, SIGHUP, SIGQUIT});
+    CHECK(parsed({"--signals-to-handle", "SIGTERM, USR1", "prog"}).handled_signals ==
+          std::vector<int>{SIGTERM, SIGUSR1});
+    CHECK(parsed({"prog"}, {{"PET_SIGNALS_TO_HANDLE", ""}}).handled_signals.empty());
     CHECK(parsed({"prog"}, {{"PET_STALL_WARNING", "2.5"}}).stall_warning == 2500ms);
 }
 

@@ -23,7 +23,7 @@ TEST_CASE("a failure without a restart left stops all nodes and names rank, host
     job.start({"n1", "n2"});
     job.fail("n2", failure(3, "n2"));
     CHECK(job.receivers<Abort>() == Hosts{"n1", "n2"});
-    CHECK(job.sent<Abort>().at("n1") == Abort{Generation{1}, "rank 3 on n2 was killed by SIGKILL"});
+    CHECK(job.sent<Abort>().at("n1") == Abort{Generation{1}, "rank 3 on n2 was killed by SIGKILL", 0, true});
     job.stopped("n2");
     CHECK_FALSE(job.ends_job);  // n1 still has processes
     CHECK(job.asked<CloseStore>().empty());

@@ -12,6 +12,7 @@ TEST_CASE("when a node is signaled the others go on if they are enough, without 
     job.leave("n1");
     CHECK(job.receivers<Abort>() == Hosts{"n1", "n2", "n3"});
     CHECK(job.sent<Abort>().at("n2").reason == "node n1 was interrupted by SIGTERM");
+    CHECK(job.sent<Abort>().at("n2").signal == 0);  // the others do not end
     job.stopped("n1");
     CHECK(job.sent<Finished>().at("n1").verdict.outcome == Outcome::kStopped);  // without waiting for the others
     CHECK(job.sent<Finished>().at("n1").verdict.exit_code == 143);
@@ -32,6 +33,7 @@ TEST_CASE("when a node is signaled and too few are left, the job is stopped", "[
     job.store_opens();
     job.leave("n2", SIGINT);
     CHECK(job.receivers<Abort>() == Hosts{"n1", "n2"});
+    CHECK(job.sent<Abort>().at("n1").signal == SIGINT);
     job.stopped("n2");
     CHECK(job.actions.empty());  // it gets the verdict with the others
     job.stopped("n1");
@@ -198,4 +200,22 @@ TEST_CASE("the culprit's verdict reaches a node that was signaled meanwhile", "[
     job.stopped("n1");
     CHECK(job.verdict().outcome == Outcome::kWorkerFailed);
     CHECK(job.receivers<Finished>() == Hosts{"n1", "n2"});
+}
+
+TEST_CASE("a failure that a signal to another node follows is in the verdict", "[coordinator]") {
+    Job job;
+    job.start({"n1", "n2"});
+    const int code = GENERATE(1, -1);  // -1: by the signal, which a scheduler sent to every process
+    const ExitStatus status = code > 0 ? ExitStatus{ExitStatus::Kind::kExited, code, false}
+                                       : ExitStatus{ExitStatus::Kind::kSignaled, SIGTERM, false};
+    job.fail("n1", failure(0, "n1", status));
+    CHECK(job.sent<Abort>().at("n2").failed == (code > 0));
+    job.leave("n2");
+    CHECK_FALSE(job.sent<Abort>().at("n1").failed);
+    job.stopped("n1");
+    job.stopped("n2");
+    CHECK(job.verdict().outcome == Outcome::kStopped);
+    CHECK(job.verdict().reason ==
+          "node n2 was interrupted by SIGTERM, which ends the job (--nnodes 2)" +
+              std::string(code > 0 ? "; before the signal: rank 0 on n1 exited with code 1" : ""));
 }

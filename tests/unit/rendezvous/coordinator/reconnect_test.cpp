@@ -23,7 +23,7 @@ TEST_CASE("a node that reconnects within the grace gets what it may have missed"
         job.stopped("n3");
         CHECK_FALSE(job.ends_job);
         job.join("n2");
-        CHECK(job.sent<Abort>().at("n2") == Abort{Generation{1}, "rank 0 on n1 was killed by SIGKILL"});
+        CHECK(job.sent<Abort>().at("n2") == Abort{Generation{1}, "rank 0 on n1 was killed by SIGKILL", 0, true});
         CHECK(job.receivers<Assignment>().empty());
         job.stopped("n2");
         CHECK(job.verdict().exit_code == 137);

@@ -231,3 +231,44 @@ TEST_CASE("a finished worker that is reported again after its node has finished 
     job.fail("n1", failure(0, "n1", {ExitStatus::Kind::kExited, 7, false}));
     CHECK_THAT(job.sent<Abort>().at("n1").reason, Contains("; ranks 2-3 had already exited with code 0"));
 }
+
+TEST_CASE("a signal for the workers is forwarded to the other members of the running group", "[coordinator]") {
+    Job job({.min_nodes = 2, .max_nodes = 3});
+    job.start({"n1", "n2", "n3"});
+    job.join("n4");
+    const Notify notify{job.state.generation, SIGUSR1};
+    job.say("n2", notify);
+    CHECK(job.receivers<Notify>() == Hosts{"n1", "n3"});
+    CHECK(job.sent<Notify>().at("n1") == notify);
+    SECTION("and reaches a member that reconnects") {
+        job.disconnect("n3");
+        job.say("n1", notify);
+        job.say("n2", notify);
+        CHECK(job.receivers<Notify>() == Hosts{"n1"});
+        job.join("n3");
+        CHECK(job.receivers<Notify>() == Hosts{"n3"});
+        job.disconnect("n3");
+        job.join("n3");
+        CHECK(job.receivers<Notify>().empty());
+    }
+    SECTION("but not to one without workers") {
+        job.succeeded("n3");
+        job.say("n3", notify);  // parked: it is a member all the same
+        CHECK(job.receivers<Notify>() == Hosts{"n1", "n2"});
+        job.say("n1", notify);
+        CHECK(job.receivers<Notify>() == Hosts{"n2"});
+    }
+    SECTION("unless the message is not valid") {
+        for (const int signal : {SIGKILL, SIGTERM, SIGSTOP, SIGWINCH}) {
+            job.say("n1", Notify{job.state.generation, signal});
+            CHECK(job.receivers<Notify>().empty());
+        }
+        job.say("n4", notify);  // a spare
+        CHECK(job.receivers<Notify>().empty());
+        job.say("n1", Notify{Generation{7}, SIGUSR1});
+        CHECK(job.receivers<Notify>().empty());
+        job.fail("n1", failure(0, "n1"));
+        job.say("n2", notify);
+        CHECK(job.receivers<Notify>().empty());
+    }
+}

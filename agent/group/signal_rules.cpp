@@ -1,0 +1,77 @@
+// The rows of docs/design/003-worker-group.md about signals that this process got, or that another node forwards.
+
+#include <fmt/format.h>
+
+#include <csignal>
+#include <utility>
+
+#include "agent/group/transition.hpp"
+
+namespace ddprun::agent::worker_group {
+
+void Transition::on(const StopSignal& event) {
+    if (!state_.stop_signal) {
+        reason_ =
+            fmt::format("got {}; {}", signal_name(event.signal), state_.reaped ? "leaving" : "stopping the workers");
+        outcome_follows_ = !state_.killed;
+        supersedes_reasons_ = true;
+        state_.stop_signal = event.signal;
+        if (state_.failed_here && state_.failed_by == event.signal) {  // a scheduler signals every process of a job
+            state_.failure.clear();
+            state_.failed_here = false;
+        }
+        state_.drained = state_.running.size();
+        state_.stopped_at = now_;
+        send(protocol::Leave{event.signal});
+        stop_group(for_workers(event.signal));
+        if (!state_.reaped && !state_.killed) state_.wait_reported_at = now_ + kStopWaitReportedAfter;
+        settle();
+    } else if ((event.signal == SIGINT || event.signal == SIGTERM) && now_ - state_.stopped_at >= kSecondSignalAfter) {
+        if (!state_.killed) reason_ = fmt::format("got {} again; killing the workers", signal_name(event.signal));
+        supersedes_reasons_ = !state_.killed;
+        kill_group();
+    }
+}
+
+const Notification* Transition::recent_notification(int signal) const {
+    const auto last = state_.notified.find(signal);
+    return last != state_.notified.end() && now_ - last->second.at < kSameNotification ? &last->second : nullptr;
+}
+
+void Transition::on(const NotifySignal& event) {
+    if (state_.phase != Phase::kRunning)
+        return act(PrintDetail{fmt::format("got {}; no worker runs that could get it", signal_name(event.signal))});
+    const Notification* const recent = recent_notification(event.signal);
+    const bool known = recent != nullptr && recent->forwarded;  // two signals to this process are two notifications
+    state_.notified[event.signal] = {now_, false};
+    if (known) return;
+    act(NotifyWorkers{event.signal});
+    if (state_.node_count > 1 && !state_.guard_lost) act(ForwardSignal{state_.generation, event.signal});
+}
+
+void Transition::on(const NotifyReceived& event) {
+    const bool known = event.signal == SIGUSR1 || event.signal == SIGUSR2;
+    if (!known || event.generation != state_.generation || state_.phase != Phase::kRunning) return;
+    if (recent_notification(event.signal) != nullptr) return;
+    state_.notified[event.signal] = {now_, true};
+    act(NotifyWorkers{event.signal});
+    act(PrintDetail{fmt::format("another node forwards {} to the workers", signal_name(event.signal))});
+}
+
+/// Stops the workers, but not this process: its heartbeats keep this node in the job, and the workers of other nodes
+/// wait for those of this one. A group that is being stopped goes on, or it would be killed at the end of its grace.
+void Transition::on(const Suspended&) {
+    if (std::exchange(state_.suspended, true)) return;
+    if (state_.phase == Phase::kRunning) act(SuspendGroup{});
+}
+
+void Transition::on(const Continued&) {
+    if (!std::exchange(state_.suspended, false)) return;
+    if (state_.phase == Phase::kRunning) {
+        act(ContinueGroup{});
+        if (state_.held_start) act(StartMoreWorkers{*std::exchange(state_.held_start, std::nullopt)});
+    }
+    settle();
+}
+
+}  // namespace ddprun::agent::worker_group

@@ -1,0 +1,91 @@
+#pragma once
+// Transition: the step in progress. Its on() functions are the rows of docs/design/003-worker-group.md, one per event:
+// those of signals to this process are in signal_rules.cpp, the others in worker_group.cpp. Private to the worker
+// group: other code calls step(). Pure.
+
+#include <algorithm>
+#include <csignal>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "agent/group/answers.hpp"
+#include "agent/group/worker_group.hpp"
+
+namespace ddprun::agent::worker_group {
+
+/// Transition: builds one Step, for step() alone.
+class Transition {
+public:
+    Transition(State state, TimePoint now) : state_(std::move(state)), now_(now) {}
+
+    Step take() && {
+        return {std::move(state_), std::move(actions_), std::move(reason_), outcome_follows_, supersedes_reasons_};
+    }
+
+    void on(const Assigned& event);
+    void on(const WorkerExited& event);
+    void on(const StartPaused& event);
+    void on(const SpawnFailed& event);
+    void on(const WorkersSpared& event);
+    void on(const GroupReaped& event);
+    void on(const AbortReceived& event);
+    void on(const JobFinished& event);
+    void on(const StopSignal& event);
+    void on(const NotifySignal& event);
+    void on(const NotifyReceived& event);
+    void on(const Suspended& event);
+    void on(const Continued& event);
+    void on(const DaemonLost& event);
+    void on(const GuardLost& event);
+    void on(const Tick& event);
+    /// Answers the events that change no state.
+    void on(const auto& event) {
+        for (Action& action : answer(state_, event)) act(std::move(action));
+    }
+
+private:
+    [[nodiscard]] bool leaving() const { return state_.ending || state_.stop_signal; }
+    /// Returns the signal that the workers get when `signal` ends the job: itself if it is a handled one, so that a
+    /// program may distinguish Ctrl-C from a scheduler's SIGTERM.
+    [[nodiscard]] int for_workers(int signal) const {
+        return std::ranges::count(state_.handled_signals, signal) > 0 ? signal : SIGTERM;
+    }
+    void act(Action action) { actions_.push_back(std::move(action)); }
+    void send(protocol::AgentMessage message) {
+        if (!state_.guard_lost) act(SendMessage{std::move(message)});
+    }
+
+    /// Sets the reason for a stop that begins here.
+    void explain_stop(std::string reason) {
+        reason_ = std::move(reason);
+        outcome_follows_ = true;
+    }
+
+    /// Returns the last delivery of `signal` to the workers, if a signal of now may be the same notification; else
+    /// null.
+    [[nodiscard]] const Notification* recent_notification(int signal) const;
+    void start(const protocol::Assignment& assignment);
+    /// Reports a failed worker at once and stops the group; the siblings get their grace.
+    void fail(LocalRank rank, const ExitStatus& status, std::string why);
+    /// Gives up a start that waits for Continued: its remaining workers are never started.
+    void end_held_start();
+    /// Stops the group: sends it `signal` and gives it the grace. A later call sends nothing and does not extend the
+    /// grace. Nor does a call after all workers have succeeded: the processes that they left behind have their signal
+    /// already.
+    void stop_group(int signal = SIGTERM);
+    void kill_group();
+    /// Decides how to end. The first ending counts, but the verdict of the whole job replaces this node's own.
+    void end_with(Finish finish);
+    /// Performs what had to wait until no process of the group is left: ends the agent, or starts the next group.
+    void settle();
+
+    State state_;
+    TimePoint now_;
+    std::vector<Action> actions_;
+    std::string reason_;
+    bool outcome_follows_ = false;
+    bool supersedes_reasons_ = false;
+};
+
+}  // namespace ddprun::agent::worker_group
