@@ -152,8 +152,7 @@ private:
             stopped_nodes_ = running_.size();
             stopped_at_ = now;
             report_wait_at_ = now + agent::worker_group::kStopWaitReportedAfter;
-        } else if ((signal == SIGINT || signal == SIGTERM) &&
-                   now - stopped_at_ >= agent::worker_group::kSecondSignalAfter) {
+        } else if (now - stopped_at_ >= agent::worker_group::kSecondSignalAfter) {
             report_wait_at_ = TimePoint::max();  // the agents kill their workers
         }
     }
@@ -222,9 +221,17 @@ private:
             "a process of the job survives SIGKILL (it waits in the kernel, state D in ps); it is left behind");
     }
 
+    /// A node that had not joined when the signal ended the others may find that the daemon has ended.
+    [[nodiscard]] int exit_code_of_job() const {
+        const int code = cluster_exit_code(ends_);
+        const int interrupted = exit_code::kSignalBase + stop_signal_;
+        const bool any = std::ranges::count(ends_, interrupted, [](const ExitStatus& end) { return end.exit_code(); });
+        return any && code == exit_code::kInfrastructure ? interrupted : code;
+    }
+
     /// Prints the outcome once for all nodes, as each would on a machine of its own. Returns the exit code.
     int report_verdict() const {
-        const int code = too_few_ ? exit_code::kInfrastructure : cluster_exit_code(ends_);
+        const int code = too_few_ ? exit_code::kInfrastructure : exit_code_of_job();
         const std::string final_report = too_few_ ? too_few_verdict() : final_report_.read();
         if (stop_signal_ != 0 && code == exit_code::kSignalBase + stop_signal_) {
             const std::size_t workers = stopped_nodes_ * static_cast<std::size_t>(cluster_.workers_per_node);

@@ -36,9 +36,9 @@ TEST_CASE("a ddprun that a signal ends at once leaves no daemon behind", "[e2e]"
         e2e::Process process(sandbox, {.argv = line});
         std::this_thread::sleep_for(delay);
         process.signal(SIGTERM);
-        CHECK(process.wait(e2e::Seconds(10)).exit_code() == 143);
+        CHECK(process.wait(e2e::Seconds(30)).exit_code() == 143);
         CHECK_THAT(process.err(), !Contains("ddprun-guard"));
-        CHECK(e2e::eventually(e2e::Seconds(3), [&] { return sandbox.pids().empty(); }));  // and not after 5 s
+        CHECK(e2e::eventually(e2e::Seconds(4), [&] { return sandbox.pids().empty(); }));  // and not after 5 s
     }
     CHECK(sandbox.leftovers() == "");
 }
