@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -162,18 +161,11 @@ Result<RunningDaemon> start_daemon(const DaemonRequest& request) {
     return daemon;
 }
 
-bool await_end_of_daemon(const UniqueFd& lifeline, std::chrono::milliseconds limit) {
-    ::shutdown(lifeline.get(), SHUT_WR);
+bool daemon_ends_within(const UniqueFd& lifeline, std::chrono::milliseconds limit) {
     pollfd hung_up{lifeline.get(), POLLIN, 0};  // nothing is ever written, so readable means end-of-file
     return ::poll(&hung_up, 1, static_cast<int>(limit.count())) == 1;
 }
 
-void stop_daemon(const UniqueFd& lifeline, pid_t pid) {
-    if (pid <= 0) return;
-    const UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-    // If the daemon still holds its pipe now, the descriptor above means it, and not a later process with its number.
-    if (!process || await_end_of_daemon(lifeline, std::chrono::milliseconds(0))) return;
-    ::syscall(SYS_pidfd_send_signal, process.get(), SIGTERM, nullptr, 0);
-}
+void release_daemon(const UniqueFd& lifeline) { ::shutdown(lifeline.get(), SHUT_WR); }
 
 }  // namespace ddprun::launcher

@@ -48,11 +48,10 @@ struct RunningDaemon {
 /// when it ended before it listened (its own message went to stderr).
 [[nodiscard]] Result<RunningDaemon> start_daemon(const DaemonRequest& request);
 
-/// Ends the use of the daemon and waits until it has ended, so that no process of a job is left when its ddprun ends: a
-/// daemon that no agent has joined ends soon. Returns false after `limit`.
-bool await_end_of_daemon(const UniqueFd& lifeline, std::chrono::milliseconds limit);
+/// Returns whether the daemon of this lifeline has ended, or does so within `limit`.
+[[nodiscard]] bool daemon_ends_within(const UniqueFd& lifeline, std::chrono::milliseconds limit);
 
-/// Ends a daemon that this process has started and no agent has joined. Does nothing if it has ended already.
-void stop_daemon(const UniqueFd& lifeline, pid_t pid);
+/// Ends the use of the daemon by its starter: it ends soon unless an agent has joined it.
+void release_daemon(const UniqueFd& lifeline);
 
 }  // namespace ddprun::launcher

@@ -38,8 +38,8 @@ public:
         hosted_ = std::move(*hosted);
         return std::optional(DaemonRecord{hosted_.endpoint, self_.name, hosted_.pid, random_id()});
     }
-    void stop_daemon() override { launcher::stop_daemon(hosted_.lifeline, hosted_.pid); }
-    bool daemon_runs() override { return !await_end_of_daemon(hosted_.lifeline, std::chrono::milliseconds(0)); }
+    void stop_daemon() override { release_daemon(hosted_.lifeline); }
+    bool daemon_runs() override { return !daemon_ends_within(hosted_.lifeline, std::chrono::milliseconds(0)); }
     Reach reach(const Endpoint& address) override { return ask_daemon(address, Clock::now() + kAnswerLimit); }
     void report(const std::string& line) override { spdlog::info("{}", line); }
     void pause(Duration duration) override { std::this_thread::sleep_for(duration); }

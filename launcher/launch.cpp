@@ -190,6 +190,12 @@ bool die_with_guard(pid_t guard) {
     return ::getppid() == guard;  // else it died before prctl()
 }
 
+/// Returns whether the daemon has ended, so that no process of the job is left when its ddprun ends.
+bool ends_after_release(const UniqueFd& lifeline) {
+    release_daemon(lifeline);
+    return daemon_ends_within(lifeline, kDaemonEndTimeout);
+}
+
 int emulate(Plan plan, const std::vector<std::string>& arguments, Hosted hosted,
             const std::filesystem::path& guard_path) {
     share_cpus(plan);
@@ -213,7 +219,7 @@ int emulate(Plan plan, const std::vector<std::string>& arguments, Hosted hosted,
     const std::string kept = agent::files_kept_text(plan.temporary_log_dir.path());
     if (plan.temporary_log_dir.release(code == exit_code::kSuccess)) spdlog::info("{}", kept);
     agent::end_on_stop_signal(code);  // they were blocked until now; the job's end is known
-    await_end_of_daemon(hosted.lifeline, kDaemonEndTimeout);
+    (void)ends_after_release(hosted.lifeline);
     return code;
 }
 
@@ -285,7 +291,7 @@ int run(Plan plan, std::optional<JobMeeting> meeting, const std::vector<std::str
     config.guard_pipe = agent::become_guarded(guard, config.emulated ? agent::Leads::kGroup : agent::Leads::kSession);
     const int code = agent::run_agent(std::move(config));
     temporary_log_dir.release(code == exit_code::kSuccess);  // the agent has printed its path if files are left there
-    const bool ended = hosted->started_here && await_end_of_daemon(hosted->lifeline, kDaemonEndTimeout);
+    const bool ended = hosted->started_here && ends_after_release(hosted->lifeline);
     if (meeting && ended) meeting->withdraw();  // else other nodes still use the daemon
     return code;
 }

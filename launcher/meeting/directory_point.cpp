@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/fnv.hpp"
 #include "common/ids.hpp"
 #include "common/system/unique_fd.hpp"
 #include "common/text/escape.hpp"
@@ -193,6 +194,7 @@ Result<T> in_time(std::optional<Result<T>> answer, const fs::path& directory, st
 }  // namespace
 
 std::string as_entry_name(std::string_view name) {
+    constexpr std::size_t kMaxEntryBytes = 160;  // a file's name has 255 at most, and some bytes follow
     std::string entry;
     bool first_slash = true;
     for (const char c : name) {
@@ -205,7 +207,10 @@ std::string as_entry_name(std::string_view name) {
             entry += fmt::format("%{:02X}", byte);
         }
     }
-    return entry;
+    if (entry.size() <= kMaxEntryBytes) return entry;
+    Fnv64 hash;  // no unchanged name has a tilde
+    hash.add(name);
+    return fmt::format("{}~{:016x}", entry.substr(0, kMaxEntryBytes), hash.value());
 }
 
 Error link_error(const std::filesystem::path& directory, int errno_value) {

@@ -32,7 +32,7 @@ private:
 };
 
 /// Returns `name` with every byte but letters, digits, '-', '_' and '.' as %HH, and "/" as "-" ("ddprun/x" is
-/// "ddprun-x"). Different names of the form "ddprun/ID" stay different. Pure.
+/// "ddprun-x"). A long result is cut and gets a hash. Different names of the form "ddprun/ID" stay different. Pure.
 [[nodiscard]] std::string as_entry_name(std::string_view name);
 
 /// Returns the error for a link(2) in `directory` that failed with `errno_value`. Pure.

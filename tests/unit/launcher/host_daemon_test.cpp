@@ -181,27 +181,23 @@ TEST_CASE("the daemon is not a child of its starter, and its end is noticed", "[
     const pid_t pid = std::stoi(daemon->run_id);
     CHECK(parent_of(pid) != ::getpid());
     CHECK(::getsid(pid) != ::getsid(0));
-    CHECK_FALSE(await_end_of_daemon(daemon->lifeline, 0ms));
+    CHECK_FALSE(daemon_ends_within(daemon->lifeline, 0ms));
     { const UniqueFd opened(::open(fifo.c_str(), O_WRONLY | O_CLOEXEC)); }
-    CHECK(await_end_of_daemon(daemon->lifeline, 10s));
+    CHECK(daemon_ends_within(daemon->lifeline, 10s));
 }
 
-TEST_CASE("a daemon that is not needed is stopped", "[launcher][unit]") {
+TEST_CASE("a daemon learns that its starter does not need it", "[launcher][unit]") {
     const TemporaryDirectory temp;
-    const std::filesystem::path fifo = temp.path() / "never";
-    REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
-    const auto script = temp.file(
-        "ddprund",
-        "#!/bin/sh\nprintf '{\"address\":\"127.0.0.1\",\"port\":4711,\"run_id\":\"x\",\"pid\":%s}\\n' $$ >&3\n"
-        "exec 3>&-\nexec cat " +
-            fifo.string() + "\n",
-        0755);
+    const auto script =
+        temp.file("ddprund",
+                  "#!/bin/sh\nprintf '{\"address\":\"127.0.0.1\",\"port\":4711,\"run_id\":\"x\"}\\n' >&3\n"
+                  "exec 3>&-\nexec cat <&4\n",
+                  0755);
     const auto daemon = start_daemon(request_for(script));
     REQUIRE(daemon.has_value());
-    REQUIRE_FALSE(await_end_of_daemon(daemon->lifeline, 0ms));
-    stop_daemon(daemon->lifeline, daemon->pid);
-    CHECK(await_end_of_daemon(daemon->lifeline, 10s));
-    stop_daemon(daemon->lifeline, ::getpid());  // has ended: a process that has its number now is left alone
+    REQUIRE_FALSE(daemon_ends_within(daemon->lifeline, 0ms));
+    release_daemon(daemon->lifeline);
+    CHECK(daemon_ends_within(daemon->lifeline, 10s));
 }
 
 TEST_CASE("a daemon that ends, babbles or is silent is an error", "[launcher][unit]") {

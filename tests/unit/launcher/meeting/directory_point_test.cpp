@@ -167,6 +167,9 @@ TEST_CASE("names become file names that stay apart", "[launcher][unit]") {
     CHECK(as_entry_name("ddprun/x-1_2.b") == "ddprun-x-1_2.b");
     CHECK(as_entry_name("ddprun/a/b c%") == "ddprun-a%2Fb%20c%25");
     CHECK(as_entry_name("ddprun/\xC3\xA4") == "ddprun-%C3%A4");
+    const std::string long_id(1024, '/');
+    CHECK(as_entry_name("ddprun/" + long_id).size() < 200);
+    CHECK(as_entry_name("ddprun/" + long_id) != as_entry_name("ddprun/" + long_id + "/"));
 }
 
 TEST_CASE("a call that hangs is left behind", "[launcher][unit][threads]") {
