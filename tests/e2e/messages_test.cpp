@@ -232,7 +232,7 @@ TEST_CASE("a stderr that takes nothing changes no exit code", "[e2e]") {
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("lost output is reported and changes no exit code; the loss of a requested text does", "[e2e]") {
+TEST_CASE("lost output is reported and changes no exit code, the loss of a requested text does", "[e2e]") {
     const e2e::Sandbox sandbox("lost");
     const auto [words, code, says] = GENERATE(table<std::string, int, std::string>({
         {"ddprun --nproc-per-node 2 sh -c 'echo done'", 0,
@@ -244,7 +244,7 @@ TEST_CASE("lost output is reported and changes no exit code; the loss of a reque
         {"ddprund --help", 74, "ddprund: cannot write to stdout: No space left on device\n"},
         {"ddprund --version", 74, "ddprund: cannot write to stdout: No space left on device\n"},
         {"ddpctl --help", 74, "ddpctl: cannot write to stdout: No space left on device\n"},
-        {"ddp-bench --version", 74, "ddp-bench: cannot write to stdout: No space left on device;"},
+        {"ddp-bench --version", 74, "ddp-bench: cannot write to stdout: No space left on device. "},
         {"ddp-fr-trace --help", 74, "ddp-fr-trace: cannot write to stdout: No space left on device\n"},
     }));
     CAPTURE(words);

@@ -57,7 +57,7 @@ TEST_CASE("a disk that takes nothing delays no caller, and gets everything in or
     CHECK(logs.warnings.empty());
 }
 
-TEST_CASE("a worker waits for a disk that takes nothing; it loses no byte and the loop goes on", "[agent]") {
+TEST_CASE("a worker waits for a disk that takes nothing, it loses no byte and the loop goes on", "[agent]") {
     Logs logs;
     Pipe pipe;
     Route route;

@@ -224,7 +224,7 @@ TEST_CASE("among transfers that end with their group, those are late that have e
     CHECK(view.operations[1].peer_failed == !by_deadline);
 }
 
-TEST_CASE("a wait for a collective includes those before it in its group; each transfer has a mark of its own",
+TEST_CASE("a wait for a collective includes those before it in its group, each transfer has a mark of its own",
           "[agent]") {
     Rig rig;
     const auto world = rig.add("world", {0, 1});

@@ -207,7 +207,7 @@ TEST_CASE("a node without free descriptors is reported as the cause, not the pro
     CHECK_THAT(started.error().message, !Catch::Contains("cannot execute"));
 }
 
-TEST_CASE("an error names the resource that ran out and what to do; other errors ask for a report", "[agent]") {
+TEST_CASE("an error names the resource that ran out and what to do, other errors ask for a report", "[agent]") {
     CHECK_THAT(start_error("cannot fork", EAGAIN).message,
                Catch::StartsWith("cannot fork: ") && Catch::Contains("ulimit -u"));
     CHECK(start_error("cannot fork", ENOMEM).code == Errc::kLimit);

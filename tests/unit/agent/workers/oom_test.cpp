@@ -57,7 +57,7 @@ TEST_CASE("kills are read from the group's own files, of either version", "[agen
     CHECK(read_oom_counts(root.path(), kOwn).group == std::nullopt);
 }
 
-TEST_CASE("the kernel killed it if the count of its group rose; perhaps, if only that of the machine did", "[agent]") {
+TEST_CASE("the kernel killed it if the count of its group rose, perhaps, if only that of the machine did", "[agent]") {
     constexpr std::nullopt_t kNone = std::nullopt;
     CHECK(classify_oom({3, 12}, {4, 13}) == OomKill::kYes);
     CHECK(classify_oom({3, kNone}, {4, kNone}) == OomKill::kYes);

@@ -7,7 +7,7 @@
 
 using ddprun::cut;
 
-TEST_CASE("text that fits stays; longer text ends with a whole character and a mark", "[common]") {
+TEST_CASE("text that fits stays, longer text ends with a whole character and a mark", "[common]") {
     CHECK(cut("", 3) == "");
     CHECK(cut("abc", 3) == "abc");
     CHECK(cut("abcd", 3) == "…");

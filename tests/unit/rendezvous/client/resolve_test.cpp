@@ -71,7 +71,7 @@ TEST_CASE("the end of a program does not wait for a name server", "[client][unit
     CHECK(Clock::now() - begin < std::chrono::seconds(10));  // with a join it would be for ever
 }
 
-TEST_CASE("an answer ends the wait; numeric addresses need none", "[client][unit]") {
+TEST_CASE("an answer ends the wait, numeric addresses need none", "[client][unit]") {
     asio::io_context io(1);
     SilentServer server;
     const auto result = start(io, Clock::now() + std::chrono::seconds(60), server.look_up);

@@ -153,7 +153,7 @@ TEST_CASE("a Join that cannot be served is refused with a sentence and changes n
     CHECK(job.state.nodes.size() == 1);
 }
 
-TEST_CASE("a job takes kMaxNodes nodes, spares included; nodes that are lost do not count", "[coordinator]") {
+TEST_CASE("a job takes kMaxNodes nodes, spares included, nodes that are lost do not count", "[coordinator]") {
     Job job({.min_nodes = 2, .max_nodes = 2});
     job.start({"n1", "n2"});
     while (std::ssize(job.state.nodes) < kMaxNodes) {

@@ -17,7 +17,7 @@ const std::string kWaitsForAnother =
 
 }  // namespace
 
-TEST_CASE("a closed connection is a lost node after the grace; survivors go on without spending a restart",
+TEST_CASE("a closed connection is a lost node after the grace, survivors go on without spending a restart",
           "[coordinator]") {
     Job job = three();
     job.disconnect("n2");

@@ -120,7 +120,7 @@ TEST_CASE("a rank that arrives at an operation that its peers have failed in has
     CHECK(diagnose_timeout({again, late}, 1500ms).kind != StallKind::kNone);
 }
 
-TEST_CASE("a rank that had ended before the deadline is dead; if all had arrived it was the transport",
+TEST_CASE("a rank that had ended before the deadline is dead, if all had arrived it was the transport",
           "[coordinator]") {
     On dead = On(1).world(2).done().ended(kExited0, 15s);
     CHECK(diagnose_timeout({failed(0, 2), dead}).kind == StallKind::kDead);
@@ -142,7 +142,7 @@ TEST_CASE("without a recent deadline there is no verdict", "[coordinator]") {
     CHECK(diagnose_timeout({old, On(1).world(2)}).kind == StallKind::kNone);
 }
 
-TEST_CASE("a reported verdict is skipped, whichever rank failed; the next deadline counts", "[coordinator]") {
+TEST_CASE("a reported verdict is skipped, whichever rank failed, the next deadline counts", "[coordinator]") {
     On two = On(0).group("first", {{0, 3, 1}}).in("all_reduce", 22s).group("second", {{0, 3, 1}}).in("barrier", 21s);
     On one = On(1).group("first", {{0, 3, 1}}).in("all_reduce", 22s).group("second", {{0, 3, 1}});
     for (On* const here : {&two, &one}) {

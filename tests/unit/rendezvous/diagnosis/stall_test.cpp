@@ -189,7 +189,7 @@ TEST_CASE("an invalid flight record makes no verdict fail", "[coordinator]") {
     CHECK(diagnose({huge}, kMinWait).kind == StallKind::kUnknown);
 }
 
-TEST_CASE("sends and receives that do not match are a mismatch; those that do, the transport", "[coordinator]") {
+TEST_CASE("sends and receives that do not match are a mismatch, those that do, the transport", "[coordinator]") {
     const StallVerdict both =
         diagnose({On(0).world(3).transfer("recv", 1), On(1).world(3).transfer("recv", 0)}, kMinWait);
     CHECK(both.kind == StallKind::kMismatch);

@@ -22,7 +22,7 @@ using detail::part;
 using detail::Range;
 using detail::Reduction;
 
-TEST_CASE("sums, products and averages of NaN and infinities follow IEEE 754; min and max keep a NaN",
+TEST_CASE("sums, products and averages of NaN and infinities follow IEEE 754, min and max keep a NaN",
           "[native][unit]") {
     constexpr float kInfinity = std::numeric_limits<float>::infinity();
     constexpr float kNan = std::numeric_limits<float>::quiet_NaN();

@@ -55,7 +55,7 @@ TEST_CASE("gradients are padded and never overlap", "[plan]") {
     CHECK(plan.buckets[0].bytes == 512);
 }
 
-TEST_CASE("a bucket holds one type; each type walks the limits by itself", "[plan]") {
+TEST_CASE("a bucket holds one type, each type walks the limits by itself", "[plan]") {
     const ddp::BucketLimits options{.bucket_cap_bytes = 1024, .first_bucket_cap_bytes = 128, .align_bytes = 128};
     std::vector<ParamSpec> params;
     for (int i = 0; i < 6; ++i) params.push_back({"p", 64, i % 2 ? DType::f16 : DType::f32});  // 128 and 256 bytes

@@ -53,7 +53,7 @@ TEST_CASE("a burst of stalls is one inquiry, and one more when that is over", "[
     CHECK(inquiries.tick(state, kStart + 6s).empty());
 }
 
-TEST_CASE("however often ranks are late, a later stall is reported; that of the same ranks after a while", "[daemon]") {
+TEST_CASE("however often ranks are late, a later stall is reported, that of the same ranks after a while", "[daemon]") {
     Inquiries inquiries;
     const State state = running();
     TimePoint now = kStart;

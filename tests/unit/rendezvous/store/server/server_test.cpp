@@ -126,7 +126,7 @@ TEST_CASE("socket: bad input ends its own connection and no other") {
     CHECK(other.ask(request(kGet, "/x"), 11) == bytes("abc"));
 }
 
-TEST_CASE("socket: a client that receives no replies is not read from; others are served") {
+TEST_CASE("socket: a client that receives no replies is not read from, others are served") {
     ServerThread server;
     Modern greedy(server.endpoint());
     greedy.send(request(kSet, "/big", std::string(1 << 20, 'v')));
@@ -261,7 +261,7 @@ private:
     rlimit before_{};
 };
 
-TEST_CASE("socket: without a free descriptor a new connection waits for one; the others are still served") {
+TEST_CASE("socket: without a free descriptor a new connection waits for one, the others are still served") {
     const CapturedLog log;
     ServerThread server;
     Modern present(server.endpoint());

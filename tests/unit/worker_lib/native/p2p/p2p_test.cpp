@@ -141,7 +141,7 @@ TEST_CASE("messages of one tag arrive in order, those of other tags when they ar
     CHECK(results[1] == "");
 }
 
-TEST_CASE("small sends need no receive, up to the window; then they wait for it", "[p2p][unit]") {
+TEST_CASE("small sends need no receive, up to the window, then they wait for it", "[p2p][unit]") {
     const auto shape = GENERATE(values<std::vector<int>>({{2}, {1, 1}}));
     const auto results = run_ranks({.ranks_per_node = shape}, [&](Context& context) {
         ProcessGroup& world = context.world();

@@ -54,7 +54,7 @@ TEST_CASE("few pairs of nodes get several sockets each, unless the user says how
     CHECK(SocketsPerPeer::parse("").text() == "usual");
 }
 
-TEST_CASE("a member's record survives the store; anything else is refused", "[native][unit]") {
+TEST_CASE("a member's record survives the store, anything else is refused", "[native][unit]") {
     const Member member{.node = "boot/3",
                         .hostname = "host",
                         .pid = 7,
