@@ -199,9 +199,9 @@ void Agent::perform(const AdoptNames& action) {
 void Agent::perform(const Finish& action) {
     exit_code_ = action.exit_code;
     const std::vector<pid_t> left = action.processes_left ? group_.abandon() : std::vector<pid_t>();
+    status_reporter_.report_end(action, left);  // first: the folder of the error file may hang
     if (action.verdict && action.verdict->culprit && action.exit_code != exit_code::kSuccess)
         write_error_file(*action.verdict->culprit);
-    status_reporter_.report_end(action, left);
 }
 
 /// Writes the error file of this ddprun; of emulated nodes, the culprit's writes that of their launcher.

@@ -162,24 +162,21 @@ void DaemonLink::accept(const Welcome& welcome) {
     events_.push(Welcomed{welcome.run_id, welcome.node_name});
 }
 
-/// Tries again until the connect timeout after the daemon of a job that is over has rejected this node.
+/// Reports that the daemon is that of a job that is over. converse() tries again until the connect timeout.
 void DaemonLink::await_next_job(const std::string& why) {
-    rejected_for_now_ = Clock::now() < begun_ + connect_timeout_;
-    if (!rejected_for_now_) return;
-    if (!std::exchange(interrupted_, true)) {
-        events_.push(ConnectionChanged{
-            fmt::format("the rendezvous daemon at {} rejects this node: {}; trying again", to_string(endpoint_), why)});
-    }
+    if (std::exchange(interrupted_, true)) return;
+    events_.push(ConnectionChanged{
+        fmt::format("the rendezvous daemon at {} rejects this node: {}; trying again", to_string(endpoint_), why)});
 }
 
 void DaemonLink::reject(const Rejected& rejected) {
     rejected_for_now_ = rejected.try_again && welcomed_;
-    if (rejected.try_again && !welcomed_) await_next_job(printable(rejected.reason));
     if (rejected_for_now_) return;
+    if (rejected.try_again) return await_next_job(printable(rejected.reason));
     over_ = true;
     events_.push(DaemonLost{fmt::format("the rendezvous daemon at {} rejects this node{}: {}", to_string(endpoint_),
                                         welcomed_ ? " again" : "", printable(rejected.reason)),
-                            welcomed_ || rejected.try_again ? exit_code::kInfrastructure : exit_code::kUsage});
+                            welcomed_ ? exit_code::kInfrastructure : exit_code::kUsage});
 }
 
 void DaemonLink::handle(DaemonMessage message) {

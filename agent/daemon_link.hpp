@@ -47,7 +47,10 @@ private:
     void handle(protocol::DaemonMessage message);
     void accept(const protocol::Welcome& welcome);
     void reject(const protocol::Rejected& rejected);
-    [[nodiscard]] bool may_connect_again() const { return (welcomed_ || rejected_for_now_) && !over_ && !closed_; }
+    /// Before the Welcome, the daemon may be that of a job that is over, and that of the next one may follow.
+    [[nodiscard]] bool may_connect_again() const {
+        return (welcomed_ || Clock::now() < begun_ + connect_timeout_) && !over_ && !closed_;
+    }
     void await_next_job(const std::string& why);
     void lose(std::string why);
 
@@ -65,8 +68,7 @@ private:
     bool welcomed_ = false;
     bool daemon_knows_records_ = false;
     bool interrupted_ = false;       ///< the connection broke, and the user was notified
-    bool rejected_for_now_ = false;  ///< the daemon has not noticed yet that our last connection broke, or it is that
-                                     ///< of a job that is over, and the daemon of the next one may follow
+    bool rejected_for_now_ = false;  ///< the daemon has not noticed yet that our last connection broke
     bool over_ = false;              ///< the daemon has sent its last message
     bool closed_ = false;
 };

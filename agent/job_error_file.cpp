@@ -62,12 +62,19 @@ int write_file(const std::string& path, int flags, std::string_view text) {
     return fd ? write_text(fd.get(), text) : errno;
 }
 
+bool has_content(const std::string& path) {
+    struct stat status {};
+    return ::stat(path.c_str(), &status) == 0 && (!S_ISREG(status.st_mode) || status.st_size > 0);
+}
+
 /// Gives the file `from` the name `to`. Returns 0, or the errno; `from` is gone in either case.
 int put_in_place(const std::string& from, const std::string& to, Existing existing) {
     int failed = 0;
     if (existing == Existing::kKeep && ::link(from.c_str(), to.c_str()) != 0 && errno != EEXIST) failed = errno;
+    const bool emptied = failed == 0 && existing == Existing::kKeep && !has_content(to);  // by a launcher that begins
     const bool no_links = failed == EPERM || failed == ENOTSUP || failed == ENOSYS;
-    if (existing == Existing::kReplace || no_links) failed = ::rename(from.c_str(), to.c_str()) == 0 ? 0 : errno;
+    if (existing == Existing::kReplace || no_links || emptied)
+        failed = ::rename(from.c_str(), to.c_str()) == 0 ? 0 : errno;
     ::unlink(from.c_str());  // an error means that it was renamed
     return failed;
 }
@@ -76,11 +83,6 @@ std::optional<mode_t> type_of(const std::string& path) {
     struct stat status {};
     if (::lstat(path.c_str(), &status) != 0) return std::nullopt;
     return status.st_mode & S_IFMT;
-}
-
-bool has_content(const std::string& path) {
-    struct stat status {};
-    return ::stat(path.c_str(), &status) == 0 && (!S_ISREG(status.st_mode) || status.st_size > 0);
 }
 
 }  // namespace

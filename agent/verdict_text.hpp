@@ -16,7 +16,7 @@ struct JobName {
     std::string interpreter = {};
 };
 
-/// What the box shows of the culprit's stderr.
+/// The part of the culprit's stderr that the box shows.
 enum class CulpritStderr {
     kQuoted,            ///< its last lines
     kShownAbove,        ///< a reference: the same console has shown it

@@ -17,7 +17,6 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr const char* kPasswordVariable = "DDPRUN_ETCD_PASSWORD";
 constexpr std::string_view kDefaultPrefix = "ddprun";
 constexpr std::chrono::seconds kAnswerLimit{3};  // of a daemon, which answers at once unless it is stopped or cut off
 constexpr std::chrono::seconds kDefaultReadTimeout{60};
@@ -55,9 +54,8 @@ private:
     Hosted hosted_;
 };
 
-/// Returns the password of the user in --rdzv-conf. The variable is removed, so that no worker inherits it.
+/// Returns the password of the user in --rdzv-conf.
 Result<std::string> password_of(const EtcdConf& conf, const Environment& environment) {
-    ::unsetenv(kPasswordVariable);
     if (conf.user.empty()) return std::string();
     if (!conf.password_file.empty()) {
         std::ifstream file(conf.password_file);

@@ -18,6 +18,9 @@
 
 namespace ddprun::launcher {
 
+/// The variable with the password of the etcd user that --rdzv-conf names.
+inline constexpr const char* kPasswordVariable = "DDPRUN_ETCD_PASSWORD";
+
 class JobMeeting {
 public:
     /// Takes --rdzv-dir or the etcd options from `options`, which has one of them. Errors: kUsage, the password is

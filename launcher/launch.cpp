@@ -55,7 +55,7 @@ struct Plan {
     std::vector<std::string> device_variables;  ///< of --virtual-local-rank
     Placement placement;
     std::string error_file;                       ///< of this ddprun, as its parent wants it; empty: none
-    TemporaryLogDir temporary_log_dir;            ///< of this process; emulated nodes share that of their launcher
+    TemporaryLogDir temporary_log_dir;            ///< of emulated nodes, in their launcher
     std::optional<std::string> local_address;     ///< of --local-addr, numeric
     std::vector<std::string> endpoint_addresses;  ///< of the host that the user named, as far as it was looked up
 };
@@ -156,7 +156,7 @@ agent::AgentConfig agent_config(Plan plan, const Endpoint& endpoint) {
     if (!plan.command.python.path.empty())
         config.interpreter = fmt::format("{} ({})", plan.command.python.path, plan.command.python.reason);
     config.command = std::move(plan.command.argv);
-    config.connect_timeout = connect_timeout(options);
+    config.connect_timeout = connect_timeout(options, plan.placement.part == Placement::Part::kJoin);
     config.grace = options.grace;
     config.stall_warning = options.stall_warning;
     config.device_variables = std::move(plan.device_variables);
@@ -199,7 +199,6 @@ bool ends_after_release(const UniqueFd& lifeline) {
 int emulate(Plan plan, const std::vector<std::string>& arguments, Hosted hosted,
             const std::filesystem::path& guard_path) {
     share_cpus(plan);
-    agent::hold_stop_signals();      // until ClusterSignals takes them
     const pid_t guard = ::getpid();  // the parent keeps it after the fork below
     const UniqueFd unread = agent::become_guarded(guard_path);
     if (!die_with_guard(guard)) return exit_code::kInternal;
@@ -250,9 +249,8 @@ std::optional<Refusal> prepare(Plan& plan, const Environment& environment) {
     auto command = worker_command(options, environment, search_path(environment, own_folder()));
     if (!command) return Refusal{command.error(), code_of_program_error(command.error())};
     plan.command = std::move(*command);
-    auto temporary_log_dir = prepare_log_files(plan.options, environment);
-    if (!temporary_log_dir) return Refusal{temporary_log_dir.error(), exit_code::kUsage};
-    plan.temporary_log_dir = std::move(*temporary_log_dir);
+    if (const Result<void> usable = prepare_log_dir(options); !usable)
+        return Refusal{usable.error(), exit_code::kUsage};
     if (const Result<void> enough = check_limits(demand_of(plan), process_limits()); !enough)
         return Refusal{enough.error(), exit_code::kInfrastructure};
     auto placement = place(options, [&plan](const std::string& host) {
@@ -273,7 +271,8 @@ void clear_error_file(const std::string& path) {
     if (!cleared) spdlog::warn("{}", cleared.error().message);
 }
 
-int run(Plan plan, std::optional<JobMeeting> meeting, const std::vector<std::string>& arguments) {
+int run(Plan plan, std::optional<JobMeeting> meeting, const std::vector<std::string>& arguments,
+        const Environment& environment) {
     // Looks for the guard before anything is started, because a daemon would be left behind without it.
     const std::filesystem::path guard = agent::find_guard();
     auto hosted = find_daemon(plan, meeting);
@@ -282,15 +281,17 @@ int run(Plan plan, std::optional<JobMeeting> meeting, const std::vector<std::str
         return refuse(hosted.error(), usage ? exit_code::kUsage : exit_code::kInfrastructure);
     }
     report_endpoint(plan, *hosted);
-    if (plan.placement.part == Placement::Part::kEmulate)
+    agent::hold_stop_signals();  // until the agent, or the launcher of emulated nodes, has its handlers
+    auto temporary_log_dir = make_temporary_log_dir(plan.options, environment);
+    if (!temporary_log_dir) return refuse(temporary_log_dir.error(), exit_code::kUsage);
+    if (plan.placement.part == Placement::Part::kEmulate) {
+        plan.temporary_log_dir = std::move(*temporary_log_dir);
         return emulate(std::move(plan), arguments, std::move(*hosted), guard);
-
-    TemporaryLogDir temporary_log_dir = std::move(plan.temporary_log_dir);
+    }
     agent::AgentConfig config = agent_config(std::move(plan), hosted->endpoint);
-    agent::hold_stop_signals();  // until the agent has its handlers
     config.guard_pipe = agent::become_guarded(guard, config.emulated ? agent::Leads::kGroup : agent::Leads::kSession);
     const int code = agent::run_agent(std::move(config));
-    temporary_log_dir.release(code == exit_code::kSuccess);  // the agent has printed its path if files are left there
+    temporary_log_dir->release(code == exit_code::kSuccess);  // the agent has printed its path if files are left there
     const bool ended = hosted->started_here && ends_after_release(hosted->lifeline);
     if (meeting && ended) meeting->withdraw();  // else other nodes still use the daemon
     return code;
@@ -310,6 +311,7 @@ int launch(const std::vector<std::string>& arguments) {
     accept_signals(arguments);
     ::prctl(PR_SET_NAME, "ddprun");  // an emulated node is executed as /proc/self/exe, and would be called "exe"
     const Environment environment = parse_environment(::environ);
+    ::unsetenv(kPasswordVariable);  // workers do not need it, whether this job uses etcd or not
     auto invocation = parse_options(arguments, environment);
     if (!invocation) return refuse(invocation.error(), exit_code::kUsage);
     if (!invocation->print.empty()) {
@@ -338,7 +340,7 @@ int launch(const std::vector<std::string>& arguments) {
         if (!made) return refuse(made.error(), exit_code::kUsage);
         meeting = std::move(*made);
     }
-    return run(std::move(plan), std::move(meeting), arguments);
+    return run(std::move(plan), std::move(meeting), arguments, environment);
 }
 
 }  // namespace ddprun::launcher

@@ -224,6 +224,7 @@ private:
     /// A node that had not joined when the signal ended the others may find that the daemon has ended.
     [[nodiscard]] int exit_code_of_job() const {
         const int code = cluster_exit_code(ends_);
+        if (stop_signal_ == 0) return code;
         const int interrupted = exit_code::kSignalBase + stop_signal_;
         const bool any = std::ranges::count(ends_, interrupted, [](const ExitStatus& end) { return end.exit_code(); });
         return any && code == exit_code::kInfrastructure ? interrupted : code;

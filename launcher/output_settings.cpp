@@ -36,15 +36,17 @@ void note_absent_ranks(Options& options, int slots) {
         std::ranges::all_of(options.console_ranks, is_absent) ? ", so that nothing its workers print is shown" : ""));
 }
 
-Result<TemporaryLogDir> prepare_log_files(Options& options, const Environment& environment) {
-    if (wants_temporary_log_dir(options) && options.temporary_log_dir.empty()) {
-        auto made = TemporaryLogDir::make(environment);
-        if (made) options.temporary_log_dir = made->path();
-        return made;
-    }
-    if (options.log_dir.value_or("").empty()) return TemporaryLogDir();
+Result<TemporaryLogDir> make_temporary_log_dir(Options& options, const Environment& environment) {
+    if (!wants_temporary_log_dir(options) || !options.temporary_log_dir.empty()) return TemporaryLogDir();
+    auto made = TemporaryLogDir::make(environment);
+    if (made) options.temporary_log_dir = made->path();
+    return made;
+}
+
+Result<void> prepare_log_dir(const Options& options) {
+    if (options.log_dir.value_or("").empty()) return {};
     const Result<void> usable = agent::prepare_log_dir(*options.log_dir);
-    if (usable) return TemporaryLogDir();
+    if (usable) return {};
     Error error = with_context(fmt::format("cannot keep log files in {}", *options.log_dir), usable.error());
     error.message += ". Pass a --log-dir that this user can write to, or --log-dir /dev/null for no files.";
     return error;

@@ -12,11 +12,16 @@ namespace ddprun::launcher {
 /// Notes ranks that options name and this node lacks. That is no error: another node may have them.
 void note_absent_ranks(Options& options, int slots);
 
-/// Makes the folder of the log files if the user has named one, or else a temporary one if some output goes to files
-/// only; sets Options::temporary_log_dir then. Errors: they cannot be written; a later failure is a warning.
-[[nodiscard]] Result<TemporaryLogDir> prepare_log_files(Options& options, const Environment& environment);
+/// Makes the folder of the log files if the user has named one. Errors: files cannot be written there; a later failure
+/// is a warning.
+[[nodiscard]] Result<void> prepare_log_dir(const Options& options);
 
-/// Returns the agent's settings for the output; after prepare_log_files().
+/// Makes a temporary folder if some output goes to files only and the user has named none, and sets
+/// Options::temporary_log_dir. Stop signals must be held: one that ends the process would leave the folder. Errors: it
+/// cannot be made.
+[[nodiscard]] Result<TemporaryLogDir> make_temporary_log_dir(Options& options, const Environment& environment);
+
+/// Returns the agent's settings for the output; after the two above.
 [[nodiscard]] agent::OutputConfig output_config(const Options& options);
 
 /// Returns the maximum number of log files that one worker's output goes to.

@@ -52,7 +52,7 @@ void Transition::on(const NotifySignal& event) {
 void Transition::on(const NotifyReceived& event) {
     const bool known = event.signal == SIGUSR1 || event.signal == SIGUSR2;
     if (!known || event.generation != state_.generation || state_.phase != Phase::kRunning) return;
-    if (recent_notification(event.signal) != nullptr) return;
+    if (recent_notification(event.signal) != nullptr) return;  // several nodes forward what a scheduler sends to all
     state_.notified[event.signal] = {now_, true};
     act(NotifyWorkers{event.signal});
     act(PrintDetail{fmt::format("another node forwards {} to the workers", signal_name(event.signal))});

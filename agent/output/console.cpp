@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <csignal>
 #include <cstring>
-#include <span>
 
 #include "common/clock.hpp"
 #include "common/exit_codes.hpp"
@@ -77,7 +76,9 @@ std::size_t Console::drain(std::chrono::milliseconds timeout) {
     const TimePoint start = Clock::now();
     std::size_t left_bytes = 0;
     const bool shared = outputs_[0] == outputs_[1];  // a terminal, or 2>&1: it is waited for once
-    for (const auto& p : std::span(outputs_).first(shared ? 1 : 2)) {
+    for (const int stream : {1, 0}) {                // stderr first: it has the verdict
+        if (shared && stream == 0) continue;
+        const auto& p = outputs_[static_cast<std::size_t>(stream)];
         const auto left = timeout - std::chrono::duration_cast<milliseconds>(Clock::now() - start);
         p->sink.drain(timeout < milliseconds(0) ? timeout : std::max(left, milliseconds(0)));
         left_bytes += p->sink.waiting_bytes();

@@ -8,8 +8,9 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
-#include <cstdint>
 #include <string_view>
+
+#include "common/fnv.hpp"
 
 namespace ddprun::agent {
 namespace {
@@ -20,13 +21,6 @@ bool belongs_into_folder(unsigned char c) {
     return (c < 0x80 && std::isalnum(c) != 0) || c == '-' || c == '_' || c == '.';
 }
 
-/// Returns the hash of a text: FNV-1a, 64 bits (draft-eastlake-fnv), the same on every node.
-std::uint64_t hash_of(std::string_view text) {
-    std::uint64_t hash = 0xcbf29ce484222325;
-    for (const unsigned char c : text) hash = (hash ^ c) * 0x100000001b3;
-    return hash;
-}
-
 /// Returns the run id as the name of a folder, which two ids never share. An id that is long, hidden, or has other
 /// characters than letters, digits, '-', '_' and '.' is cut, these are replaced, and its hash follows a '~', which no
 /// other name has.
@@ -35,8 +29,10 @@ std::string folder_of(const std::string& run_id) {
     std::ranges::replace_if(
         name, [](unsigned char c) { return !belongs_into_folder(c); }, '_');
     if (name.starts_with('.')) name.front() = '_';  // neither hidden nor ".."
-    if (name.empty() || name != run_id) name += fmt::format("~{:016x}", hash_of(run_id));
-    return name;
+    if (!name.empty() && name == run_id) return name;
+    Fnv64 hash;
+    hash.add(run_id);
+    return fmt::format("{}~{:016x}", name, hash.value());
 }
 
 /// Creates folders as mkdir -p does, accessible to their owner alone.

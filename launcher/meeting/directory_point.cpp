@@ -25,8 +25,13 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxValueBytes = 4096;
-constexpr std::size_t kMaxNameBytes = 200;  // leaves room for a version in a file name of 255
-constexpr int kMaxReads = 10;               // of a value that is replaced each time it is read
+constexpr int kMaxReads = 10;  // of a value that is replaced each time it is read
+
+/// Returns whether a file of `owner` is this user's. NFS gives what root makes to "nobody", unless told otherwise.
+bool is_own(uid_t owner) {
+    constexpr uid_t kNobody = 65534;
+    return owner == ::geteuid() || (::geteuid() == 0 && owner == kNobody);
+}
 
 std::string shown(const fs::path& path) { return log_line(path.string(), 300); }
 
@@ -74,7 +79,7 @@ struct EntryFiles {
         struct stat status {};
         const bool opened = fd && ::fstat(fd.get(), &status) == 0;
         if (!opened && (errno == ENOENT || errno == ESTALE)) return Error{Errc::kNotFound, "replaced"};
-        const bool foreign = opened && (!S_ISREG(status.st_mode) || (status.st_uid != ::geteuid() && ::geteuid() != 0));
+        const bool foreign = opened && (!S_ISREG(status.st_mode) || !is_own(status.st_uid));
         if (foreign || (!opened && (errno == EACCES || errno == ELOOP))) {
             return Error{Errc::kRefused,
                          fmt::format("the file {} belongs to another user, so its address is not trusted. Pass another "
@@ -201,7 +206,7 @@ std::string as_entry_name(std::string_view name) {
         const auto byte = static_cast<unsigned char>(c);
         if (c == '/' && std::exchange(first_slash, false)) {
             entry += '-';
-        } else if (std::isalnum(byte) != 0 || c == '-' || c == '_' || c == '.') {
+        } else if (std::isalnum(byte) != 0 || c == '-' || c == '_') {
             entry += c;
         } else {
             entry += fmt::format("%{:02X}", byte);
@@ -231,12 +236,6 @@ Result<std::optional<Published>> DirectoryPoint::read(const std::string& name) {
 Result<Claim> DirectoryPoint::claim(const std::string& name, const std::string& value,
                                     const std::optional<Published>& replaces) {
     const EntryFiles files = files_of(directory_, name);
-    if (files.prefix.size() > kMaxNameBytes) {
-        return Error{Errc::kUsage,
-                     fmt::format("--rdzv-id is too long for the name of a file in --rdzv-dir: it may have "
-                                 "about {} bytes.",
-                                 kMaxNameBytes - 10)};
-    }
     return in_time(within(limit_, [files, value, replaces] { return files.claim(value, replaces); }), directory_,
                    limit_);
 }

@@ -31,7 +31,7 @@ private:
     std::chrono::milliseconds limit_;
 };
 
-/// Returns `name` with every byte but letters, digits, '-', '_' and '.' as %HH, and "/" as "-" ("ddprun/x" is
+/// Returns `name` with every byte but letters, digits, '-' and '_' as %HH, and "/" as "-" ("ddprun/x" is
 /// "ddprun-x"). A long result is cut and gets a hash. Different names of the form "ddprun/ID" stay different. Pure.
 [[nodiscard]] std::string as_entry_name(std::string_view name);
 

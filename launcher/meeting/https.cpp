@@ -118,6 +118,8 @@ std::optional<Error> prepare(ssl::context& context, const TlsSettings& tls) {
         if (auto failed = use_file(tls.ca_file, "cacert", ec)) return failed;
     }
     if (tls.cert_file.empty()) return std::nullopt;
+    // Without it OpenSSL would ask on the terminal for the password of an encrypted key, and wait.
+    context.set_password_callback([](std::size_t, ssl::context::password_purpose) { return std::string(); }, ec);
     context.use_certificate_chain_file(tls.cert_file, ec);
     if (auto failed = use_file(tls.cert_file, "cert", ec)) return failed;
     context.use_private_key_file(tls.key_file, ssl::context::pem, ec);
@@ -132,14 +134,14 @@ awaitable<std::optional<Error>> talk_plain(const std::vector<tcp::endpoint>& add
     co_return co_await exchange(stream, request, answer);
 }
 
-/// Has OpenSSL compare the certificate with the name or address by which the user knows the server.
-void expect_name(SSL* connection, const Endpoint& server) {
-    if (numeric_address(server)) {
-        X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(connection), server.host.c_str());
-        return;
-    }
-    SSL_set1_host(connection, server.host.c_str());
-    SSL_set_tlsext_host_name(connection, server.host.c_str());  // not for an address
+/// Has OpenSSL compare the certificate with the name or address by which the user knows the server. Returns false if
+/// it cannot: then the connection must not be used.
+bool expect_name(SSL* connection, const Endpoint& server) {
+    if (numeric_address(server))
+        return X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(connection), server.host.c_str()) == 1;
+    // The name that the server sees is not for an address.
+    return SSL_set1_host(connection, server.host.c_str()) == 1 &&
+           SSL_set_tlsext_host_name(connection, server.host.c_str()) == 1;
 }
 
 awaitable<std::optional<Error>> talk_tls(const Endpoint& server, const std::vector<tcp::endpoint>& addresses,
@@ -147,7 +149,12 @@ awaitable<std::optional<Error>> talk_tls(const Endpoint& server, const std::vect
                                          HttpAnswer& answer) {
     ssl::stream<beast::tcp_stream> stream(co_await asio::this_coro::executor, context);
     beast::get_lowest_layer(stream).expires_at(deadline);
-    expect_name(stream.native_handle(), server);
+    if (!expect_name(stream.native_handle(), server)) {
+        co_return Error{Errc::kRefused,
+                        fmt::format("the certificate of {} cannot be checked against that address. Write "
+                                    "the server's name or address as its certificate has it.",
+                                    to_string(server))};
+    }
     if (auto failed = co_await connect(beast::get_lowest_layer(stream), addresses, answer)) co_return failed;
     auto [ec] = co_await stream.async_handshake(ssl::stream_base::client, kTuple);
     if (ec) {

@@ -1,6 +1,6 @@
 #pragma once
 // Meets the other nodes of a job at a meeting point: hosts its daemon, or finds the one that another node hosts. The
-// decision is pure; meet() performs it through a MeetingNode. Called by meeting_daemon.cpp before the agent starts.
+// decision is pure; meet() performs it through a MeetingNode. Called by job_meeting.cpp before the agent starts.
 
 #include <chrono>
 #include <optional>

@@ -111,15 +111,18 @@ Result<void> check_meeting_point(const Options& options) {
     const EtcdConf& etcd = options.rdzv_conf.etcd;
     const auto usage = [](std::string text) { return Error{Errc::kUsage, std::move(text)}; };
     if (!uses_etcd(options) && !etcd.a_key.empty())
-        return usage(fmt::format("--rdzv-conf {}: is for --rdzv-backend etcd only.", etcd.a_key));
+        return usage(fmt::format("--rdzv-conf {}: is for --rdzv-backend etcd only. Pass that, or leave the key out.",
+                                 etcd.a_key));
     if (!etcd.tls && !(etcd.ca_file + etcd.cert_file + etcd.key_file).empty())
         return usage("--rdzv-conf cacert, cert and key are for TLS: add protocol=https.");
     if (etcd.cert_file.empty() != etcd.key_file.empty())
-        return usage("--rdzv-conf cert and key belong together: a client certificate and its private key.");
+        return usage("--rdzv-conf cert and key belong together, a client certificate and its private key: pass both.");
     if (!etcd.password_file.empty() && etcd.user.empty())
         return usage("--rdzv-conf password_file needs the name of its user: add username=NAME.");
     if (uses_etcd(options) && options.rdzv_dir) {
-        return usage("--rdzv-dir and --rdzv-backend etcd exclude each other: both are places where the nodes meet.");
+        return usage(
+            "--rdzv-dir and --rdzv-backend etcd exclude each other, as both are places where the nodes meet: leave one "
+            "out.");
     }
     if ((uses_etcd(options) || options.rdzv_dir) && !options.rdzv_id && !options.local_nodes && !options.standalone) {
         return usage(
@@ -172,11 +175,13 @@ bool writes_files(const Options& options) {
     return wants_temporary_log_dir(options) || !options.log_dir.value_or("").empty();
 }
 
-std::chrono::milliseconds connect_timeout(const Options& options) {
+std::chrono::milliseconds connect_timeout(const Options& options, bool elsewhere) {
+    constexpr std::chrono::seconds kPresentDefault{10};
     constexpr std::chrono::seconds kDefault{60};
     constexpr std::chrono::seconds kStaticDefault{900};
     const RdzvConf& conf = options.rdzv_conf;
     if (conf.read_timeout) return *conf.read_timeout;
+    if (!elsewhere) return kPresentDefault;
     if (options.rdzv_backend != RdzvBackend::kStatic) return kDefault;
     return conf.join_timeout.value_or(kStaticDefault);
 }

@@ -77,9 +77,9 @@ struct Options {
 [[nodiscard]] bool wants_temporary_log_dir(const Options& options);
 /// Returns whether the nodes find the daemon's address in etcd.
 [[nodiscard]] inline bool uses_etcd(const Options& options) { return options.rdzv_backend == RdzvBackend::kEtcd; }
-/// Returns how long a node tries to reach the daemon. Torchrun's static rendezvous waits for a first node that starts
-/// minutes later.
-[[nodiscard]] std::chrono::milliseconds connect_timeout(const Options& options);
+/// Returns how long a node tries to reach the daemon. One `elsewhere` may start minutes later, and torchrun's static
+/// rendezvous waits for it; a daemon of this machine or of a meeting point is there already.
+[[nodiscard]] std::chrono::milliseconds connect_timeout(const Options& options, bool elsewhere);
 /// Returns whether some output goes to files.
 [[nodiscard]] bool writes_files(const Options& options);
 

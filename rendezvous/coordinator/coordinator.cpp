@@ -87,7 +87,10 @@ Step step(State state, const Event& event) {
                    [&](const DiagnosisPending& e) { diagnosis_pending(t, e); },
                    [&](const Diagnosed& e) { diagnosis(t, e); },
                    [&](const StopRequested& e) { stop_requested(t, e); },
-                   [&](const StarterEnded&) { t.state.starter_ended = true; },
+                   [&](const StarterEnded&) {
+                       t.state.starter_ended = true;
+                       t.state.alone_since.reset();  // another program may have found the daemon on its port
+                   },
                    [&](const Tick&) { tick(t); },
                },
                event.what);

@@ -149,7 +149,8 @@ void join(Transition& t, const NodeId& id, const Join& message) {
     if (!problem.empty()) {
         t.say(fmt::format("refused node {}: {}", message.host, problem));
         // This daemon ends soon, and the node may belong to the next job at this endpoint.
-        const bool try_again = too_late || (known && state.nodes.at(id).link == Link::kConnected);
+        const bool of_next_job = too_late && !message.session;
+        const bool try_again = of_next_job || (known && state.nodes.at(id).link == Link::kConnected);
         t.actions.push_back(Refuse{id, std::move(problem), try_again});
         return;
     }

@@ -78,6 +78,8 @@ void conclude(Transition& t) {
     // If every worker had just finished when the stop came, the job has succeeded.
     if (!cause.failure && all_succeeded(state.group)) return finish(t, success_verdict());
     if (cause.verdict) return finish(t, *cause.verdict);
+    const bool early = state.now - state.group.started_at < kEarly;
+    if (!early) state.early_failures = 0;
     if (cause.failure) {
         const Diagnosis& diagnosis = state.group.diagnosis;
         const bool of_this = state.group.diagnosed_at + kDiagnosisValidFor >= cause.failed_at &&
@@ -90,8 +92,7 @@ void conclude(Transition& t) {
         const std::string& text = diagnosis.dead ? diagnosis.detail : diagnosis.text;
         if (of_this && !text.empty()) cause.reason += fmt::format("; {}", text);
         ++state.restarts_spent;
-        const bool early = cause.failed_at - state.group.started_at < kEarly;
-        state.early_failures = early ? state.early_failures + 1 : 0;
+        if (early) ++state.early_failures;
         state.round.opens_at = state.now + pause_after(state.early_failures);
         t.say(fmt::format("restart {} of {}", state.restarts_spent, state.shape->max_restarts));
     }

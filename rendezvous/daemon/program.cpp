@@ -41,7 +41,8 @@ void announce(const asio::ip::tcp::endpoint& endpoint, const DaemonConfig& confi
     const auto store = config.store_address.value_or(endpoint.address());
     if (endpoint.address().is_loopback() && !store.is_loopback()) {
         spdlog::warn(
-            "INSECURE: the stores at {} can be reached from other hosts, and are open to every process that does. Use "
+            "INSECURE: the stores at {} can be reached from other hosts, and are open to every process that reaches "
+            "them. Use "
             "a network that you trust, or leave out --local-addr (ddprun) or --store-address (ddprund).",
             store.to_string());
     }

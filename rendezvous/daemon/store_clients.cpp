@@ -16,11 +16,11 @@ bool may_be_outdated(const coordinator::State& job, const Origins& origins, cons
         const auto origin = origins.find(node);
         return origin != origins.end() && origin->second == address;
     };
-    const bool has_lost_node = std::ranges::any_of(job.nodes, [&](const auto& entry) {
+    const bool has_older_workers = std::ranges::any_of(job.nodes, [&](const auto& entry) {
         const auto& [id, node] = entry;
-        return node.link == coordinator::Link::kLost && node.busy && is_from_there(id);
+        return node.busy && *node.busy != job.group.generation && is_from_there(id);
     });
-    return has_lost_node && std::ranges::none_of(job.group.members, [&](const auto& entry) {
+    return has_older_workers && std::ranges::none_of(job.group.members, [&](const auto& entry) {
                const auto node = job.nodes.find(entry.first);
                const bool lost = node == job.nodes.end() || node->second.link == coordinator::Link::kLost;
                return !lost && is_from_there(entry.first);

@@ -143,8 +143,8 @@ struct WorkerFinished {
     friend bool operator==(const WorkerFinished&, const WorkerFinished&) = default;
 };
 
-/// Either direction: the workers of `generation` on every node are to get `signal`, which is no order to end: a
-/// scheduler announces a preemption, or a user asks for a checkpoint. The sender's own workers have it already.
+/// Either direction: the workers of `generation` on every node are to get `signal`, and go on: a scheduler announces a
+/// preemption, or a user asks for a checkpoint. The sender's own workers have it already.
 struct Notify {
     Generation generation{};
     int signal = 0;  ///< SIGUSR1 or SIGUSR2

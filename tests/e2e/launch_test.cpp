@@ -346,3 +346,12 @@ TEST_CASE("two roles in one job have ranks and sizes of their own", "[e2e]") {
     CHECK(lines_of(trainer.out()) == std::set<std::string>{"trainer 0 of 2", "trainer 1 of 2"});
     CHECK(sandbox.leftovers() == "");
 }
+
+TEST_CASE("workers do not inherit the password for etcd, whether their job uses etcd or not", "[e2e]") {
+    const e2e::Sandbox sandbox("etcd-password");
+    const auto outcome =
+        e2e::run(sandbox, {.argv = {ddprun_program(), "sh", "-c", "echo \"password ${DDPRUN_ETCD_PASSWORD-none}\""},
+                           .env = {{"DDPRUN_ETCD_PASSWORD", "secret"}}});
+    CHECK(outcome.out == "password none\n");
+    CHECK(sandbox.leftovers() == "");
+}

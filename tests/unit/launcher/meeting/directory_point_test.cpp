@@ -140,8 +140,7 @@ TEST_CASE("a directory that cannot be used is an error that names it", "[launche
                    Catch::Contains("Permission denied. Pass a --rdzv-dir in which this user may read and write."));
         REQUIRE(::chmod(temp.path().c_str(), 0700) == 0);
     }
-    CHECK_THAT(point_in(temp).claim("ddprun/" + std::string(250, 'x'), "v", std::nullopt).error().message,
-               Catch::StartsWith("--rdzv-id is too long"));
+    CHECK(point_in(temp).claim("ddprun/" + std::string(1024, 'x'), "v", std::nullopt).has_value());
 }
 
 TEST_CASE("a file system without hard links is an error with what to do instead", "[launcher][unit]") {
@@ -164,7 +163,7 @@ TEST_CASE("a link in place of a file is not trusted", "[launcher][unit]") {
 }
 
 TEST_CASE("names become file names that stay apart", "[launcher][unit]") {
-    CHECK(as_entry_name("ddprun/x-1_2.b") == "ddprun-x-1_2.b");
+    CHECK(as_entry_name("ddprun/x-1_2.b") == "ddprun-x-1_2%2Eb");
     CHECK(as_entry_name("ddprun/a/b c%") == "ddprun-a%2Fb%20c%25");
     CHECK(as_entry_name("ddprun/\xC3\xA4") == "ddprun-%C3%A4");
     const std::string long_id(1024, '/');

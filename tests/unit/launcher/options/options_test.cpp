@@ -342,3 +342,15 @@ TEST_CASE("an option beside a meeting point that has no effect is noted", "[laun
     CHECK(notes({"--rdzv-dir", "/d", "--master-addr", "n1"}) == Notes{"--master-addr has no effect beside --rdzv-dir"});
     CHECK(notes({"--rdzv-dir", "/d", "--master-port", "7"}).empty());
 }
+
+TEST_CASE("a node waits as long as torchrun's for a first node that starts late", "[launcher][unit]") {
+    const auto timeout = [](Words words, bool elsewhere = true) {
+        words.push_back("prog");
+        return connect_timeout(parsed(words), elsewhere);
+    };
+    CHECK(timeout({}) == 900s);
+    CHECK(timeout({"--rdzv-backend", "static", "--rdzv-conf", "timeout=1200"}) == 1200s);
+    CHECK(timeout({"--rdzv-conf", "join_timeout=100,read_timeout=7"}) == 7s);
+    CHECK(timeout({"--rdzv-backend", "c10d", "--rdzv-conf", "join_timeout=100"}) == 60s);
+    CHECK(timeout({"--rdzv-conf", "timeout=1200"}, false) == 10s);  // the daemon is there
+}

@@ -38,7 +38,7 @@ TEST_CASE("the rank that has not arrived is named, with what it finished last an
 }
 
 TEST_CASE(
-    "several ranks that have not arrived are folded into ranges; a group of one rank more or less does not matter",
+    "several ranks that have not arrived are folded into ranges, a group of one rank more or less does not matter",
     "[coordinator]") {
     std::vector<RankRecord> records;
     for (int rank = 0; rank < 1000; ++rank)
