@@ -114,7 +114,7 @@ Agent::Agent(asio::io_context& io, AgentConfig config)
       console_log_(console_),
       status_reporter_(io, config_, console_),
       logs_(io, [this](const std::string& problem) { events_.push(LogFileProblem{problem}); }),
-      link_(io, config_.endpoint, join_of(config_), config_.connect_timeout, events_),
+      link_(io, config_, join_of(config_), events_),
       records_(config_, [this](const protocol::AgentMessage& message) { return link_.try_send(message); }),
       group_(io, config_, console_, logs_, events_),
       sources_(io, events_, config_) {

@@ -31,14 +31,14 @@ void rethrow(std::exception_ptr error) {
 
 }  // namespace
 
-DaemonLink::DaemonLink(asio::io_context& io, Endpoint endpoint, Join join, milliseconds connect_timeout,
-                       EventQueue& events)
+DaemonLink::DaemonLink(asio::io_context& io, const AgentConfig& config, Join join, EventQueue& events)
     : io_(io),
-      endpoint_(std::move(endpoint)),
+      endpoint_(config.endpoint),
       join_(std::move(join)),
       events_(events),
-      connect_timeout_(connect_timeout),
-      liveness_(connect_timeout),
+      connect_timeout_(config.connect_timeout),
+      awaits_next_job_(config.awaits_next_job),
+      liveness_(config.connect_timeout),
       heartbeat_timer_(io) {}
 
 void DaemonLink::start() { asio::co_spawn(io_, converse(), rethrow); }
@@ -172,11 +172,13 @@ void DaemonLink::await_next_job(const std::string& why) {
 void DaemonLink::reject(const Rejected& rejected) {
     rejected_for_now_ = rejected.try_again && welcomed_;
     if (rejected_for_now_) return;
-    if (rejected.try_again) return await_next_job(printable(rejected.reason));
+    if (rejected.try_again && awaits_next_job_) return await_next_job(printable(rejected.reason));
     over_ = true;
-    events_.push(DaemonLost{fmt::format("the rendezvous daemon at {} rejects this node{}: {}", to_string(endpoint_),
-                                        welcomed_ ? " again" : "", printable(rejected.reason)),
-                            welcomed_ ? exit_code::kInfrastructure : exit_code::kUsage});
+    DaemonLost lost{fmt::format("the rendezvous daemon at {} rejects this node{}: {}", to_string(endpoint_),
+                                welcomed_ ? " again" : "", printable(rejected.reason)),
+                    welcomed_ || rejected.try_again ? exit_code::kInfrastructure : exit_code::kUsage};
+    if (rejected.try_again) lost.remedy = "Start the command again when that job has ended";
+    events_.push(std::move(lost));
 }
 
 void DaemonLink::handle(DaemonMessage message) {

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/config/agent_config.hpp"
 #include "agent/daemon_liveness.hpp"
 #include "agent/event_queue.hpp"
 #include "common/clock.hpp"
@@ -23,9 +24,9 @@ namespace ddprun::agent {
 
 class DaemonLink {
 public:
-    /// `io` and `events` must outlive this object. `connect_timeout` limits connecting, and the wait for the Welcome.
-    DaemonLink(boost::asio::io_context& io, Endpoint endpoint, protocol::Join join,
-               std::chrono::milliseconds connect_timeout, EventQueue& events);
+    /// `io` and `events` must outlive this object. AgentConfig::connect_timeout limits connecting, and the wait for the
+    /// Welcome.
+    DaemonLink(boost::asio::io_context& io, const AgentConfig& config, protocol::Join join, EventQueue& events);
 
     void start();
     /// Sends a report, now or on the next connection. If no connection is made in time, DaemonLost follows.
@@ -59,6 +60,7 @@ private:
     protocol::Join join_;
     EventQueue& events_;
     std::chrono::milliseconds connect_timeout_;
+    bool awaits_next_job_;
     TimePoint begun_;  ///< when the first connection was tried
     DaemonLiveness liveness_;
     std::unique_ptr<client::ControlClient> client_;  ///< null between two connections

@@ -47,13 +47,14 @@ private:
 Error held_by(const Endpoint& endpoint, const std::string& holder) {
     return {Errc::kInUse,
             fmt::format("cannot host the rendezvous at {}: the port is held by {}. End that process, or pass another "
-                        "--rdzv-endpoint HOST:PORT.",
+                        "--rdzv-endpoint or --master-port.",
                         to_string(endpoint), holder)};
 }
 
 Error cannot_bind(const Endpoint& endpoint, int error) {
-    const char* advice = error == EACCES ? "Ports below 1024 need a privilege: pass another one with --rdzv-endpoint."
-                                         : "Check --rdzv-endpoint, --master-addr and is_host.";
+    const char* advice =
+        error == EACCES ? "Ports below 1024 need a privilege: pass another one with --rdzv-endpoint or --master-port."
+                        : "Check --rdzv-endpoint, --master-addr and is_host.";
     return {error == EACCES ? Errc::kRefused : Errc::kSystem,
             fmt::format("cannot host the rendezvous at {}: {}. {}", to_string(endpoint), std::strerror(error), advice)};
 }
@@ -98,7 +99,7 @@ Result<Hosted> host_or_join(const DaemonRequest& request) {
             return Error{Errc::kInUse,
                          fmt::format("cannot host the rendezvous at {}: the port is the local port of an outgoing "
                                      "connection, and no process listens there. Start the job again in a minute, or "
-                                     "pass another --rdzv-endpoint HOST:PORT.",
+                                     "pass another --rdzv-endpoint or --master-port.",
                                      to_string(bind))};
         }
     }

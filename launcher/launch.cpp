@@ -156,7 +156,8 @@ agent::AgentConfig agent_config(Plan plan, const Endpoint& endpoint) {
     if (!plan.command.python.path.empty())
         config.interpreter = fmt::format("{} ({})", plan.command.python.path, plan.command.python.reason);
     config.command = std::move(plan.command.argv);
-    config.connect_timeout = connect_timeout(options, plan.placement.part == Placement::Part::kJoin);
+    config.awaits_next_job = plan.placement.part == Placement::Part::kJoin;
+    config.connect_timeout = connect_timeout(options, config.awaits_next_job);
     config.grace = options.grace;
     config.stall_warning = options.stall_warning;
     config.device_variables = std::move(plan.device_variables);

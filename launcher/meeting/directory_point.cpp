@@ -27,10 +27,10 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMaxValueBytes = 4096;
 constexpr int kMaxReads = 10;  // of a value that is replaced each time it is read
 
-/// Returns whether a file of `owner` is this user's. NFS gives what root makes to "nobody", unless told otherwise.
+/// Returns whether a file of `owner` is this user's. NFS maps root to the user 65534, unless the export excepts it.
 bool is_own(uid_t owner) {
-    constexpr uid_t kNobody = 65534;
-    return owner == ::geteuid() || (::geteuid() == 0 && owner == kNobody);
+    constexpr uid_t kMappedRoot = 65534;
+    return owner == ::geteuid() || (::geteuid() == 0 && owner == kMappedRoot);
 }
 
 std::string shown(const fs::path& path) { return log_line(path.string(), 300); }

@@ -182,7 +182,7 @@ std::chrono::milliseconds connect_timeout(const Options& options, bool elsewhere
     const RdzvConf& conf = options.rdzv_conf;
     if (conf.read_timeout) return *conf.read_timeout;
     if (!elsewhere) return kPresentDefault;
-    if (options.rdzv_backend != RdzvBackend::kStatic) return kDefault;
+    if (options.rdzv_backend != RdzvBackend::kStatic || options.nodes.max == 1) return kDefault;
     return conf.join_timeout.value_or(kStaticDefault);
 }
 

@@ -6,6 +6,7 @@
 
 #include "common/job_limits.hpp"
 #include "rendezvous/coordinator/nodes.hpp"
+#include "rendezvous/coordinator/running.hpp"
 #include "rendezvous/coordinator/waiting.hpp"
 
 namespace ddprun::coordinator {
@@ -70,6 +71,29 @@ std::string disagreement(const JobShape& job, const JobShape& node) {
     return {};
 }
 
+/// Returns why a job that is over, or is bound to end, needs no further node; empty: it may need one. Such a node may
+/// belong to the next job at this endpoint, which must not begin as the rest of this one.
+std::string ending(const State& state, const Join& join) {
+    if (state.phase == Phase::kFinished) return "the job is over: " + state.verdict->reason;
+    if (!state.shape || state.groups_started == 0) return {};
+    const JobShape& job = *state.shape;
+    const Cause& cause = state.cause;
+    const bool restarts = restart_is_left(state);
+    const bool ends = state.phase == Phase::kStopping && (cause.verdict || (cause.failure && !restarts));
+    if (ends)
+        return fmt::format("this daemon serves the job '{}', which is ending: {}", job.launch.command, cause.reason);
+    const bool takes_others = restarts || join.spare || job.min_nodes != job.max_nodes;
+    const auto is_here = [&](const auto& member) {
+        const auto node = state.nodes.find(member.first);
+        return node != state.nodes.end() && node->second.link == Link::kConnected;
+    };
+    if (takes_others || std::ranges::all_of(state.group.members, is_here)) return {};
+    return fmt::format(
+        "this daemon serves the job '{}', which has lost the connection to a node and is not to be restarted "
+        "(--max-restarts {})",
+        job.launch.command, job.max_restarts);
+}
+
 /// Returns why a job of a fixed number of nodes needs no further one; empty: it may need one. A node that has been
 /// silent for two heartbeats may be about to be lost, and the joining one may be there to replace it.
 std::string complete(const State& state, const Join& join) {
@@ -89,15 +113,8 @@ std::string complete(const State& state, const Join& join) {
         some_of(hosts_of(state, present)), nnodes(job), kOwnJob);
 }
 
-}  // namespace
-
-std::string refusal(const State& state, const NodeId& id, const Join& join) {
-    if (join.protocol != kProtocolVersion) {  // first: the other fields of another version's Join may mean anything
-        return fmt::format(
-            "this daemon speaks version {} of the control protocol, this node version {}: use the same ddprun on all "
-            "nodes",
-            kProtocolVersion, join.protocol);
-    }
+/// Returns why this Join cannot be served by this job at any time; empty: it can.
+std::string lasting_refusal(const State& state, const NodeId& id, const Join& join) {
     if (join.session && *join.session != state.config.session) {
         return "this is not the daemon that the job was started with, which has ended: start the job again";
     }
@@ -111,11 +128,7 @@ std::string refusal(const State& state, const NodeId& id, const Join& join) {
     if (state.shape) {
         if (std::string problem = disagreement(*state.shape, shape_of(join)); !problem.empty()) return problem;
     }
-    const auto known = state.nodes.find(id);
-    if (known != state.nodes.end()) {
-        return known->second.link == Link::kConnected ? fmt::format("a node with the id {} is connected already", id)
-                                                      : "";
-    }
+    if (state.nodes.contains(id)) return {};
     if (state.shape) {
         if (std::string problem = complete(state, join); !problem.empty()) return problem;
     }
@@ -126,6 +139,25 @@ std::string refusal(const State& state, const NodeId& id, const Join& join) {
             "further node, or end a spare one first",
             kMaxNodes);
     }
+    return {};
+}
+
+}  // namespace
+
+Refusal refusal(const State& state, const NodeId& id, const Join& join) {
+    if (join.protocol != kProtocolVersion) {  // first: the other fields of another version's Join may mean anything
+        return {fmt::format(
+            "this daemon speaks version {} of the control protocol, this node version {}: use the same ddprun on all "
+            "nodes",
+            kProtocolVersion, join.protocol)};
+    }
+    const auto known = state.nodes.find(id);
+    if (known == state.nodes.end() && !(join.session && *join.session != state.config.session)) {
+        if (std::string reason = ending(state, join); !reason.empty()) return {std::move(reason), !join.session};
+    }
+    if (std::string reason = lasting_refusal(state, id, join); !reason.empty()) return {std::move(reason)};
+    if (known != state.nodes.end() && known->second.link == Link::kConnected)
+        return {fmt::format("a node with the id {} is connected already", id), true};
     return {};
 }
 

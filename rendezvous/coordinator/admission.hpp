@@ -11,7 +11,13 @@ namespace ddprun::coordinator {
 inline constexpr std::size_t kMaxLostNodes = 1'024;  ///< lost nodes that are remembered in case they reconnect
 inline constexpr std::size_t kMaxNameBytes = 255;    ///< of a node id or host name
 
-/// Returns why this Join cannot be served, or an empty text.
-[[nodiscard]] std::string refusal(const State& state, const NodeId& id, const Join& join);
+/// The reason why a Join is not served.
+struct Refusal {
+    std::string reason;      ///< empty: it is served
+    bool try_again = false;  ///< as in Rejected
+};
+
+/// Returns whether, and why, this Join cannot be served.
+[[nodiscard]] Refusal refusal(const State& state, const NodeId& id, const Join& join);
 
 }  // namespace ddprun::coordinator

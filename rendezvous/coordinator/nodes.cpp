@@ -144,14 +144,9 @@ std::vector<NodeId> eligible_nodes(const State& state) {
 void join(Transition& t, const NodeId& id, const Join& message) {
     State& state = t.state;
     const bool known = state.nodes.contains(id);
-    const bool too_late = state.phase == Phase::kFinished && !known;
-    std::string problem = too_late ? "the job is over: " + state.verdict->reason : refusal(state, id, message);
-    if (!problem.empty()) {
-        t.say(fmt::format("refused node {}: {}", message.host, problem));
-        // This daemon ends soon, and the node may belong to the next job at this endpoint.
-        const bool of_next_job = too_late && !message.session;
-        const bool try_again = of_next_job || (known && state.nodes.at(id).link == Link::kConnected);
-        t.actions.push_back(Refuse{id, std::move(problem), try_again});
+    if (Refusal refused = refusal(state, id, message); !refused.reason.empty()) {
+        t.say(fmt::format("refused node {}: {}", message.host, refused.reason));
+        t.actions.push_back(Refuse{id, std::move(refused.reason), refused.try_again});
         return;
     }
     Join named = message;

@@ -355,3 +355,26 @@ TEST_CASE("workers do not inherit the password for etcd, whether their job uses 
     CHECK(outcome.out == "password none\n");
     CHECK(sandbox.leftovers() == "");
 }
+
+TEST_CASE("a job that meets a killed one on its port never runs as its restart", "[e2e]") {
+    const e2e::Sandbox sandbox("killed-job");
+    const std::string port = std::to_string(e2e::free_port());
+    const auto command = [&](const std::string& line) {
+        return e2e::Command{.argv = {ddprun_program(), "--rdzv-id", "k", "--master-port", port, "sh", "-c", line}};
+    };
+    e2e::Process first(sandbox, command("echo up; exec sleep 1000"));
+    REQUIRE(e2e::eventually(e2e::Seconds(30), [&] { return first.out() == "up\n"; }));
+    first.signal(SIGKILL);
+    bool refused = false;
+    std::string out;
+    REQUIRE(e2e::eventually(e2e::Seconds(30), [&] {  // as a user who starts it again until it runs
+        const auto next = e2e::run(sandbox, command("echo restart $TORCHELASTIC_RESTART_COUNT"), e2e::Seconds(30));
+        refused = refused || next.err.find("not to be restarted") != std::string::npos;
+        out = next.out;
+        return next.status.exit_code() == 0;
+    }));
+    INFO("refused meanwhile: " << refused);
+    CHECK(out == "restart 0\n");
+    CHECK(first.wait(e2e::Seconds(30)).kind == ddprun::ExitStatus::Kind::kSignaled);
+    CHECK(sandbox.leftovers() == "");
+}

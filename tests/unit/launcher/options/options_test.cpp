@@ -345,7 +345,7 @@ TEST_CASE("an option beside a meeting point that has no effect is noted", "[laun
 
 TEST_CASE("a node waits as long as torchrun's for a first node that starts late", "[launcher][unit]") {
     const auto timeout = [](Words words, bool elsewhere = true) {
-        words.push_back("prog");
+        words.insert(words.end(), {"--nnodes", "2", "prog"});
         return connect_timeout(parsed(words), elsewhere);
     };
     CHECK(timeout({}) == 900s);

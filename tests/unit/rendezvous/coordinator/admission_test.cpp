@@ -74,7 +74,7 @@ TEST_CASE("nodes that all name the job may run different commands", "[coordinato
 }
 
 TEST_CASE("a job of a fixed number of nodes refuses one too many, unless that asks to be a spare", "[coordinator]") {
-    Job job;
+    Job job({.max_restarts = 1});
     for (const char* host : {"n1", "n2"}) job.join(launched(job, host, "train"));
     const bool running = GENERATE(false, true);
     if (running) job.store_opens();
@@ -102,16 +102,51 @@ TEST_CASE("a job of a fixed number of nodes refuses one too many, unless that as
         job.join(third);
         CHECK(refusal_of(job).empty());
     }
-    SECTION("a node is leaving") {
+    SECTION("a node leaves before the job runs; later its signal ends the job") {
         job.leave("n2");
         job.join(third);
-        CHECK(refusal_of(job).empty());
+        CHECK(refusal_of(job).empty() == !running);
     }
     SECTION("it was counted as lost and comes back") {
         third.session = job.state.config.session;
         job.join(third);
         CHECK(refusal_of(job).empty());
     }
+}
+
+TEST_CASE("a node does not begin as the rest of a job that is about to end, but tries again", "[coordinator]") {
+    Job job({.min_nodes = 1, .max_nodes = 1});
+    job.join(launched(job, "n1", "train"));
+    job.store_opens();
+    Join next = launched(job, "n2", GENERATE(as<std::string>(), "train", "another"));
+    std::string says;
+    SECTION("its node has lost its connection, and it is not to be restarted") {
+        job.disconnect("n1");
+        says = "has lost the connection to a node and is not to be restarted (--max-restarts 0)";
+    }
+    SECTION("it is being stopped by a signal") {
+        job.leave("n1");
+        says = "which is ending: node n1 was interrupted by SIGTERM";
+    }
+    SECTION("it has failed") {
+        job.fail("n1", failure(0, "n1"));
+        says = "which is ending: rank 0 on n1 was killed by SIGKILL";
+    }
+    job.join(next);
+    CHECK_THAT(refusal_of(job), Contains("this daemon serves the job 'train', ") && Contains(says));
+    CHECK(job.asked<Refuse>().at(0).try_again);
+    CHECK(job.state.nodes.size() == 1);
+}
+
+TEST_CASE("a spare may join a job that has lost a node for good", "[coordinator]") {
+    Job job({.min_nodes = 1, .max_nodes = 1});
+    job.join(launched(job, "n1", "train"));
+    job.store_opens();
+    job.disconnect("n1");
+    Join spare = launched(job, "n2", "train");
+    spare.spare = true;
+    job.join(spare);
+    CHECK(refusal_of(job).empty());
 }
 
 TEST_CASE("a job of MIN to MAX nodes takes nodes beyond MAX as spares", "[coordinator]") {
