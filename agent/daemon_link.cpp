@@ -37,7 +37,6 @@ DaemonLink::DaemonLink(asio::io_context& io, const AgentConfig& config, Join joi
       join_(std::move(join)),
       events_(events),
       connect_timeout_(config.connect_timeout),
-      awaits_next_job_(config.awaits_next_job),
       liveness_(config.connect_timeout),
       heartbeat_timer_(io) {}
 
@@ -68,6 +67,11 @@ void DaemonLink::lose(std::string why) {
     if (welcomed_)
         lost.remedy =
             "Find out what ended ddprund on that host, or what interrupted the network; then start the job again";
+    if (!welcomed_ && !rejection_.empty()) {
+        lost.why = fmt::format("{}. Before that, the daemon of a job that is ending rejected this node: {}", lost.why,
+                               rejection_);
+        lost.remedy = "Start the command again when that job has ended";
+    }
     if (!closed_) events_.push(std::move(lost));
     closed_ = true;
     heartbeat_timer_.cancel();
@@ -162,9 +166,10 @@ void DaemonLink::accept(const Welcome& welcome) {
     events_.push(Welcomed{welcome.run_id, welcome.node_name});
 }
 
-/// Reports that the daemon is that of a job that is over. converse() tries again until the connect timeout.
+/// Reports that the daemon is that of a job that is ending. converse() tries again until the connect timeout.
 void DaemonLink::await_next_job(const std::string& why) {
-    if (std::exchange(interrupted_, true)) return;
+    if (std::exchange(rejection_, why) == why) return;
+    interrupted_ = true;
     events_.push(ConnectionChanged{
         fmt::format("the rendezvous daemon at {} rejects this node: {}; trying again", to_string(endpoint_), why)});
 }
@@ -172,13 +177,11 @@ void DaemonLink::await_next_job(const std::string& why) {
 void DaemonLink::reject(const Rejected& rejected) {
     rejected_for_now_ = rejected.try_again && welcomed_;
     if (rejected_for_now_) return;
-    if (rejected.try_again && awaits_next_job_) return await_next_job(printable(rejected.reason));
+    if (rejected.try_again) return await_next_job(printable(rejected.reason));
     over_ = true;
-    DaemonLost lost{fmt::format("the rendezvous daemon at {} rejects this node{}: {}", to_string(endpoint_),
-                                welcomed_ ? " again" : "", printable(rejected.reason)),
-                    welcomed_ || rejected.try_again ? exit_code::kInfrastructure : exit_code::kUsage};
-    if (rejected.try_again) lost.remedy = "Start the command again when that job has ended";
-    events_.push(std::move(lost));
+    events_.push(DaemonLost{fmt::format("the rendezvous daemon at {} rejects this node{}: {}", to_string(endpoint_),
+                                        welcomed_ ? " again" : "", printable(rejected.reason)),
+                            welcomed_ ? exit_code::kInfrastructure : exit_code::kUsage});
 }
 
 void DaemonLink::handle(DaemonMessage message) {

@@ -60,7 +60,6 @@ private:
     protocol::Join join_;
     EventQueue& events_;
     std::chrono::milliseconds connect_timeout_;
-    bool awaits_next_job_;
     TimePoint begun_;  ///< when the first connection was tried
     DaemonLiveness liveness_;
     std::unique_ptr<client::ControlClient> client_;  ///< null between two connections
@@ -69,7 +68,8 @@ private:
     boost::asio::steady_timer heartbeat_timer_;
     bool welcomed_ = false;
     bool daemon_knows_records_ = false;
-    bool interrupted_ = false;       ///< the connection broke, and the user was notified
+    std::string rejection_;     ///< why the daemon of a job that is ending has rejected this node; empty: it has not
+    bool interrupted_ = false;  ///< the connection broke, and the user was notified
     bool rejected_for_now_ = false;  ///< the daemon has not noticed yet that our last connection broke
     bool over_ = false;              ///< the daemon has sent its last message
     bool closed_ = false;

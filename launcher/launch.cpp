@@ -54,6 +54,7 @@ struct Plan {
     int cpus = 1;
     std::vector<std::string> device_variables;  ///< of --virtual-local-rank
     Placement placement;
+    protocol::Launch launch;
     std::string error_file;                       ///< of this ddprun, as its parent wants it; empty: none
     TemporaryLogDir temporary_log_dir;            ///< of emulated nodes, in their launcher
     std::optional<std::string> local_address;     ///< of --local-addr, numeric
@@ -151,13 +152,13 @@ agent::AgentConfig agent_config(Plan plan, const Endpoint& endpoint) {
     config.role = options.role;
     config.program_name = program_name(options, plan.command.argv);
     if (options.program.size() > 1) config.program_line = typed_command(options);
-    config.launch = {typed_command(options), command_hash(options), user_name(::getuid()), ::getuid()};
+    config.launch = std::move(plan.launch);
     config.spare = options.spare;
     if (!plan.command.python.path.empty())
         config.interpreter = fmt::format("{} ({})", plan.command.python.path, plan.command.python.reason);
     config.command = std::move(plan.command.argv);
-    config.awaits_next_job = plan.placement.part == Placement::Part::kJoin;
-    config.connect_timeout = connect_timeout(options, config.awaits_next_job);
+    const bool elsewhere = plan.placement.part == Placement::Part::kJoin && !options.as_local_node;
+    config.connect_timeout = connect_timeout(options, elsewhere);
     config.grace = options.grace;
     config.stall_warning = options.stall_warning;
     config.device_variables = std::move(plan.device_variables);
@@ -250,6 +251,7 @@ std::optional<Refusal> prepare(Plan& plan, const Environment& environment) {
     auto command = worker_command(options, environment, search_path(environment, own_folder()));
     if (!command) return Refusal{command.error(), code_of_program_error(command.error())};
     plan.command = std::move(*command);
+    plan.launch = {typed_command(options), command_hash(options), user_name(::getuid()), ::getuid()};
     if (const Result<void> usable = prepare_log_dir(options); !usable)
         return Refusal{usable.error(), exit_code::kUsage};
     if (const Result<void> enough = check_limits(demand_of(plan), process_limits()); !enough)
@@ -284,7 +286,11 @@ int run(Plan plan, std::optional<JobMeeting> meeting, const std::vector<std::str
     report_endpoint(plan, *hosted);
     agent::hold_stop_signals();  // until the agent, or the launcher of emulated nodes, has its handlers
     auto temporary_log_dir = make_temporary_log_dir(plan.options, environment);
-    if (!temporary_log_dir) return refuse(temporary_log_dir.error(), exit_code::kUsage);
+    if (!temporary_log_dir) {
+        const bool ended = hosted->started_here && ends_after_release(hosted->lifeline);
+        if (meeting && ended) meeting->withdraw();
+        return refuse(temporary_log_dir.error(), exit_code::kUsage);
+    }
     if (plan.placement.part == Placement::Part::kEmulate) {
         plan.temporary_log_dir = std::move(*temporary_log_dir);
         return emulate(std::move(plan), arguments, std::move(*hosted), guard);

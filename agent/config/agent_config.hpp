@@ -44,7 +44,6 @@ struct AgentConfig {
     protocol::Launch launch;           ///< on which the nodes of a job agree
     std::vector<std::string> command;  ///< argv of a worker; command[0] was resolved to a path by the launcher
     std::chrono::milliseconds connect_timeout{60'000};
-    bool awaits_next_job = true;        ///< of a daemon whose job is ending: another host starts that of the next one
     std::chrono::milliseconds grace{};  ///< at most, from the first signal to SIGKILL; Options::grace has the default
     std::chrono::milliseconds stall_warning{30'000};  ///< for one operation of a worker, until it is reported; 0: never
     /// With --virtual-local-rank workers have LOCAL_RANK=0, and each sees one device by these variables; else empty.

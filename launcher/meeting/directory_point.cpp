@@ -27,12 +27,6 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMaxValueBytes = 4096;
 constexpr int kMaxReads = 10;  // of a value that is replaced each time it is read
 
-/// Returns whether a file of `owner` is this user's. NFS maps root to the user 65534, unless the export excepts it.
-bool is_own(uid_t owner) {
-    constexpr uid_t kMappedRoot = 65534;
-    return owner == ::geteuid() || (::geteuid() == 0 && owner == kMappedRoot);
-}
-
 std::string shown(const fs::path& path) { return log_line(path.string(), 300); }
 
 Error directory_error(const fs::path& directory, int errno_value) {
@@ -110,6 +104,17 @@ struct EntryFiles {
             at_least = 0;
         }
         return Error{Errc::kLimit, fmt::format("the files {}* in {} change all the time", prefix, shown(directory))};
+    }
+
+    /// Returns whether a file of `owner` is this user's. NFS may map root, and so all that root makes, to another user.
+    [[nodiscard]] bool is_own(uid_t owner) const {
+        if (owner == ::geteuid() || ::geteuid() != 0) return owner == ::geteuid();
+        const fs::path path = directory / fmt::format("{}{}.tmp", prefix, random_id());
+        const UniqueFd sample(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+        struct stat status {};
+        const bool mapped = sample && ::fstat(sample.get(), &status) == 0 && status.st_uid == owner;
+        if (sample) ::unlink(path.c_str());
+        return mapped;
     }
 
     /// Writes a temporary file, complete on disk. Returns its path.

@@ -182,8 +182,8 @@ std::chrono::milliseconds connect_timeout(const Options& options, bool elsewhere
     const RdzvConf& conf = options.rdzv_conf;
     if (conf.read_timeout) return *conf.read_timeout;
     if (!elsewhere) return kPresentDefault;
-    if (options.rdzv_backend != RdzvBackend::kStatic || options.nodes.max == 1) return kDefault;
-    return conf.join_timeout.value_or(kStaticDefault);
+    if (options.rdzv_backend != RdzvBackend::kStatic) return kDefault;
+    return conf.join_timeout.value_or(options.nodes.max == 1 ? kDefault : kStaticDefault);
 }
 
 Result<Invocation> parse_options(const std::vector<std::string>& arguments, const Environment& environment) {

@@ -75,7 +75,8 @@ std::string disagreement(const JobShape& job, const JobShape& node) {
 /// belong to the next job at this endpoint, which must not begin as the rest of this one.
 std::string ending(const State& state, const Join& join) {
     if (state.phase == Phase::kFinished) return "the job is over: " + state.verdict->reason;
-    if (!state.shape || state.groups_started == 0) return {};
+    const bool is_of_this_job = join.session.has_value();
+    if (is_of_this_job || !state.shape || state.groups_started == 0) return {};
     const JobShape& job = *state.shape;
     const Cause& cause = state.cause;
     const bool restarts = restart_is_left(state);
@@ -89,9 +90,8 @@ std::string ending(const State& state, const Join& join) {
     };
     if (takes_others || std::ranges::all_of(state.group.members, is_here)) return {};
     return fmt::format(
-        "this daemon serves the job '{}', which has lost the connection to a node and is not to be restarted "
-        "(--max-restarts {})",
-        job.launch.command, job.max_restarts);
+        "this daemon serves the job '{}', which has lost the connection to a node and {} (--max-restarts {})",
+        job.launch.command, job.max_restarts == 0 ? "is not to be restarted" : "has no restart left", job.max_restarts);
 }
 
 /// Returns why a job of a fixed number of nodes needs no further one; empty: it may need one. A node that has been

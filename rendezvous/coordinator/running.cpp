@@ -78,7 +78,8 @@ void conclude(Transition& t) {
     // If every worker had just finished when the stop came, the job has succeeded.
     if (!cause.failure && all_succeeded(state.group)) return finish(t, success_verdict());
     if (cause.verdict) return finish(t, *cause.verdict);
-    const bool early = state.now - state.group.started_at < kEarly;
+    const TimePoint ended_at = cause.failure ? cause.failed_at : state.now;  // to stop the others may take long
+    const bool early = ended_at - state.group.started_at < kEarly;
     if (!early) state.early_failures = 0;
     if (cause.failure) {
         const Diagnosis& diagnosis = state.group.diagnosis;

@@ -152,6 +152,19 @@ TEST_CASE("a file system without hard links is an error with what to do instead"
                Catch::StartsWith("cannot make a hard link in --rdzv-dir /d: No space"));
 }
 
+TEST_CASE("an address that another user has published is not trusted", "[launcher][unit]") {
+    const TemporaryDirectory temp;
+    const auto path = temp.file("ddprun-x.1", "value\n", 0644);
+    CHECK(point_in(temp).read(kJob).value()->value == "value");
+    if (::chown(path.c_str(), 4242, 4242) != 0) {
+        WARN("SKIPPED: this user cannot make another user's file");
+        return;
+    }
+    CHECK_THAT(point_in(temp).read(kJob).error().message,
+               Catch::Contains("ddprun-x.1 belongs to another user, so its"));
+    CHECK(std::distance(std::filesystem::directory_iterator(temp.path()), {}) == 1);  // no trial file is left
+}
+
 TEST_CASE("a link in place of a file is not trusted", "[launcher][unit]") {
     const TemporaryDirectory temp;
     temp.file("elsewhere", "value\n", 0600);
