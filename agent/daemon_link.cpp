@@ -68,6 +68,7 @@ void DaemonLink::lose(std::string why) {
         lost.remedy =
             "Find out what ended ddprund on that host, or what interrupted the network; then start the job again";
     if (!welcomed_ && !rejection_.empty()) {
+        if (lost.why.ends_with('.')) lost.why.pop_back();
         lost.why = fmt::format("{}. Before that, the daemon of a job that is ending rejected this node: {}", lost.why,
                                rejection_);
         lost.remedy = "Start the command again when that job has ended";

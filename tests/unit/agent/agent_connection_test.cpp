@@ -48,9 +48,10 @@ TEST_CASE("an agent that meets the daemon of a job that is over waits for that o
         (void)daemon->refuse(over);
         daemon.reset();
         CHECK(agent.end().exit_code() == 69);
-        CHECK_THAT(agent.err(),
-                   Contains("Before that, the daemon of a job that is ending rejected this node: the job") &&
-                       Contains("Start the command again when that job has ended"));
+        CHECK_THAT(
+            agent.err(),
+            Contains("--rdzv-endpoint. Before that, the daemon of a job that is ending rejected this node: the job") &&
+                Contains("Start the command again when that job has ended"));
     }
 }
 
