@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <chrono>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "common/system/process_state.hpp"
@@ -98,8 +97,12 @@ TEST_CASE("Ctrl-Z stops the workers and ddprun, fg continues them, Ctrl-C ends t
         CHECK(shell.shows("Stopped"));
         CHECK(shell.shows("prompt> "));
         CHECK(all(ddprun::ProcessState::kStopped));
-        // Longer than the daemon waits for a heartbeat: the node must not count as lost.
-        if (round == 0) std::this_thread::sleep_for(std::chrono::milliseconds(3500));
+        // Longer than the daemon waits for a heartbeat: a node that counts as lost would have its workers stopped.
+        const auto a_worker_has_ended = [&] {
+            return std::ranges::any_of(
+                pids, [](pid_t pid) { return ddprun::process_state(pid) != ddprun::ProcessState::kStopped; });
+        };
+        if (round == 0) CHECK_FALSE(e2e::eventually(e2e::Seconds(3.5), a_worker_has_ended));
         shell.type("fg\n");
         CHECK(all(ddprun::ProcessState::kRunning));
     }

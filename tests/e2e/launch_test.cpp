@@ -367,7 +367,7 @@ TEST_CASE("a job that meets a killed one on its port never runs as its restart",
     first.signal(SIGKILL);
     bool refused = false;
     std::string out;
-    REQUIRE(e2e::eventually(e2e::Seconds(30), [&] {  // as a user who starts it again until it runs
+    REQUIRE(e2e::eventually(e2e::Seconds(30), [&] {  // the user starts it again until it runs
         const auto next = e2e::run(sandbox, command("echo restart $TORCHELASTIC_RESTART_COUNT"), e2e::Seconds(30));
         refused = refused || next.err.find("not to be restarted") != std::string::npos;
         out = next.out;

@@ -187,7 +187,13 @@ void add_how(CLI::App& app, Options& options, Texts& texts) {
     app.add_option("-w,--warm-up", options.warm_up, "Calls before the timed ones")
         ->check(between(0, kMaxCalls))
         ->capture_default_str();
-    app.add_flag("--check,!--no-check", options.check, "Check every element of the results (default: yes)");
+    // Not one option "--check,!--no-check": its help would have the mark {false}. The last one given counts.
+    app.add_flag_callback(
+           "--check", [&] { options.check = true; }, "Check every element of the results (default)")
+        ->trigger_on_parse();
+    app.add_flag_callback(
+           "--no-check", [&] { options.check = false; }, "Do not check the results")
+        ->trigger_on_parse();
     app.add_flag("--foreign", options.foreign, "Allocate the buffers outside the group's arena (host memory)");
     app.add_flag("--rewrite", options.rewrite, "Rewrite the input before each call, as backward does");
     app.add_option("--backend", texts.backend, "Backend of the group")->check(one_of(kBackends))->capture_default_str();
@@ -195,17 +201,6 @@ void add_how(CLI::App& app, Options& options, Texts& texts) {
         ->check([](const std::string& name) { return name.empty() ? "pass the name of a file, or - for stdout" : ""; })
         ->type_name("FILE");
 }
-
-/// Formats names without CLI11's "{false}", its mark of a flag that negates another one.
-class PlainFlagNames : public CLI::Formatter {
-public:
-    std::string make_option_name(const CLI::Option* option, bool positional) const override {
-        constexpr std::string_view kMark = "{false}";
-        std::string name = CLI::Formatter::make_option_name(option, positional);
-        if (const auto at = name.find(kMark); at != std::string::npos) name.erase(at, kMark.size());
-        return name;
-    }
-};
 
 int show(const std::string& text, bool speaks) {
     Output output;
@@ -227,7 +222,6 @@ std::optional<int> parse_options(int argc, char** argv, bool speaks, int ranks, 
         "given;\n"
         "otherwise each call is waited for.",
         "ddp-bench");
-    app.formatter(std::make_shared<PlainFlagNames>());
     app.set_version_flag("--version", "ddp-bench " DDPRUN_VERSION);
     Texts texts;
     app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);

@@ -71,8 +71,14 @@ void add_running_options(CLI::App& app, Options& options, Texts& texts) {
                    "Threads per rank (default: OMP_NUM_THREADS, or CPUs / ranks of this node)")
         ->check(whole_number(1, 4096))
         ->type_name("N");
-    app.add_flag("--overlap,!--no-overlap", options.overlap,
-                 "Send gradients during backward (default), or after it: exposed_ms of both runs shows what is hidden");
+    // Not one option "--overlap,!--no-overlap": its help would have the mark {false}. The last one given counts.
+    app.add_flag_callback(
+           "--overlap", [&] { options.overlap = true; }, "Send gradients during backward (default)")
+        ->trigger_on_parse();
+    app.add_flag_callback(
+           "--no-overlap", [&] { options.overlap = false; },
+           "Send gradients after backward: exposed_ms of both runs shows what overlap hides")
+        ->trigger_on_parse();
     app.add_option("--loss-log", texts.loss_log, "Write 'step loss' there after each step, in full precision")
         ->type_name("FILE");
     app.add_option(
@@ -82,17 +88,6 @@ void add_running_options(CLI::App& app, Options& options, Texts& texts) {
         ->check(CLI::Validator([](const std::string& text) { return check_one_of(text, kStyles); }, ""))
         ->type_name("HOW");
 }
-
-/// Formats names without CLI11's "{false}", its mark of a flag that negates another one.
-class PlainFlagNames : public CLI::Formatter {
-public:
-    std::string make_option_name(const CLI::Option* option, bool positional) const override {
-        constexpr std::string_view kMark = "{false}";
-        std::string name = CLI::Formatter::make_option_name(option, positional);
-        if (const auto at = name.find(kMark); at != std::string::npos) name.erase(at, kMark.size());
-        return name;
-    }
-};
 
 /// Returns the problem; empty if there is none. Throws CLI::CallForHelp.
 std::string parse(CLI::App& app, std::vector<std::string> arguments) {
@@ -127,7 +122,6 @@ std::optional<int> parse_options(int argc, const char* const* argv, Options& opt
         "    train                                                       one rank\n"
         "    ddprun --nnodes 2 --nproc_per_node 4 --local-nodes train    eight ranks on this machine",
         "train");
-    app.formatter(std::make_shared<PlainFlagNames>());
     Texts texts;
     app.allow_extras();
     add_training_options(app, options);

@@ -147,4 +147,7 @@ TEST_CASE("clients from the address of a lost node are kept out, unless a member
     CHECK_FALSE(daemon::may_be_outdated(job, origins, "10.0.0.9"));
     origins["member"] = "10.0.0.1";
     CHECK_FALSE(daemon::may_be_outdated(job, origins, "10.0.0.1"));
+    job.nodes["back"].busy = Generation{1};  // it has reconnected, and its older workers have not stopped yet
+    origins["back"] = "10.0.0.4";
+    CHECK(daemon::may_be_outdated(job, origins, "10.0.0.4"));
 }
