@@ -26,6 +26,7 @@ struct OutputConfig {
     std::vector<int> console_ranks = {};  ///< local ranks whose output the console shows; empty: all
     std::vector<std::string> stdout_filters = {};  ///< tee'd lines with one of these also go to a file for all ranks
     std::vector<std::string> stderr_filters = {};
+    bool prompts = false;  ///< stdin is a terminal: the console shows a line that stays without its end
 };
 
 /// One member for each setting of the launcher that the agent needs.

@@ -49,7 +49,7 @@ void Console::append(Stream stream, int source, const Segment& segment, std::str
     std::string_view text = segment.text;
     const bool continues = to.open_source == source && to.open_stream == stream;
     if (to.line_open && !continues && text.front() != '\r') to.sink.append("\n");
-    if (segment.starts_line && !label.empty()) {
+    if ((segment.starts_line || !continues) && !label.empty()) {
         if (text.front() == '\r') {
             to.sink.append("\r");
             text.remove_prefix(1);

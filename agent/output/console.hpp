@@ -29,7 +29,7 @@ public:
     [[nodiscard]] bool is_terminal(Stream stream) const { return output(stream).sink.is_terminal(); }
 
     /// Queues a segment of `source`, with `label` in front of every new line. If another source has left its line open,
-    /// a line end comes first.
+    /// a line end comes first; what then follows of that line gets the label again.
     void append(Stream stream, int source, const Segment& segment, std::string_view label = {});
     /// Writes as much of the queue as is possible without waiting; the rest follows by itself. Call it once per piece
     /// of output, not per line: that saves system calls for a worker that prints much.

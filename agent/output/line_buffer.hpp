@@ -34,8 +34,11 @@ public:
     /// Delivers every segment that `bytes` completes. All segments together are the bytes that were fed, in order and
     /// unchanged.
     void feed(std::string_view bytes, const Sink& sink);
-    /// Delivers the rest; call it at the end of the stream.
+    /// Delivers the rest, which has no end: at the end of the stream, or because its line may be a prompt. Bytes that
+    /// follow continue that line.
     void flush(const Sink& sink);
+    /// Returns whether there are bytes that flush() would deliver.
+    [[nodiscard]] bool has_rest() const { return !pending_.empty(); }
 
 private:
     [[nodiscard]] std::size_t find_end(std::size_t begin);

@@ -16,6 +16,8 @@ constexpr int kMaxReads = 64;
 constexpr std::chrono::milliseconds kRetryInterval{20};
 /// Python prints exceptions that caused each other one after the other: tracebacks within this time are one failure.
 constexpr std::chrono::seconds kOneFailure{1};
+/// A line that has no end after this time is a prompt: a person should see it.
+constexpr std::chrono::milliseconds kPromptDelay{100};
 
 LineBuffer::Progress progress_mode(const Route& route) {
     const bool terminal = route.console != nullptr && route.console->is_terminal(route.stream);
@@ -25,9 +27,14 @@ LineBuffer::Progress progress_mode(const Route& route) {
 }  // namespace
 
 WorkerStream::WorkerStream(boost::asio::io_context& io, UniqueFd read_end, Route route)
-    : pipe_(io, read_end.release()), timer_(io), route_(std::move(route)), lines_(progress_mode(route_)) {
+    : pipe_(io, read_end.release()),
+      timer_(io),
+      prompt_timer_(io),
+      route_(std::move(route)),
+      lines_(progress_mode(route_)) {
     pipe_.non_blocking(true);  // this end only: the worker's end is another open file
     to_console_ = [this](const Segment& segment) {
+        unfinished_since_.reset();
         route_.console->append(route_.stream, route_.source, segment, route_.label);
     };
 }
@@ -90,6 +97,7 @@ void WorkerStream::finish() {
     boost::system::error_code ignored;  // it was only read from
     pipe_.close(ignored);
     timer_.cancel();
+    prompt_timer_.cancel();
 }
 
 void WorkerStream::deliver(std::string_view bytes) {
@@ -99,6 +107,24 @@ void WorkerStream::deliver(std::string_view bytes) {
     if (route_.console == nullptr) return;
     lines_.feed(bytes, to_console_);
     route_.console->push(route_.stream);
+    if (!route_.shows_prompts || !lines_.has_rest()) return;
+    if (!unfinished_since_) unfinished_since_ = Clock::now();
+    if (!awaits_prompt_) show_prompt();
+}
+
+void WorkerStream::show_prompt() {
+    awaits_prompt_ = false;
+    if (!unfinished_since_ || ended_) return;
+    const TimePoint due = *unfinished_since_ + kPromptDelay;
+    if (Clock::now() >= due) {
+        lines_.flush(to_console_);
+        return route_.console->push(route_.stream);
+    }
+    awaits_prompt_ = true;
+    prompt_timer_.expires_at(due);
+    prompt_timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+        if (!error) self->show_prompt();
+    });
 }
 
 /// Passes an unfinished last line on to the filter and to the console.

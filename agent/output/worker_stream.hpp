@@ -32,6 +32,7 @@ struct Route {
     LogFile file;                           ///< no file: not to a file
     std::optional<LineFilter> filter = {};  ///< copies lines to a file of all ranks
     bool keep_tail = false;                 ///< keep the last lines
+    bool shows_prompts = false;             ///< the console shows a line that stays without its end
 };
 
 class WorkerStream : public std::enable_shared_from_this<WorkerStream> {
@@ -58,10 +59,15 @@ private:
     bool read_some();
     void deliver(std::string_view bytes);
     void pass_on_rest();
+    /// Shows an unfinished line that has waited for its end long enough, and waits for that moment otherwise.
+    void show_prompt();
     void remember(std::string_view bytes);
 
     boost::asio::posix::stream_descriptor pipe_;
     boost::asio::steady_timer timer_;
+    boost::asio::steady_timer prompt_timer_;
+    bool awaits_prompt_ = false;                 ///< prompt_timer_ runs
+    std::optional<TimePoint> unfinished_since_;  ///< the console lacks the beginning of a line since then
     Route route_;
     LineBuffer lines_;
     LineBuffer::Sink to_console_;

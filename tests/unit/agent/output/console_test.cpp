@@ -60,6 +60,42 @@ TEST_CASE("another worker's line never continues an open one", "[agent]") {
     CHECK(s.shown() == "open\nother\n\r 10%\r 20%\r 30%\n");
 }
 
+TEST_CASE("the rest of a line that another worker has interrupted gets its label again", "[agent]") {
+    Screen s;
+    s.console.write(Stream::kOut, 0, {"(Pdb) "}, "[0] ");
+    s.console.write(Stream::kOut, 1, {"other\n"}, "[1] ");
+    s.console.write(Stream::kOut, 0, {"42\n", false}, "[0] ");
+    CHECK(s.shown() == "[0] (Pdb) \n[1] other\n[0] 42\n");
+}
+
+TEST_CASE("a line without its end is shown after a while where prompts are wanted, else with its end", "[agent]") {
+    Screen s;
+    const bool prompts = GENERATE(false, true);
+    Pipe worker;
+    Route route;
+    route.console = &s.console;
+    route.shows_prompts = prompts;
+    const auto stream = std::make_shared<WorkerStream>(s.io, std::move(worker.read_end), std::move(route));
+    stream->start();
+    std::string shown;
+    const auto shows = [&](std::string_view text, std::chrono::milliseconds limit) {
+        return eventually(
+            [&] {
+                s.io.restart();
+                s.io.run_for(std::chrono::milliseconds(5));
+                shown += s.shown();
+                return shown == text;
+            },
+            limit);
+    };
+    REQUIRE(::write(worker.write_end.get(), "one\nname? ", 10) == 10);
+    CHECK(shows(prompts ? "one\nname? " : "one\n", std::chrono::seconds(20)));
+    CHECK(shows("one\nname? ", std::chrono::milliseconds(300)) == prompts);
+    REQUIRE(::write(worker.write_end.get(), "Ada\n", 4) == 4);
+    CHECK(shows("one\nname? Ada\n", std::chrono::seconds(20)));
+    stream->finish();
+}
+
 TEST_CASE("lines that a worker writes together are shown together, by one system call", "[agent]") {
     boost::asio::io_context io{1};
     int ends[2];  // a socket that keeps messages apart
