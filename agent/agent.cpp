@@ -111,7 +111,7 @@ Agent::Agent(asio::io_context& io, AgentConfig config)
     : config_(std::move(config)),
       events_(io),
       console_(io, STDOUT_FILENO, STDERR_FILENO),
-      console_log_(console_),
+      console_log_(console_, config_.log_start),
       status_reporter_(io, config_, console_),
       logs_(io, [this](const std::string& problem) { events_.push(LogFileProblem{problem}); }),
       link_(io, config_, join_of(config_), events_),

@@ -57,11 +57,11 @@ void set_level_from_environment(spdlog::logger& logger) {
 
 }  // namespace
 
-void init_logging(const std::string& program, StuckReader stuck) {
+void init_logging(const std::string& program, LineStart start, StuckReader stuck) {
     auto logger = stuck == StuckReader::kWait
                       ? spdlog::stderr_color_mt(program)
                       : std::make_shared<spdlog::logger>(program, std::make_shared<DroppingSink>());
-    logger->set_pattern(stuck == StuckReader::kWait ? "[%n] %^%v%$" : "[%n] %v");
+    logger->set_pattern(std::string(log_pattern(start)) + (stuck == StuckReader::kWait ? "%^%v%$" : "%v"));
     set_level_from_environment(*logger);
     spdlog::set_default_logger(std::move(logger));
 }

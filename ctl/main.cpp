@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
     try {
         const auto parsed = ctl::parse_options(argc, argv);
         if (const int* exit_code = std::get_if<int>(&parsed)) return *exit_code;
-        init_logging("ddpctl");
+        init_logging("ddpctl", LineStart::kTag);
         return ctl::run_dump(std::get<ctl::DumpOptions>(parsed));
     } catch (const std::exception& error) {
         std::fputs(fmt::format("ddpctl: {}\n", error.what()).c_str(), stderr);  // fmt::print would throw again

@@ -169,6 +169,7 @@ agent::AgentConfig agent_config(Plan plan, const Endpoint& endpoint) {
     config.bindings = bindings_of_node(options, plan.slots, plan.places);
     config.handled_signals = options.handled_signals;
     config.output = output_config(options);
+    config.log_start = log_start(options);
     config.error_file = std::move(plan.error_file);
     if (options.as_local_node) {
         const int index = options.as_local_node->index;
@@ -355,7 +356,7 @@ int launch(const std::vector<std::string>& arguments) {
         return printed ? exit_code::kSuccess : refuse(printed.error(), exit_code::kOutput);
     }
 
-    init_logging("ddprun");
+    init_logging("ddprun", log_start(invocation->options));
     if (invocation->options.verbose) spdlog::set_level(spdlog::level::debug);
     Plan plan;
     plan.options = std::move(invocation->options);

@@ -76,8 +76,13 @@ agent::OutputConfig output_config(const Options& options) {
     output.console_ranks = options.console_ranks;
     output.stdout_filters = options.stdout_filters;
     output.stderr_filters = options.stderr_filters;
+    output.timestamps = options.timestamps;
     output.prompts = ::isatty(STDIN_FILENO) == 1;
     return output;
+}
+
+LineStart log_start(const Options& options) {
+    return options.timestamps || ::isatty(STDERR_FILENO) != 1 ? LineStart::kTimeAndTag : LineStart::kTag;
 }
 
 int log_files_per_worker(const Options& options) {

@@ -4,6 +4,7 @@
 
 #include "agent/config/agent_config.hpp"
 #include "common/error.hpp"
+#include "common/logging.hpp"
 #include "launcher/host/temporary_log_dir.hpp"
 #include "launcher/options/options.hpp"
 
@@ -23,6 +24,10 @@ void note_absent_ranks(Options& options, int slots);
 
 /// Returns the agent's settings for the output; after the two above.
 [[nodiscard]] agent::OutputConfig output_config(const Options& options);
+
+/// Returns the beginning of ddprun's own lines: the time of day if the user wants it, and wherever stderr is no
+/// terminal, because the log of a job is read in the morning.
+[[nodiscard]] LineStart log_start(const Options& options);
 
 /// Returns the maximum number of log files that one worker's output goes to.
 [[nodiscard]] int log_files_per_worker(const Options& options);

@@ -9,6 +9,7 @@
 
 #include "agent/config/worker_binding.hpp"
 #include "common/endpoint.hpp"
+#include "common/logging.hpp"
 #include "common/stream_code.hpp"
 #include "common/system/unique_fd.hpp"
 #include "rendezvous/protocol/messages.hpp"
@@ -26,7 +27,8 @@ struct OutputConfig {
     std::vector<int> console_ranks = {};  ///< local ranks whose output the console shows; empty: all
     std::vector<std::string> stdout_filters = {};  ///< tee'd lines with one of these also go to a file for all ranks
     std::vector<std::string> stderr_filters = {};
-    bool prompts = false;  ///< stdin is a terminal: the console shows a line that stays without its end
+    bool timestamps = false;  ///< lines on the console and in files begin with the time of day
+    bool prompts = false;     ///< stdin is a terminal: the console shows a line that stays without its end
 };
 
 /// One member for each setting of the launcher that the agent needs.
@@ -54,9 +56,10 @@ struct AgentConfig {
     std::vector<int> handled_signals;  ///< signals that end the job and that the workers get themselves; INT, TERM, HUP
                                        ///< and QUIT end it in any case, and reach them as SIGTERM if they are not named
     OutputConfig output;
-    std::string error_file;        ///< of this ddprun, from TORCHELASTIC_ERROR_FILE; empty: none
-    std::string program_name;      ///< the program in messages; empty: the file name of command[0]
-    std::string program_line;      ///< the program with its arguments, in messages; empty: it has none
+    LineStart log_start = LineStart::kTag;  ///< of this process's own lines
+    std::string error_file;                 ///< of this ddprun, from TORCHELASTIC_ERROR_FILE; empty: none
+    std::string program_name;               ///< the program in messages; empty: the file name of command[0]
+    std::string program_line;               ///< the program with its arguments, in messages; empty: it has none
     std::string interpreter = {};  ///< of a Python program, with the reason of its choice; empty: no Python program
     bool emulated = false;  ///< one of several nodes below one launcher (--local-nodes), which prints for all of them
     UniqueFd final_report;  ///< of an emulated node: the file for its final report, ended by a zero byte

@@ -4,7 +4,8 @@
 
 namespace ddprun::agent {
 
-void LineFilter::feed(std::string_view bytes) {
+void LineFilter::feed(std::string_view bytes, std::string_view stamp) {
+    stamp_ = stamp;
     segments_.feed(bytes, [this](const Segment& segment) { take(segment); });
 }
 
@@ -27,7 +28,7 @@ void LineFilter::take(const Segment& segment) {
 
 void LineFilter::end_line() {
     const auto is_in_line = [this](const std::string& text) { return line_.find(text) != std::string::npos; };
-    if (!line_.empty() && std::ranges::any_of(texts_, is_in_line)) file_.write(label_ + line_ + "\n");
+    if (!line_.empty() && std::ranges::any_of(texts_, is_in_line)) file_.write(stamp_ + label_ + line_ + "\n");
     line_.clear();
 }
 

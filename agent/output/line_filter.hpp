@@ -17,7 +17,8 @@ public:
     LineFilter(std::vector<std::string> texts, std::string label, LogFile file)
         : texts_(std::move(texts)), label_(std::move(label)), file_(std::move(file)) {}
 
-    void feed(std::string_view bytes);
+    /// `stamp` begins the copies, before the label.
+    void feed(std::string_view bytes, std::string_view stamp = {});
     /// Copies the last line, which has no end, if it matches, and closes the file.
     void finish();
     [[nodiscard]] bool backlogged() const { return file_.backlogged(); }
@@ -28,6 +29,7 @@ private:
 
     std::vector<std::string> texts_;
     std::string label_;
+    std::string stamp_;
     LogFile file_;
     LineBuffer segments_{LineBuffer::Progress::kHold};
     std::string line_;  ///< the line so far, at most kMaxLineBytes; of a progress bar its latest state

@@ -5,6 +5,7 @@
 #include <spdlog/spdlog.h>
 
 #include <memory>
+#include <string>
 #include <utility>
 
 namespace ddprun::agent {
@@ -12,7 +13,9 @@ namespace {
 
 class Sink final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
 public:
-    explicit Sink(Console& console) : console_(console) { set_pattern_("[%n] %v"); }  // as init_logging sets it
+    Sink(Console& console, LineStart start) : console_(console) {
+        set_pattern_(std::string(log_pattern(start)) + "%v");
+    }
 
 private:
     void sink_it_(const spdlog::details::log_msg& message) override {
@@ -27,9 +30,9 @@ private:
 
 }  // namespace
 
-ConsoleLog::ConsoleLog(Console& console) {
+ConsoleLog::ConsoleLog(Console& console, LineStart start) {
     auto& sinks = spdlog::default_logger()->sinks();
-    before_ = std::exchange(sinks, {std::make_shared<Sink>(console)});
+    before_ = std::exchange(sinks, {std::make_shared<Sink>(console, start)});
 }
 
 ConsoleLog::~ConsoleLog() { spdlog::default_logger()->sinks() = std::move(before_); }

@@ -7,12 +7,13 @@
 #include <vector>
 
 #include "agent/output/console.hpp"
+#include "common/logging.hpp"
 
 namespace ddprun::agent {
 
 class ConsoleLog {
 public:
-    explicit ConsoleLog(Console& console);
+    ConsoleLog(Console& console, LineStart start);
     ~ConsoleLog();
     ConsoleLog(const ConsoleLog&) = delete;
     ConsoleLog& operator=(const ConsoleLog&) = delete;

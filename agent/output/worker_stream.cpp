@@ -32,10 +32,11 @@ WorkerStream::WorkerStream(boost::asio::io_context& io, UniqueFd read_end, Route
       prompt_timer_(io),
       route_(std::move(route)),
       lines_(progress_mode(route_)) {
+    line_start_ = route_.label;
     pipe_.non_blocking(true);  // this end only: the worker's end is another open file
     to_console_ = [this](const Segment& segment) {
         unfinished_since_.reset();
-        route_.console->append(route_.stream, route_.source, segment, route_.label);
+        route_.console->append(route_.stream, route_.source, segment, line_start_);
     };
 }
 
@@ -102,8 +103,12 @@ void WorkerStream::finish() {
 
 void WorkerStream::deliver(std::string_view bytes) {
     if (route_.keep_tail) remember(bytes);
-    route_.file.write(bytes);
-    if (route_.filter) route_.filter->feed(bytes);
+    const std::string_view stamp = begin_lines();
+    if (route_.timestamps && route_.file)
+        route_.file.write(file_lines_.stamped(bytes, stamp));
+    else
+        route_.file.write(bytes);
+    if (route_.filter) route_.filter->feed(bytes, stamp);
     if (route_.console == nullptr) return;
     lines_.feed(bytes, to_console_);
     route_.console->push(route_.stream);
@@ -117,6 +122,7 @@ void WorkerStream::show_prompt() {
     if (!unfinished_since_ || ended_) return;
     const TimePoint due = *unfinished_since_ + kPromptDelay;
     if (Clock::now() >= due) {
+        begin_lines();
         lines_.flush(to_console_);
         return route_.console->push(route_.stream);
     }
@@ -131,8 +137,16 @@ void WorkerStream::show_prompt() {
 void WorkerStream::pass_on_rest() {
     if (route_.filter) route_.filter->finish();
     if (route_.console == nullptr) return;
+    begin_lines();
     lines_.flush(to_console_);
     route_.console->push(route_.stream);
+}
+
+std::string_view WorkerStream::begin_lines() {
+    if (!route_.timestamps) return {};
+    const std::string_view stamp = time_stamp_.at(std::chrono::system_clock::now());
+    line_start_.assign(stamp).append(route_.label);
+    return stamp;
 }
 
 void WorkerStream::remember(std::string_view bytes) {

@@ -18,6 +18,7 @@
 #include "agent/output/line_filter.hpp"
 #include "agent/output/log_writer.hpp"
 #include "agent/output/tail.hpp"
+#include "agent/output/time_stamp.hpp"
 #include "common/clock.hpp"
 #include "common/system/unique_fd.hpp"
 
@@ -32,6 +33,7 @@ struct Route {
     LogFile file;                           ///< no file: not to a file
     std::optional<LineFilter> filter = {};  ///< copies lines to a file of all ranks
     bool keep_tail = false;                 ///< keep the last lines
+    bool timestamps = false;                ///< lines begin with the time of day, but for those of the tail
     bool shows_prompts = false;             ///< the console shows a line that stays without its end
 };
 
@@ -62,6 +64,9 @@ private:
     /// Shows an unfinished line that has waited for its end long enough, and waits for that moment otherwise.
     void show_prompt();
     void remember(std::string_view bytes);
+    /// Sets the beginning of console lines, which contains the time. Returns the time that lines begin with; empty:
+    /// none.
+    std::string_view begin_lines();
 
     boost::asio::posix::stream_descriptor pipe_;
     boost::asio::steady_timer timer_;
@@ -71,6 +76,9 @@ private:
     Route route_;
     LineBuffer lines_;
     LineBuffer::Sink to_console_;
+    TimeStamp time_stamp_;
+    LineStamper file_lines_;
+    std::string line_start_;  ///< of console lines
     Tail tail_;
     std::optional<TimePoint> traceback_at_;
     TimePoint last_traceback_at_;

@@ -68,6 +68,7 @@ Route WorkerSpecBuilder::route(const Assignment& assignment, const std::string& 
     route.stream = is_err ? Console::Stream::kErr : Console::Stream::kOut;
     route.source = number(rank);
     route.keep_tail = is_err;
+    route.timestamps = output.timestamps;
     route.shows_prompts = output.prompts;
     if (to.console) route.console = &console_;
     if (to.labelled) route.label = label(assignment, rank);

@@ -233,6 +233,11 @@ constexpr std::array kTable{
     OptionRow{"local-ranks-filter", 0, kOutput, "N,N,...",
               "show only what these workers of each node print, by local rank; files are kept of all (default: all)",
               [](Options& o, Text t) { return store(o.console_ranks, parse_local_ranks(t)); }},
+    OptionRow{
+        "timestamps", 0, kOutput, "",
+        "lines begin with the time of day, on the console and in files; ddprun's own lines do so in any case where "
+        "stderr is no terminal",
+        [](Options& o, Text t) { return store(o.timestamps, parse_bool(t)); }},
     OptionRow{"shutdown-timeout", 0, kOutput, "SECONDS",
               "the time that a worker has to end after the signal, before it is killed (default 30)",
               [](Options& o, Text t) { return store(o.grace, parse_seconds(t, true)); },

@@ -1,5 +1,6 @@
 // ddprund: the rendezvous daemon. Everything but this function is a library, and tested as one.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <exception>
@@ -17,7 +18,9 @@ int main(int argc, char** argv) {
     try {
         const auto parsed = daemon::parse_options(argc, argv);
         if (const int* exit_code = std::get_if<int>(&parsed)) return *exit_code;
-        init_logging("ddprund", StuckReader::kDropLine);  // a stuck terminal must not stop the heartbeats
+        const bool on_terminal = ::isatty(STDERR_FILENO) == 1;
+        // A stuck terminal must not stop the heartbeats.
+        init_logging("ddprund", on_terminal ? LineStart::kTag : LineStart::kTimeAndTag, StuckReader::kDropLine);
         daemon::prepare_process();
         const auto& options = std::get<daemon::Options>(parsed);
         return options.store ? daemon::run_store(options) : daemon::run_program(options);

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <fstream>
 #include <random>
+#include <regex>
 #include <sstream>
 #include <stdexcept>
 #include <thread>
@@ -172,7 +173,10 @@ ddprun::ExitStatus Process::wait(Seconds limit) {
 }
 
 std::string Process::out() const { return read_file(out_); }
-std::string Process::err() const { return read_file(err_); }
+std::string Process::err() const {
+    static const std::regex time_of_day(R"((^|\n)\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d (?=\[ddprun))");
+    return std::regex_replace(read_file(err_), time_of_day, "$1");
+}
 
 Outcome run(const Sandbox& sandbox, const Command& command, Seconds limit) {
     Process process(sandbox, command);

@@ -65,6 +65,7 @@ public:
     ddprun::ExitStatus wait(Seconds limit);
     [[nodiscard]] bool running();
     [[nodiscard]] std::string out() const;
+    /// Returns stderr without the times of day before ddprun's own lines, which no test can foresee.
     [[nodiscard]] std::string err() const;
 
 private:

@@ -116,7 +116,7 @@ AgentProcess::AgentProcess(agent::AgentConfig config, int not_for_agent) {
         ::dup2(err_.write_end.get(), 2);
         out_.write_end.reset();
         err_.write_end.reset();
-        init_logging("ddprun");
+        init_logging("ddprun", LineStart::kTag);
         ::_exit(agent::run_agent(std::move(config)));
     }
     out_.write_end.reset();

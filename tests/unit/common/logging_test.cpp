@@ -17,7 +17,7 @@ using ddprun::Pipe;
 /// The child: writes more lines than its stderr holds, and one more after a byte from the reader.
 [[noreturn]] void talk(const Pipe& console, const Pipe& said, const Pipe& heard) {
     ::dup2(console.write_end.get(), STDERR_FILENO);
-    ddprun::init_logging("ddprund", ddprun::StuckReader::kDropLine);
+    ddprun::init_logging("ddprund", ddprun::LineStart::kTag, ddprun::StuckReader::kDropLine);
     for (int i = 0; i < 5000; ++i) spdlog::info("line {} {}", i, std::string(100, '.'));
     char byte = 0;
     if (::write(said.write_end.get(), &byte, 1) != 1 || ::read(heard.read_end.get(), &byte, 1) != 1) ::_exit(1);
