@@ -64,6 +64,7 @@ void LocalGroup::start(const protocol::Assignment& assignment) {
                                 },
                                 [this] { events_.push(GroupReaped{}); },
                             });
+    spec_builder_.prepare_console(assignment);
     start_more(LocalRank{0});
 }
 

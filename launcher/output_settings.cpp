@@ -76,6 +76,7 @@ agent::OutputConfig output_config(const Options& options) {
     output.console_ranks = options.console_ranks;
     output.stdout_filters = options.stdout_filters;
     output.stderr_filters = options.stderr_filters;
+    output.fold = options.fold;
     output.timestamps = options.timestamps;
     output.prompts = ::isatty(STDIN_FILENO) == 1;
     return output;

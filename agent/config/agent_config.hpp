@@ -27,6 +27,7 @@ struct OutputConfig {
     std::vector<int> console_ranks = {};  ///< local ranks whose output the console shows; empty: all
     std::vector<std::string> stdout_filters = {};  ///< tee'd lines with one of these also go to a file for all ranks
     std::vector<std::string> stderr_filters = {};
+    bool fold = false;        ///< equal console lines of several workers become one with their ranks
     bool timestamps = false;  ///< lines on the console and in files begin with the time of day
     bool prompts = false;     ///< stdin is a terminal: the console shows a line that stays without its end
 };

@@ -12,7 +12,7 @@ Destinations destinations_of(const OutputConfig& output, LocalRank rank, StreamC
     const auto& filters = stream == StreamCode::kStdout ? output.stdout_filters : output.stderr_filters;
     Destinations to;
     to.console = shown && !redirect;
-    to.labelled = tee || output.label;
+    to.labelled = tee || output.label || output.fold;
     to.file = !output.log_dir.empty() && (!output.temporary || tee || redirect);
     to.duplicates = to.file && tee && !filters.empty();
     return to;

@@ -22,6 +22,8 @@ bool same_file(int a, int b) {
     return ::fstat(a, &one) == 0 && ::fstat(b, &other) == 0 && one.st_dev == other.st_dev && one.st_ino == other.st_ino;
 }
 
+/// The interval at which held lines are looked at, so that a line is late by this at most.
+constexpr std::chrono::milliseconds kFoldTick{50};
 constexpr std::chrono::seconds kFailedTimeout{60};  // the user may read the failure in a pager
 constexpr std::chrono::seconds kInterruptedTimeout{5};
 
@@ -38,13 +40,95 @@ void report_lost_output(const Console& console, std::string_view tag) {
 
 }  // namespace
 
-Console::Console(boost::asio::io_context& io, int out_fd, int err_fd) {
+Console::Console(boost::asio::io_context& io, int out_fd, int err_fd) : io_(io) {
     outputs_[0] = std::make_shared<Output>(io, out_fd);
     outputs_[1] = same_file(out_fd, err_fd) ? outputs_[0] : std::make_shared<Output>(io, err_fd);
 }
 
+Console::Folding::Folding(Console& console)
+    : folders{LineFolder([&](const LineFolder::Folded& line) { console.append_folded(Stream::kOut, line); }),
+              LineFolder([&](const LineFolder::Folded& line) { console.append_folded(Stream::kErr, line); })},
+      timer(console.io_) {}
+
+void Console::fold(FoldLabel label, bool timestamps) {
+    if (!folding_) folding_ = std::make_unique<Folding>(*this);
+    release_folded();
+    folding_->label = std::move(label);
+    folding_->timestamps = timestamps;
+}
+
+void Console::open(Stream stream, int source) {
+    if (LineFolder* const lines = folder(stream)) lines->open(source);
+}
+
+void Console::close(Stream stream, int source) {
+    if (LineFolder* const lines = folder(stream)) lines->close(source);
+}
+
+LineFolder* Console::folder(Stream stream) const {
+    return folding_ ? &folding_->folders[static_cast<std::size_t>(stream)] : nullptr;
+}
+
+/// Lets a whole line wait for equal ones of other workers, if lines are folded. Returns false if `segment` is to be
+/// written now; then the lines that belong in front of it have been written.
+bool Console::take_to_fold(Stream stream, int source, const Segment& segment) {
+    LineFolder* const lines = folder(stream);
+    if (lines == nullptr) return false;
+    if (source == kAgent) {
+        release_folded();
+        return false;
+    }
+    const bool is_whole = segment.starts_line && segment.text.front() != '\r' && segment.text.back() == '\n';
+    if (!is_whole) {
+        lines->release_lines_of(source);
+        return false;
+    }
+    lines->add(source, segment.text, Clock::now());
+    if (lines->holds_lines() && !folding_->armed) wait_for_due_lines();
+    return true;
+}
+
+void Console::append_folded(Stream stream, const LineFolder::Folded& line) {
+    std::string start;
+    if (folding_->timestamps) {
+        const auto age = std::chrono::duration_cast<std::chrono::system_clock::duration>(Clock::now() - line.since);
+        start = folding_->time_stamp.at(std::chrono::system_clock::now() - age);
+    }
+    start += folding_->label(line.sources);
+    append_now(stream, line.sources.front(), {line.text}, start);
+}
+
+void Console::release_folded() {
+    for (const Stream stream : {Stream::kOut, Stream::kErr}) {
+        LineFolder* const lines = folder(stream);
+        if (lines == nullptr || !lines->holds_lines()) continue;
+        lines->release_all();
+        push(stream);
+    }
+}
+
+void Console::wait_for_due_lines() {
+    folding_->armed = true;
+    folding_->timer.expires_after(kFoldTick);
+    folding_->timer.async_wait([this](const boost::system::error_code& error) {
+        if (error) return;  // the console was destroyed
+        folding_->armed = false;
+        bool some_are_held = false;
+        for (const Stream stream : {Stream::kOut, Stream::kErr}) {
+            folder(stream)->release_due(Clock::now());
+            push(stream);
+            some_are_held = some_are_held || folder(stream)->holds_lines();
+        }
+        if (some_are_held) wait_for_due_lines();
+    });
+}
+
 void Console::append(Stream stream, int source, const Segment& segment, std::string_view label) {
-    if (segment.text.empty()) return;
+    if (segment.text.empty() || take_to_fold(stream, source, segment)) return;
+    append_now(stream, source, segment, label);
+}
+
+void Console::append_now(Stream stream, int source, const Segment& segment, std::string_view label) {
     Output& to = output(stream);
     std::string_view text = segment.text;
     const bool continues = to.open_source == source && to.open_stream == stream;
@@ -73,6 +157,7 @@ bool Console::backlogged() const {
 
 std::size_t Console::drain(std::chrono::milliseconds timeout) {
     using std::chrono::milliseconds;
+    release_folded();
     const TimePoint start = Clock::now();
     std::size_t left_bytes = 0;
     const bool shared = outputs_[0] == outputs_[1];  // a terminal, or 2>&1: it is waited for once

@@ -4,15 +4,21 @@
 // workers' pipes. Owned by Agent; WorkerStream, ConsoleLog and StatusReporter write to it. One thread.
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <chrono>
 
 #include <array>
 #include <cstddef>
+#include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "agent/output/line_buffer.hpp"
+#include "agent/output/line_folder.hpp"
 #include "agent/output/output_sink.hpp"
+#include "agent/output/time_stamp.hpp"
 
 namespace ddprun::agent {
 
@@ -23,13 +29,24 @@ public:
     static constexpr int kAgent = -1;
     /// When more than this waits, readers of workers' pipes stop reading (backlogged()).
     static constexpr std::size_t kBacklogBytes = 1u << 20;
+    /// Returns the beginning of a folded line that these workers have printed.
+    using FoldLabel = std::function<std::string(const std::vector<int>& sources)>;
 
     Console(boost::asio::io_context& io, int out_fd, int err_fd);
+    Console(const Console&) = delete;
+    Console& operator=(const Console&) = delete;
 
     [[nodiscard]] bool is_terminal(Stream stream) const { return output(stream).sink.is_terminal(); }
 
+    /// Folds the lines that workers print from now on: equal ones become one, which begins with `label`, after the time
+    /// if `timestamps`. The agent's own lines are written at once, after all that is held.
+    void fold(FoldLabel label, bool timestamps);
+    /// Notes, for fold(), that a worker may print to `stream`, or no longer does.
+    void open(Stream stream, int source);
+    void close(Stream stream, int source);
+
     /// Queues a segment of `source`, with `label` in front of every new line. If another source has left its line open,
-    /// a line end comes first; what then follows of that line gets the label again.
+    /// a line end comes first; what then follows of that line gets the label again. Whole lines may be folded instead.
     void append(Stream stream, int source, const Segment& segment, std::string_view label = {});
     /// Writes as much of the queue as is possible without waiting; the rest follows by itself. Call it once per piece
     /// of output, not per line: that saves system calls for a worker that prints much.
@@ -55,9 +72,29 @@ private:
         Stream open_stream = Stream::kOut;  ///< … and of this stream
     };
 
-    [[nodiscard]] Output& output(Stream stream) const { return *outputs_[static_cast<std::size_t>(stream)]; }
+    /// The part of fold() for both streams.
+    struct Folding {
+        explicit Folding(Console& console);
 
+        FoldLabel label;
+        bool timestamps = false;
+        std::array<LineFolder, 2> folders;  ///< by stream
+        TimeStamp time_stamp;
+        boost::asio::steady_timer timer;
+        bool armed = false;  ///< the timer runs
+    };
+
+    [[nodiscard]] Output& output(Stream stream) const { return *outputs_[static_cast<std::size_t>(stream)]; }
+    [[nodiscard]] LineFolder* folder(Stream stream) const;
+    [[nodiscard]] bool take_to_fold(Stream stream, int source, const Segment& segment);
+    void append_folded(Stream stream, const LineFolder::Folded& line);
+    void append_now(Stream stream, int source, const Segment& segment, std::string_view label);
+    void release_folded();
+    void wait_for_due_lines();
+
+    boost::asio::io_context& io_;
     std::array<std::shared_ptr<Output>, 2> outputs_;  ///< the same one if stdout and stderr are the same file
+    std::unique_ptr<Folding> folding_;                ///< null: lines are not folded
 };
 
 /// Writes the console's queue. After a success (exit code 0) it waits for a slow reader as long as that takes, as any

@@ -5,15 +5,39 @@
 #include <cstddef>
 #include <map>
 
+#include "common/text/list.hpp"
+#include "common/text/number.hpp"
 #include "common/text/words.hpp"
 
 namespace ddprun::agent {
 
+namespace {
+
+/// Returns "0-2,5" for the ranks 0, 1, 2 and 5.
+std::string ranks_text(const std::vector<int>& local_ranks, int rank_base) {
+    std::string text;
+    for (std::size_t i = 0; i < local_ranks.size();) {
+        const std::size_t first = i++;
+        while (i < local_ranks.size() && local_ranks[i] == local_ranks[i - 1] + 1) ++i;
+        if (!text.empty()) text += ',';
+        text += range_of(local_ranks[first] + rank_base, local_ranks[i - 1] + rank_base);
+    }
+    return text;
+}
+
+}  // namespace
+
+std::string fold_label(const LineSource& source) {
+    return fmt::format("[{} {}] ", inflect(source.local_ranks.size(), "rank", "ranks"),
+                       ranks_text(source.local_ranks, number(source.rank_base)));
+}
+
 std::string worker_label(std::string_view text, const LineSource& source) {
-    if (text.empty()) return fmt::format("[{}:{}] ", source.host, number(source.rank));
+    const std::string ranks = ranks_text(source.local_ranks, number(source.rank_base));
+    if (text.empty()) return fmt::format("[{}:{}] ", source.host, ranks);
     const std::map<std::string_view, std::string> values{{"role_name", source.role},
-                                                         {"local_rank", std::to_string(number(source.local_rank))},
-                                                         {"rank", std::to_string(number(source.rank))},
+                                                         {"local_rank", ranks_text(source.local_ranks, 0)},
+                                                         {"rank", ranks},
                                                          {"hostname", source.host.substr(0, source.host.find('.'))}};
     std::string label;
     for (auto at = text.find('$'); at != std::string_view::npos; at = text.find('$')) {

@@ -3,24 +3,29 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/ids.hpp"
 
 namespace ddprun::agent {
 
-/// The worker that printed a line.
+/// The worker that printed a line, or several workers of a node.
 struct LineSource {
     std::string host;
     std::string role;
-    LocalRank local_rank{};
-    Rank rank{};
+    Rank rank_base{};                   ///< the rank of local rank 0
+    std::vector<int> local_ranks = {};  ///< ascending
 };
 
 /// torchrun's label of tee'd lines, for worker_label().
 inline constexpr std::string_view kTorchrunLabel = "[${role_name}${local_rank}]:";
 
+/// The label of folded lines: "[rank 3] " or "[ranks 0-2,5] ".
+[[nodiscard]] std::string fold_label(const LineSource& source);
+
 /// Returns the beginning of labelled lines: "[host:rank] ", or `text` with ${role_name}, ${local_rank}, ${rank} and
-/// ${hostname} (without its domain) replaced, with or without braces. "$$" becomes "$"; any other '$' stays.
+/// ${hostname} (without its domain) replaced, with or without braces. Several ranks are written as "0-2,5". "$$"
+/// becomes "$"; any other '$' stays.
 [[nodiscard]] std::string worker_label(std::string_view text, const LineSource& source);
 
 }  // namespace ddprun::agent

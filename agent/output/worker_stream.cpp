@@ -33,6 +33,7 @@ WorkerStream::WorkerStream(boost::asio::io_context& io, UniqueFd read_end, Route
       route_(std::move(route)),
       lines_(progress_mode(route_)) {
     line_start_ = route_.label;
+    if (route_.console != nullptr) route_.console->open(route_.stream, route_.source);
     pipe_.non_blocking(true);  // this end only: the worker's end is another open file
     to_console_ = [this](const Segment& segment) {
         unfinished_since_.reset();
@@ -139,6 +140,7 @@ void WorkerStream::pass_on_rest() {
     if (route_.console == nullptr) return;
     begin_lines();
     lines_.flush(to_console_);
+    route_.console->close(route_.stream, route_.source);
     route_.console->push(route_.stream);
 }
 

@@ -71,7 +71,7 @@ Route WorkerSpecBuilder::route(const Assignment& assignment, const std::string& 
     route.timestamps = output.timestamps;
     route.shows_prompts = output.prompts;
     if (to.console) route.console = &console_;
-    if (to.labelled) route.label = label(assignment, rank);
+    if (to.labelled) route.label = label(assignment, {number(rank)});
     if (!to.file) return route;
 
     const std::filesystem::path folder = log_folder(output.log_dir, run_id, assignment.generation);
@@ -82,11 +82,18 @@ Route WorkerSpecBuilder::route(const Assignment& assignment, const std::string& 
     return route;
 }
 
-std::string WorkerSpecBuilder::label(const Assignment& assignment, LocalRank rank) const {
+std::string WorkerSpecBuilder::label(const Assignment& assignment, const std::vector<int>& local_ranks) const {
     const OutputConfig& output = config_.output;
-    const std::string_view by_default = output.label ? "" : kTorchrunLabel;
-    return worker_label(output.label_template.empty() ? by_default : output.label_template,
-                        {config_.node_name, config_.role, rank, rank_of(assignment, rank)});
+    const LineSource source{config_.node_name, config_.role, Rank{assignment.rank_base}, local_ranks};
+    if (!output.label_template.empty()) return worker_label(output.label_template, source);
+    if (output.label) return worker_label("", source);
+    return output.fold ? fold_label(source) : worker_label(kTorchrunLabel, source);
+}
+
+void WorkerSpecBuilder::prepare_console(const Assignment& assignment) {
+    if (!config_.output.fold) return;
+    console_.fold([this, assignment](const std::vector<int>& local_ranks) { return label(assignment, local_ranks); },
+                  config_.output.timestamps);
 }
 
 /// Opens a log file. Warns, and returns no file, if it cannot be opened.

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "agent/config/agent_config.hpp"
 #include "agent/output/console.hpp"
@@ -22,6 +23,8 @@ public:
     WorkerSpecBuilder(const AgentConfig& config, Console& console, LogWriter& logs)
         : config_(config), console_(console), logs_(logs) {}
 
+    /// Has the console fold the lines of the workers of `assignment`, if that is wanted. Call it before they are made.
+    void prepare_console(const protocol::Assignment& assignment);
     /// Builds the spec of a worker and opens its log and error files. A file that cannot be opened causes a warning;
     /// the worker starts without it.
     [[nodiscard]] WorkerSpec make(const protocol::Assignment& assignment, const std::string& run_id, LocalRank rank);
@@ -33,7 +36,7 @@ public:
 private:
     [[nodiscard]] Route route(const protocol::Assignment& assignment, const std::string& run_id, LocalRank rank,
                               StreamCode stream);
-    [[nodiscard]] std::string label(const protocol::Assignment& assignment, LocalRank rank) const;
+    [[nodiscard]] std::string label(const protocol::Assignment& assignment, const std::vector<int>& local_ranks) const;
     [[nodiscard]] LogFile open(const std::filesystem::path& path);
     [[nodiscard]] std::optional<ErrorFile> error_file(const protocol::Assignment& assignment, const std::string& run_id,
                                                       LocalRank rank);

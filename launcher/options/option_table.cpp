@@ -221,18 +221,21 @@ constexpr std::array kTable{
               }},
     OptionRow{"label", 0, kOutput, "", "console lines start with [host:rank]",
               [](Options& o, Text t) { return store(o.label, parse_bool(t)); }},
-    OptionRow{
-        "log-line-prefix-template", 0, kOutput, "TEXT",
-        "with --label or --tee: console lines start with TEXT instead, in which ${role_name}, ${local_rank}, ${rank} "
-        "and ${hostname} are replaced",
-        [](Options& o, Text t) {
-            o.label_template = std::string(t);
-            return Result<void>();
-        },
-        "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"},
+    OptionRow{"log-line-prefix-template", 0, kOutput, "TEXT",
+              "with --label, --fold or --tee: console lines start with TEXT instead, in which ${role_name}, "
+              "${local_rank}, ${rank} "
+              "and ${hostname} are replaced",
+              [](Options& o, Text t) {
+                  o.label_template = std::string(t);
+                  return Result<void>();
+              },
+              "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"},
     OptionRow{"local-ranks-filter", 0, kOutput, "N,N,...",
               "show only what these workers of each node print, by local rank; files are kept of all (default: all)",
               [](Options& o, Text t) { return store(o.console_ranks, parse_local_ranks(t)); }},
+    OptionRow{"fold", 0, kOutput, "",
+              "console lines that several workers of this node print within 0.2 s are shown once, as [ranks 0-7] text",
+              [](Options& o, Text t) { return store(o.fold, parse_bool(t)); }},
     OptionRow{
         "timestamps", 0, kOutput, "",
         "lines begin with the time of day, on the console and in files; ddprun's own lines do so in any case where "

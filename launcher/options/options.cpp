@@ -151,8 +151,8 @@ void add_notes(Options& options, const CommandLine& line) {
                         options.rdzv_endpoint ? "--rdzv-endpoint" : "--master-addr or --master-port"));
     }
     // A variable of the environment may be meant for other jobs.
-    if (line.given.contains("log-line-prefix-template") && !options.label && !options.tee.any()) {
-        options.notes.push_back("--log-line-prefix-template has no effect without --label or --tee");
+    if (line.given.contains("log-line-prefix-template") && !options.label && !options.fold && !options.tee.any()) {
+        options.notes.push_back("--log-line-prefix-template has no effect without --label, --fold or --tee");
     }
     for (const std::string_view name : {"duplicate-stdout-filters", "duplicate-stderr-filters"}) {
         if (!line.given.contains(name) || (options.tee.any() && writes_files(options))) continue;

@@ -65,6 +65,7 @@ struct Options {
     bool label = false;
     std::string label_template;      ///< of labelled lines; empty: as in worker_label() and kTorchrunLabel
     std::vector<int> console_ranks;  ///< local ranks; empty: all
+    bool fold = false;               ///< equal console lines of several workers become one
     bool timestamps = false;         ///< lines of workers, and of ddprun on a terminal, begin with the time of day
     /// The time that a worker has to end after the signal, before it is killed (--shutdown-timeout).
     std::chrono::milliseconds grace{30'000};

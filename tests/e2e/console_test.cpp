@@ -1,8 +1,10 @@
-// What a person reads on the console of a job and in its log: prompts, times of day.
+// What a person reads on the console of a job and in its log: prompts, times of day, folded lines.
 
 #include <fmt/format.h>
 
+#include <map>
 #include <regex>
+#include <sstream>
 #include <string>
 
 #include "tests/catch.hpp"
@@ -78,4 +80,53 @@ TEST_CASE("on a terminal ddprun's own lines have the time of day only where it i
     shell.type(
         fmt::format("{} --timestamps --max-restarts 1 sh -c 'exit $((1 - TORCHELASTIC_RESTART_COUNT))'\n", program()));
     CHECK(shell.shows(":00 [ddprun] restart 1 of 1"));
+}
+
+TEST_CASE("lines of 16 workers are folded, and each worker's lines are found in them in order", "[e2e]") {
+    const e2e::Sandbox sandbox("fold");
+    constexpr int kWorkers = 16;
+    constexpr int kLines = 2000;
+    const std::string script = fmt::format(
+        "i=0; while [ $i -lt {} ]; do echo line $i; [ $i = $((RANK * 100)) ] && echo odd $RANK; i=$((i + 1)); done",
+        kLines);
+    const auto outcome = e2e::run(
+        sandbox, {.argv = {program(), "--fold", "--nproc-per-node", std::to_string(kWorkers), "sh", "-c", script}});
+    CAPTURE(outcome.err);
+    CHECK(outcome.status.exit_code() == 0);
+    std::map<int, std::string> seen;
+    std::istringstream lines(outcome.out);
+    const std::regex form(R"(\[ranks? ([0-9,-]+)\] (.*))");
+    int folded = 0;
+    for (std::string line; std::getline(lines, line);) {
+        std::smatch parts;
+        REQUIRE(std::regex_match(line, parts, form));
+        std::istringstream ranges(parts[1]);
+        for (std::string range; std::getline(ranges, range, ',');) {
+            const int first = std::stoi(range);
+            const auto dash = range.find('-');
+            const int last = dash == std::string::npos ? first : std::stoi(range.substr(dash + 1));
+            if (first < last) ++folded;
+            for (int rank = first; rank <= last; ++rank) seen[rank] += parts[2].str() + "\n";
+        }
+    }
+    CHECK(folded > kLines / 2);  // on a busy machine a worker may be too far behind to join
+    for (int rank = 0; rank < kWorkers; ++rank) {
+        std::string printed;
+        for (int i = 0; i < kLines; ++i) {
+            printed += fmt::format("line {}\n", i);
+            if (i == rank * 100) printed += fmt::format("odd {}\n", rank);
+        }
+        CHECK(seen[rank] == printed);
+    }
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("folded lines have the label and the time that other options ask for", "[e2e]") {
+    const e2e::Sandbox sandbox("fold-label");
+    const auto outcome = e2e::run(sandbox, {.argv = {program(), "--nproc-per-node", "2", "--role", "train", "--fold",
+                                                     "--timestamps", "-t", "1:1", "--log-line-prefix-template",
+                                                     "<${role_name} ${rank}> ", "sh", "-c", "echo out; echo err >&2"}});
+    CAPTURE(outcome.err);
+    const std::regex form(R"((\d{4}-\d\d-\d\dT\S+ <train [01](-1)?> out\n){1,2})");
+    CHECK(std::regex_match(outcome.out, form));
 }

@@ -96,6 +96,32 @@ TEST_CASE("a line without its end is shown after a while where prompts are wante
     stream->finish();
 }
 
+TEST_CASE("lines of several workers are folded, the agent's own lines and unfinished ones follow what is held",
+          "[agent]") {
+    Screen s;
+    const auto label = [](const std::vector<int>& sources) { return std::to_string(sources.size()) + "x "; };
+    s.console.fold(label, false);
+    for (const int source : {0, 1, 2}) s.console.open(Stream::kOut, source);
+    for (const int source : {0, 1}) s.console.write(Stream::kOut, source, {"loading\n"}, "[0] ");
+    CHECK(s.shown().empty());
+    s.console.write(Stream::kErr, Console::kAgent, {"rank 1 failed\n"});
+    CHECK(s.shown() == "2x loading\n");
+    s.console.write(Stream::kOut, 0, {"ready\n"}, "[0] ");
+    s.console.write(Stream::kOut, 0, {"\r 10%"}, "[0] ");
+    CHECK(s.shown() == "1x ready\n\r[0]  10%");
+    s.console.write(Stream::kOut, 2, {"alone\n"}, "[2] ");
+    std::string shown;
+    CHECK(eventually([&] {
+        s.io.restart();
+        s.io.run_for(std::chrono::milliseconds(5));
+        shown += s.shown();
+        return shown == "\n1x alone\n";
+    }));
+    s.console.write(Stream::kOut, 2, {"last\n"}, "[2] ");
+    s.console.drain();
+    CHECK(s.shown() == "1x last\n");
+}
+
 TEST_CASE("lines that a worker writes together are shown together, by one system call", "[agent]") {
     boost::asio::io_context io{1};
     int ends[2];  // a socket that keeps messages apart
