@@ -165,7 +165,10 @@ void StatusReporter::report_verdict(const protocol::Verdict& verdict) {
 CulpritStderr StatusReporter::stderr_in_box(const protocol::Verdict& verdict) const {
     if (!verdict.culprit) return CulpritStderr::kQuoted;
     const bool here = config_.emulated || verdict.culprit->host == config_.node_name;
-    const bool shown = destinations_of(config_.output, verdict.culprit->local_rank, StreamCode::kStderr).console;
+    const bool shown =
+        destinations_of(config_.output, verdict.culprit->local_rank, StreamCode::kStderr, verdict.culprit->rank)
+            .console &&
+        !config_.output.shown && !config_.output.hidden;
     if (!here || !shown) return CulpritStderr::kQuoted;
     const bool alone = !config_.emulated && (config_.slots == 1 || config_.output.console_ranks.size() == 1);
     return alone ? CulpritStderr::kShownAbove : CulpritStderr::kShownAmongOthers;

@@ -74,6 +74,9 @@ agent::OutputConfig output_config(const Options& options) {
     output.label = options.label;
     output.label_template = options.label_template;
     output.console_ranks = options.console_ranks;
+    output.console_job_ranks = options.console_job_ranks;
+    output.shown = options.shown;
+    output.hidden = options.hidden;
     output.stdout_filters = options.stdout_filters;
     output.stderr_filters = options.stderr_filters;
     output.fold = options.fold;

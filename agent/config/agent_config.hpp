@@ -10,8 +10,10 @@
 #include "agent/config/worker_binding.hpp"
 #include "common/endpoint.hpp"
 #include "common/logging.hpp"
+#include "common/rank_ranges.hpp"
 #include "common/stream_code.hpp"
 #include "common/system/unique_fd.hpp"
+#include "common/text/pattern.hpp"
 #include "rendezvous/protocol/messages.hpp"
 
 namespace ddprun::agent {
@@ -25,6 +27,9 @@ struct OutputConfig {
     bool label = false;                   ///< console lines labelled with "[host:rank] "
     std::string label_template = {};      ///< … or with this, as of worker_label()
     std::vector<int> console_ranks = {};  ///< local ranks whose output the console shows; empty: all
+    RankRanges console_job_ranks = {};    ///< … and ranks in the job
+    std::optional<Pattern> shown = {};    ///< the console shows only lines with a match; absent: all
+    std::optional<Pattern> hidden = {};   ///< … and no line with a match
     std::vector<std::string> stdout_filters = {};  ///< tee'd lines with one of these also go to a file for all ranks
     std::vector<std::string> stderr_filters = {};
     bool fold = false;        ///< equal console lines of several workers become one with their ranks

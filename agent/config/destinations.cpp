@@ -4,14 +4,17 @@
 
 namespace ddprun::agent {
 
-Destinations destinations_of(const OutputConfig& output, LocalRank rank, StreamCode stream) {
+Destinations destinations_of(const OutputConfig& output, LocalRank rank, StreamCode stream,
+                             std::optional<Rank> job_rank) {
     const bool tee = contains(output.tee.of(number(rank)), stream);
     const bool redirect = contains(output.redirects.of(number(rank)), stream) && !tee;
-    const bool shown = output.console_ranks.empty() ||
-                       std::ranges::find(output.console_ranks, number(rank)) != output.console_ranks.end();
+    const bool shown_here = output.console_ranks.empty() ||
+                            std::ranges::find(output.console_ranks, number(rank)) != output.console_ranks.end();
+    const bool shown_in_job =
+        output.console_job_ranks.empty() || !job_rank || contains(output.console_job_ranks, number(*job_rank));
     const auto& filters = stream == StreamCode::kStdout ? output.stdout_filters : output.stderr_filters;
     Destinations to;
-    to.console = shown && !redirect;
+    to.console = shown_here && shown_in_job && !redirect;
     to.labelled = tee || output.label || output.fold;
     to.file = !output.log_dir.empty() && (!output.temporary || tee || redirect);
     to.duplicates = to.file && tee && !filters.empty();

@@ -24,6 +24,16 @@ LineBuffer::Progress progress_mode(const Route& route) {
     return terminal ? LineBuffer::Progress::kShow : LineBuffer::Progress::kHold;
 }
 
+/// Returns whether the patterns keep a line from the console. A line that takes too long to match is shown.
+bool is_hidden(const Route& route, std::string_view line) {
+    if (!route.shown && !route.hidden) return false;
+    if (line.ends_with('\n')) line.remove_suffix(1);
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (line.starts_with('\r')) line.remove_prefix(1);
+    return (route.shown && !route.shown->matches(line).value_or(true)) ||
+           (route.hidden && route.hidden->matches(line).value_or(false));
+}
+
 }  // namespace
 
 WorkerStream::WorkerStream(boost::asio::io_context& io, UniqueFd read_end, Route route)
@@ -37,6 +47,8 @@ WorkerStream::WorkerStream(boost::asio::io_context& io, UniqueFd read_end, Route
     pipe_.non_blocking(true);  // this end only: the worker's end is another open file
     to_console_ = [this](const Segment& segment) {
         unfinished_since_.reset();
+        if (segment.starts_line) hides_line_ = is_hidden(route_, segment.text);
+        if (hides_line_) return;
         route_.console->append(route_.stream, route_.source, segment, line_start_);
     };
 }

@@ -21,6 +21,7 @@
 #include "agent/output/time_stamp.hpp"
 #include "common/clock.hpp"
 #include "common/system/unique_fd.hpp"
+#include "common/text/pattern.hpp"
 
 namespace ddprun::agent {
 
@@ -33,6 +34,8 @@ struct Route {
     LogFile file;                           ///< no file: not to a file
     std::optional<LineFilter> filter = {};  ///< copies lines to a file of all ranks
     bool keep_tail = false;                 ///< keep the last lines
+    std::optional<Pattern> shown = {};      ///< only lines with a match go to the console; absent: all
+    std::optional<Pattern> hidden = {};     ///< … and no line with a match
     bool timestamps = false;                ///< lines begin with the time of day, but for those of the tail
     bool shows_prompts = false;             ///< the console shows a line that stays without its end
 };
@@ -75,6 +78,7 @@ private:
     std::optional<TimePoint> unfinished_since_;  ///< the console lacks the beginning of a line since then
     Route route_;
     LineBuffer lines_;
+    bool hides_line_ = false;  ///< the latest line does not go to the console
     LineBuffer::Sink to_console_;
     TimeStamp time_stamp_;
     LineStamper file_lines_;

@@ -63,13 +63,16 @@ Route WorkerSpecBuilder::route(const Assignment& assignment, const std::string& 
                                StreamCode stream) {
     const OutputConfig& output = config_.output;
     const bool is_err = stream == StreamCode::kStderr;
-    const Destinations to = destinations_of(output, rank, stream);
+    const Destinations to = destinations_of(output, rank, stream, rank_of(assignment, rank));
     Route route;
     route.stream = is_err ? Console::Stream::kErr : Console::Stream::kOut;
     route.source = number(rank);
     route.keep_tail = is_err;
     route.timestamps = output.timestamps;
-    route.shows_prompts = output.prompts;
+    route.shown = output.shown;
+    route.hidden = output.hidden;
+    // Patterns are looked for in whole lines.
+    route.shows_prompts = output.prompts && !output.shown && !output.hidden;
     if (to.console) route.console = &console_;
     if (to.labelled) route.label = label(assignment, {number(rank)});
     if (!to.file) return route;

@@ -33,6 +33,10 @@ Result<void> store_text(std::optional<std::string>& target, Text text) {
     return {};
 }
 
+Result<void> store_pattern(std::optional<Pattern>& target, Text text) {
+    return text.empty() ? Result<void>() : store(target, Pattern::parse(text));
+}
+
 /// Notes that an option has no effect: for the log only, because a script that was written for torchrun passes it on
 /// every run, and nothing is missing.
 Result<void> without_effect(Options& options, std::string_view name, std::string_view why) {
@@ -233,6 +237,14 @@ constexpr std::array kTable{
     OptionRow{"local-ranks-filter", 0, kOutput, "N,N,...",
               "show only what these workers of each node print, by local rank; files are kept of all (default: all)",
               [](Options& o, Text t) { return store(o.console_ranks, parse_local_ranks(t)); }},
+    OptionRow{"ranks-filter", 0, kOutput, "N,N-N,...",
+              "show only what these ranks of the job print, on whatever node they are; files are kept of all",
+              [](Options& o, Text t) { return store(o.console_job_ranks, parse_rank_ranges(t)); }},
+    OptionRow{"grep", 0, kOutput, "PATTERN",
+              "show only lines of workers that match this regular expression (Perl's syntax); files are kept of all",
+              [](Options& o, Text t) { return store_pattern(o.shown, t); }},
+    OptionRow{"exclude", 0, kOutput, "PATTERN", "show no line of a worker that matches this one",
+              [](Options& o, Text t) { return store_pattern(o.hidden, t); }},
     OptionRow{"fold", 0, kOutput, "",
               "console lines that several workers of this node print within 0.2 s are shown once, as [ranks 0-7] text",
               [](Options& o, Text t) { return store(o.fold, parse_bool(t)); }},

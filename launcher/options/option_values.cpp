@@ -244,6 +244,26 @@ Result<StreamCodes> parse_stream_codes(std::string_view text) {
     return codes;
 }
 
+Result<RankRanges> parse_rank_ranges(std::string_view text) {
+    RankRanges ranges;
+    for (bool more = !text.empty(); more;) {
+        const auto comma = text.find(',');
+        const std::string_view entry = trimmed(text.substr(0, comma));
+        const auto dash = entry.find('-');
+        const auto first = parse_number<int>(entry.substr(0, dash));
+        const auto last = dash == std::string_view::npos ? first : parse_number<int>(entry.substr(dash + 1));
+        if (!first || !last || *first < 0 || *last < *first) {
+            return usage(fmt::format(
+                "'{}' is neither a rank nor a range of ranks. Write whole numbers from 0 up, for example 0 or 0,8-15.",
+                entry));
+        }
+        ranges.push_back({*first, *last});
+        more = comma != std::string_view::npos;
+        if (more) text.remove_prefix(comma + 1);
+    }
+    return ranges;
+}
+
 Result<std::vector<int>> parse_local_ranks(std::string_view text) {
     std::vector<int> ranks;
     for (bool more = !text.empty(); more;) {

@@ -11,6 +11,7 @@
 
 #include "common/endpoint.hpp"
 #include "common/error.hpp"
+#include "common/rank_ranges.hpp"
 #include "common/stream_code.hpp"
 
 namespace ddprun::launcher {
@@ -78,6 +79,9 @@ struct LocalNode {
 
 /// Parses "0,2,3"; an empty text is an empty list.
 [[nodiscard]] Result<std::vector<int>> parse_local_ranks(std::string_view text);
+
+/// Parses "0,8-15"; an empty text is an empty list.
+[[nodiscard]] Result<RankRanges> parse_rank_ranges(std::string_view text);
 
 /// Parses "loss,step" to texts of which a line is to contain one. ",," is a comma within a text; empty texts, which
 /// every line contains, are left out.

@@ -10,7 +10,9 @@
 
 #include "common/endpoint.hpp"
 #include "common/error.hpp"
+#include "common/rank_ranges.hpp"
 #include "common/system/process.hpp"
+#include "common/text/pattern.hpp"
 #include "launcher/options/option_values.hpp"
 
 namespace ddprun::launcher {
@@ -65,6 +67,9 @@ struct Options {
     bool label = false;
     std::string label_template;      ///< of labelled lines; empty: as in worker_label() and kTorchrunLabel
     std::vector<int> console_ranks;  ///< local ranks; empty: all
+    RankRanges console_job_ranks;    ///< ranks in the job; empty: all
+    std::optional<Pattern> shown;    ///< in lines of the console (--grep)
+    std::optional<Pattern> hidden;   ///< in no line of the console (--exclude)
     bool fold = false;               ///< equal console lines of several workers become one
     bool timestamps = false;         ///< lines of workers, and of ddprun on a terminal, begin with the time of day
     /// The time that a worker has to end after the signal, before it is killed (--shutdown-timeout).

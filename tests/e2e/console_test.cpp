@@ -130,3 +130,20 @@ TEST_CASE("folded lines have the label and the time that other options ask for",
     const std::regex form(R"((\d{4}-\d\d-\d\dT\S+ <train [01](-1)?> out\n){1,2})");
     CHECK(std::regex_match(outcome.out, form));
 }
+
+TEST_CASE("the console shows the ranks and lines that filters choose, files have all", "[e2e]") {
+    const e2e::Sandbox sandbox("console-filters");
+    const auto outcome = e2e::run(
+        sandbox,
+        {.argv = {program(), "--nnodes", "2", "--local-nodes", "--nproc-per-node", "2", "--rdzv-id", "j", "--log-dir",
+                  "logs", "--ranks-filter", "0,2-3", "--grep", "loss|err", "--exclude", "2$", "sh", "-c",
+                  "echo loss $RANK; echo other $RANK; [ $RANK != 3 ] || { echo hidden >&2; exit 3; }; "
+                  "sleep 60"},
+         .directory = sandbox.path()});
+    CAPTURE(outcome.err);
+    CHECK(outcome.status.exit_code() == 3);
+    CHECK((outcome.out == "loss 0\nloss 3\n" || outcome.out == "loss 3\nloss 0\n"));
+    CHECK_THAT(outcome.err, !Catch::Contains("\nhidden") && Catch::Contains("| hidden"));
+    CHECK(e2e::read_file(sandbox.path() / "logs/j/gen-1/rank-2.out") == "loss 2\nother 2\n");
+    CHECK(sandbox.leftovers() == "");
+}

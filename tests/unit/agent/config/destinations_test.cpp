@@ -60,3 +60,16 @@ TEST_CASE("filters copy lines of tee'd streams, also of ranks that the console d
     CHECK(shown(output, 0) == "-+label+file+duplicates -+file");
     CHECK(shown(output, 1) == "console+label+file+duplicates console+file");
 }
+
+TEST_CASE("the console shows a worker that both filters by rank name", "[agent]") {
+    const OutputConfig output{.console_ranks = {0, 1}, .console_job_ranks = {{0, 0}, {8, 15}}};
+    const auto shows = [&](int local_rank, std::optional<Rank> rank) {
+        return destinations_of(output, LocalRank{local_rank}, StreamCode::kStdout, rank).console;
+    };
+    CHECK(shows(0, Rank{0}));
+    CHECK(shows(1, Rank{15}));
+    CHECK_FALSE(shows(1, Rank{1}));
+    CHECK_FALSE(shows(1, Rank{16}));
+    CHECK_FALSE(shows(2, Rank{8}));
+    CHECK(shows(1, std::nullopt));
+}

@@ -122,6 +122,28 @@ TEST_CASE("lines of several workers are folded, the agent's own lines and unfini
     CHECK(s.shown() == "1x last\n");
 }
 
+TEST_CASE("patterns choose the lines that the console shows, each as a whole", "[agent]") {
+    Screen s;
+    Pipe worker;
+    Route route;
+    route.console = &s.console;
+    route.shown = Pattern::parse("loss|^a").value();
+    route.hidden = Pattern::parse("debug$").value();
+    const auto stream = std::make_shared<WorkerStream>(s.io, std::move(worker.read_end), std::move(route));
+    const auto print = [&](std::string_view text) {
+        REQUIRE(::write(worker.write_end.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()));
+        stream->take_available();
+        return s.shown();
+    };
+    CHECK(print("the loss\nba\nloss debug\nlo") == "the loss\n");
+    CHECK(print("ss\r\nloss debug\r\n\rab\rba") == "loss\r\n\rab");
+    CHECK(print("\r1 loss\nend\n") == "\r1 loss\n");
+    CHECK(print("x" + std::string(40'000, 'b')).empty());  // a line of several pieces
+    CHECK(print(std::string(40'000, 'b') + "loss\nb").empty());
+    stream->finish();
+    CHECK(s.shown().empty());
+}
+
 TEST_CASE("lines that a worker writes together are shown together, by one system call", "[agent]") {
     boost::asio::io_context io{1};
     int ends[2];  // a socket that keeps messages apart

@@ -100,6 +100,13 @@ const std::vector<Mistake> kMistakes{
     {{"-t", "0:1,", "p"}, "--tee 0:1,: '' is not a local rank."},
     {{"-t", "0:1,0:2", "p"}, "--tee 0:1,0:2: local rank 0 occurs twice. Write one entry for each rank."},
     {{"p"}, "PET_TEE=x:1: 'x' is not a local rank.", {{"PET_TEE", "x:1"}}},
+    {{"--ranks-filter", "0,x", "p"},
+     "--ranks-filter 0,x: 'x' is neither a rank nor a range of ranks. Write whole numbers from 0 up, for example 0 or "
+     "0,8-15."},
+    {{"--ranks-filter", "3-1", "p"}, "--ranks-filter 3-1: '3-1' is neither a rank nor a range of ranks."},
+    {{"--ranks-filter", "3-", "p"}, "--ranks-filter 3-: '3-' is neither a rank nor a range of ranks."},
+    {{"--grep", "a(b", "p"}, "--grep a(b: not a regular expression: "},
+    {{"--exclude", "[z-a]", "p"}, "--exclude [z-a]: not a regular expression: "},
     {{"--local-ranks-filter", "0,x", "p"},
      "--local-ranks-filter 0,x: 'x' is not a local rank. Write whole numbers from 0 up, for example 0 or 0,2,3."},
     {{"--local-ranks-filter", "0,,1", "p"}, "--local-ranks-filter 0,,1: '' is not a local rank."},

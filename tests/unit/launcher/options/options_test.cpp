@@ -56,6 +56,9 @@ const std::map<std::string_view, std::string> kSamples{
     {"signals-to-handle", "SIGTERM,SIGUSR1"},
     {"log-line-prefix-template", "$rank"},
     {"local-ranks-filter", "0,1"},
+    {"ranks-filter", "0,8-15"},
+    {"grep", "loss|error"},
+    {"exclude", "^DEBUG"},
 };
 
 }  // namespace
@@ -164,6 +167,9 @@ TEST_CASE("each option sets its member of Options", "[launcher][unit]") {
     CHECK(parsed({"--local_ranks_filter=0,2", "prog"}).console_ranks == std::vector<int>{0, 2});
     CHECK(parsed({"--local-ranks-filter", " 0, 2 ", "prog"}).console_ranks == std::vector<int>{0, 2});
     CHECK(parsed({"--local-ranks-filter", "", "prog"}).console_ranks.empty());
+    CHECK(parsed({"--ranks-filter", "0, 8-15", "prog"}).console_job_ranks == ddprun::RankRanges{{0, 0}, {8, 15}});
+    CHECK(parsed({"--ranks-filter", "", "prog"}).console_job_ranks.empty());
+    CHECK_FALSE(parsed({"--grep", "", "prog"}).shown.has_value());
     CHECK(parsed({"--log-line-prefix-template", "${rank}: ", "prog"}).label_template == "${rank}: ");
     CHECK(parsed({"prog"}, {{"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "x"}}).label_template == "x");
     CHECK(parsed({"--run_path", "prog"}).run_path);
