@@ -69,6 +69,8 @@ agent::OutputConfig output_config(const Options& options) {
     agent::OutputConfig output;
     output.temporary = wants_temporary_log_dir(options);
     output.log_dir = output.temporary ? options.temporary_log_dir : options.log_dir.value_or("");
+    output.max_file_bytes = options.max_log_bytes;
+    output.kept_files = options.kept_logs;
     output.redirects = options.redirects;
     output.tee = options.tee;
     output.label = options.label;

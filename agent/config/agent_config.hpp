@@ -3,6 +3,7 @@
 // two descriptors that it owns.
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,6 +23,8 @@ namespace ddprun::agent {
 struct OutputConfig {
     std::string log_dir;                  ///< empty: no files
     bool temporary = false;               ///< log_dir is removed after a success; only streams named below are kept
+    std::uint64_t max_file_bytes = 0;     ///< a file of a rank is rotated then; 0: never
+    int kept_files = 3;                   ///< rotated files beside it
     StreamCodes redirects = {};           ///< not to the console
     StreamCodes tee = {};                 ///< with labels to the console, although they may be in `redirects`
     bool label = false;                   ///< console lines labelled with "[host:rank] "

@@ -1,7 +1,6 @@
 #include "agent/output/log_writer.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <boost/asio/post.hpp>
 #include <cerrno>
@@ -20,26 +19,12 @@
 #include "common/text/number.hpp"
 
 namespace ddprun::agent {
-namespace {
-
-/// Writes `bytes`; returns how many were written. If that is not all of them, errno is set.
-std::size_t write_all(int fd, std::string_view bytes) {
-    std::size_t written = 0;
-    while (written < bytes.size()) {
-        const ssize_t count = ::write(fd, bytes.data() + written, bytes.size() - written);
-        if (count < 0 && errno != EINTR) break;
-        if (count > 0) written += static_cast<std::size_t>(count);
-    }
-    return written;
-}
-
-}  // namespace
 
 struct LogFile::Target {
     std::string path;
     std::shared_ptr<LogWriter::Shared> writer;
     // Used by the writer thread alone:
-    UniqueFd fd;  ///< invalid after a write that failed
+    RotatingFile file;  ///< closed after a write that failed
     std::size_t missing_bytes = 0;
 };
 
@@ -101,21 +86,21 @@ void LogWriter::Shared::run() {
 }
 
 void LogWriter::Shared::do_job(const Job& job) {
-    LogFile::Target& file = *job.file;
-    const std::size_t written = file.fd ? write_all(file.fd.get(), job.bytes) : 0;
-    if (file.fd && written < job.bytes.size()) {
+    LogFile::Target& target = *job.file;
+    RotatingFile& file = target.file;
+    const std::size_t written = file.is_open() ? file.write(job.bytes) : 0;
+    if (file.is_open() && written < job.bytes.size()) {
         add_problem(fmt::format("cannot write the log file {}: {}; it ends here, and the job goes on without it",
-                                file.path, std::strerror(errno)));
-        file.fd.reset();
+                                target.path, std::strerror(errno)));
+        file = RotatingFile();
     }
-    file.missing_bytes += job.bytes.size() - written;
+    if (const Result<void> rotated = file.take_problem(); !rotated) add_problem(rotated.error().message);
+    target.missing_bytes += job.bytes.size() - written;
     if (!job.close) return;
-    // Some file servers report only now that the disk is full.
-    if (file.fd && ::close(file.fd.release()) != 0) {
-        add_problem(system_error(fmt::format("the end of the log file {} may be missing", file.path), errno).message);
-    }
-    if (file.missing_bytes > 0) {
-        add_problem(fmt::format("{} bytes are missing at the end of the log file {}", file.missing_bytes, file.path));
+    if (const Result<void> closed = file.close(); !closed) add_problem(closed.error().message);
+    if (target.missing_bytes > 0) {
+        add_problem(
+            fmt::format("{} bytes are missing at the end of the log file {}", target.missing_bytes, target.path));
     }
 }
 
@@ -149,11 +134,12 @@ bool LogWriter::start() {
     }
 }
 
-LogFile LogWriter::take(UniqueFd fd, std::string path) {
+LogFile LogWriter::take(UniqueFd fd, std::string path, Rotation rotation) {
     if (!started_) started_ = start();
     if (!started_) return {};
     LogFile file;
-    file.target_ = std::make_shared<LogFile::Target>(LogFile::Target{std::move(path), shared_, std::move(fd), 0});
+    RotatingFile writable(std::move(fd), path, rotation);
+    file.target_ = std::make_shared<LogFile::Target>(LogFile::Target{std::move(path), shared_, std::move(writable), 0});
     return file;
 }
 

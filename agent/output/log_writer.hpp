@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 
+#include "agent/output/rotating_file.hpp"
 #include "common/system/unique_fd.hpp"
 
 namespace ddprun::agent {
@@ -53,9 +54,9 @@ public:
     LogWriter(const LogWriter&) = delete;
     LogWriter& operator=(const LogWriter&) = delete;
 
-    /// Takes over `fd`, which is open for writing; `path` names it in warnings. Returns no file, with a warning, if the
+    /// Takes over `fd`, which is open for writing at `path`. Returns no file, with a warning, if the
     /// writer thread cannot be started.
-    [[nodiscard]] LogFile take(UniqueFd fd, std::string path);
+    [[nodiscard]] LogFile take(UniqueFd fd, std::string path, Rotation rotation = {});
 
     /// Waits until everything is written, for `limit` at most, and warns about bytes that are not. Write nothing
     /// afterwards.

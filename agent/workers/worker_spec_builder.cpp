@@ -78,7 +78,8 @@ Route WorkerSpecBuilder::route(const Assignment& assignment, const std::string& 
     if (!to.file) return route;
 
     const std::filesystem::path folder = log_folder(output.log_dir, run_id, assignment.generation);
-    route.file = open(folder / log_file_name(rank_of(assignment, rank), is_err ? "err" : "out"));
+    route.file = open(folder / log_file_name(rank_of(assignment, rank), is_err ? "err" : "out"),
+                      {output.max_file_bytes, output.kept_files});
     if (!to.duplicates) return route;
     if (LogFile file = open(folder / (is_err ? "filtered_stderr.log" : "filtered_stdout.log")))
         route.filter.emplace(is_err ? output.stderr_filters : output.stdout_filters, route.label, std::move(file));
@@ -100,9 +101,9 @@ void WorkerSpecBuilder::prepare_console(const Assignment& assignment) {
 }
 
 /// Opens a log file. Warns, and returns no file, if it cannot be opened.
-LogFile WorkerSpecBuilder::open(const std::filesystem::path& path) {
+LogFile WorkerSpecBuilder::open(const std::filesystem::path& path, Rotation rotation) {
     Result<UniqueFd> file = open_log_file(path);
-    if (file) return logs_.take(std::move(*file), path.string());
+    if (file) return logs_.take(std::move(*file), path.string(), rotation);
     warn_once(fmt::format("{}; the job goes on without it", file.error().message));
     return {};
 }

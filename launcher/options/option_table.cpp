@@ -203,6 +203,11 @@ constexpr std::array kTable{
               "keep what the workers print in files there; without it, --redirects uses a temporary folder, which is "
               "removed if the job succeeds; /dev/null: no files",
               apply_log_dir},
+    OptionRow{"log-max-size", 0, kOutput, "SIZE",
+              "rotate a file of a rank before it exceeds this size, such as 100M: rank-0.out becomes rank-0.out.1",
+              [](Options& o, Text t) { return store(o.max_log_bytes, parse_size(t)); }},
+    OptionRow{"log-keep", 0, kOutput, "N", "how many rotated files of each stream are kept (default 3)",
+              [](Options& o, Text t) { return store(o.kept_logs, parse_integer(t, 0, kMaxKeptLogs)); }},
     OptionRow{"redirects", 'r', kOutput, "0..3|N:0..3,...",
               "streams that go to files only: 0: none, 1: stdout, 2: stderr, 3: both; or by local rank, as in 0:3,1:1, "
               "and 0 for the others",

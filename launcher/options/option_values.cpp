@@ -375,6 +375,22 @@ std::string to_string(const LocalNode& node) {
     return fmt::format("{}{}@{}", node.index, fd, to_string(node.endpoint));
 }
 
+Result<std::uint64_t> parse_size(std::string_view text) {
+    constexpr std::string_view kUnits = "KMG";
+    constexpr std::uint64_t kKibi = 1024;
+    constexpr std::uint64_t kMax = std::uint64_t{1} << 50;  // no disk is larger, and no product overflows
+    std::string_view digits = text;
+    std::uint64_t unit_bytes = 1;
+    if (const auto unit = text.empty() ? std::string_view::npos : kUnits.find(text.back()); unit != kUnits.npos) {
+        digits.remove_suffix(1);
+        for (std::size_t i = 0; i <= unit; ++i) unit_bytes *= kKibi;
+    }
+    const auto count = parse_number<std::uint64_t>(digits);
+    if (!count || *count > kMax / unit_bytes || *count * unit_bytes < kKibi)
+        return usage("not a size. Write at least 1K: a number of bytes, or of KiB, MiB or GiB as in 64K, 100M, 2G.");
+    return *count * unit_bytes;
+}
+
 Result<std::chrono::milliseconds> parse_seconds(std::string_view text, bool zero_allowed) {
     constexpr double kYear = 365.0 * 24 * 3600;
     const auto seconds = parse_number<double>(text);

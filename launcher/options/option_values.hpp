@@ -20,6 +20,7 @@ using ddprun::StreamCode;
 using ddprun::StreamCodes;
 
 inline constexpr int kMaxRestartLimit = 1'000'000;
+inline constexpr int kMaxKeptLogs = 1'000;
 
 /// The value of --nnodes.
 struct NodeRange {
@@ -109,6 +110,8 @@ struct LocalNode {
 [[nodiscard]] Result<LocalNode> parse_local_node(std::string_view text);
 [[nodiscard]] std::string to_string(const LocalNode& node);
 
+/// Parses "100M": bytes, KiB (K), MiB (M) or GiB (G), at least 1K.
+[[nodiscard]] Result<std::uint64_t> parse_size(std::string_view text);
 /// Parses a decimal number within [min, max].
 [[nodiscard]] Result<int> parse_integer(std::string_view text, int min, int max);
 /// Parses seconds, fractions allowed, up to a year.

@@ -158,6 +158,10 @@ void add_notes(Options& options, const CommandLine& line) {
         if (!line.given.contains(name) || (options.tee.any() && writes_files(options))) continue;
         options.notes.push_back(fmt::format("--{} has no effect without --tee and --log-dir", name));
     }
+    if (line.given.contains("log-max-size") && !writes_files(options))
+        options.notes.push_back("--log-max-size has no effect without --log-dir or --redirects");
+    if (line.given.contains("log-keep") && options.max_log_bytes == 0)
+        options.notes.push_back("--log-keep has no effect without --log-max-size");
     if (options.standalone && options.rdzv_endpoint && !options.local_nodes) {
         options.notes.push_back("--rdzv-endpoint has no effect beside --standalone");
     }

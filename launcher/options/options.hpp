@@ -60,6 +60,8 @@ struct Options {
     // output and ending
     std::optional<std::string> log_dir;  ///< absent: a temporary folder if wants_temporary_log_dir(); empty: no files
     std::string temporary_log_dir;       ///< empty: none has been made
+    std::uint64_t max_log_bytes = 0;     ///< of one file of a rank; 0: no limit
+    int kept_logs = 3;                   ///< rotated files beside it
     StreamCodes redirects;
     StreamCodes tee;
     std::vector<std::string> stdout_filters;  ///< texts in lines for filtered_stdout.log

@@ -117,6 +117,34 @@ TEST_CASE("matching lines of all ranks are copied to one file", "[e2e]") {
     CHECK(sandbox.leftovers() == "");
 }
 
+TEST_CASE("log files are rotated by size, and no line is split or lost", "[e2e]") {
+    const e2e::Sandbox sandbox("rotation");
+    const bool timestamps = GENERATE(false, true);
+    CAPTURE(timestamps);
+    std::vector<std::string> options{"--log-dir", "logs",           "--rdzv-id", "j",          "-r",
+                                     "3",         "--log-max-size", "64K",       "--log-keep", "100"};
+    if (timestamps) options.emplace_back("--timestamps");
+    const auto outcome = launch(sandbox, options, "seq 100000");
+    CAPTURE(outcome.err);
+    CHECK(outcome.status.exit_code() == 0);
+    const fs::path path = sandbox.path() / "logs/j/gen-1/rank-0.out";
+    std::string text;
+    int files = 0;
+    for (const fs::path& file : entries(path.parent_path())) {
+        if (!file.filename().string().starts_with("rank-0.out")) continue;
+        ++files;
+        CHECK(fs::file_size(file) <= 64u << 10);
+    }
+    for (int number = files - 1; number >= 0; --number) {
+        const std::string part = e2e::read_file(path.string() + (number == 0 ? "" : fmt::format(".{}", number)));
+        CHECK(part.ends_with('\n'));
+        text += part;
+    }
+    CHECK(files > 5);
+    CHECK(count_of(text, "\n") == 100'000);
+    CHECK_THAT(text, Catch::EndsWith(timestamps ? " 100000\n" : "\n100000\n"));
+}
+
 TEST_CASE("a rank that no node has is noted, and refuses no job", "[e2e]") {
     const e2e::Sandbox sandbox("absent-rank");
     const auto outcome = launch(sandbox, {"-t", "0:3,17:3"}, kTalk);

@@ -57,6 +57,8 @@ const std::map<std::string_view, std::string> kSamples{
     {"log-line-prefix-template", "$rank"},
     {"local-ranks-filter", "0,1"},
     {"ranks-filter", "0,8-15"},
+    {"log-max-size", "100M"},
+    {"log-keep", "5"},
     {"grep", "loss|error"},
     {"exclude", "^DEBUG"},
 };
@@ -168,6 +170,9 @@ TEST_CASE("each option sets its member of Options", "[launcher][unit]") {
     CHECK(parsed({"--local-ranks-filter", " 0, 2 ", "prog"}).console_ranks == std::vector<int>{0, 2});
     CHECK(parsed({"--local-ranks-filter", "", "prog"}).console_ranks.empty());
     CHECK(parsed({"--ranks-filter", "0, 8-15", "prog"}).console_job_ranks == ddprun::RankRanges{{0, 0}, {8, 15}});
+    CHECK(parsed({"--log-max-size", "100M", "prog"}).max_log_bytes == 100u << 20);
+    CHECK(parsed({"--log-max-size", "2G", "prog"}).max_log_bytes == std::uint64_t{2} << 30);
+    CHECK(parsed({"--log-max-size", "1024", "prog"}).max_log_bytes == 1024);
     CHECK(parsed({"--ranks-filter", "", "prog"}).console_job_ranks.empty());
     CHECK_FALSE(parsed({"--grep", "", "prog"}).shown.has_value());
     CHECK(parsed({"--log-line-prefix-template", "${rank}: ", "prog"}).label_template == "${rank}: ");
