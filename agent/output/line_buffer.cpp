@@ -9,15 +9,18 @@ namespace ddprun::agent {
 /// maximum length.
 std::size_t LineBuffer::find_end(std::size_t begin) {
     const std::size_t limit = std::min(pending_.size(), begin + kMaxLineBytes);
-    for (std::size_t i = std::max(begin, scanned_); i < limit; ++i) {
-        if (pending_[i] == '\n') return i + 1;
-        if (pending_[i] != '\r' || i == begin) continue;
-        if (i + 1 == pending_.size()) {
-            scanned_ = i;  // the next byte decides
+    const std::size_t from = std::max(begin, scanned_);
+    const std::size_t newline = std::string_view(pending_.data(), limit).find('\n', from);
+    const std::string_view line(pending_.data(), std::min(newline, limit));
+    const std::size_t rewrite = line.find('\r', std::max(from, begin + 1));
+    if (rewrite != std::string_view::npos) {
+        if (rewrite + 1 == pending_.size()) {
+            scanned_ = rewrite;  // the next byte decides
             return begin;
         }
-        if (pending_[i + 1] != '\n') return i;
+        if (pending_[rewrite + 1] != '\n') return rewrite;
     }
+    if (newline != std::string_view::npos) return newline + 1;
     scanned_ = limit;
     return limit == begin + kMaxLineBytes ? limit : begin;
 }

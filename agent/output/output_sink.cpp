@@ -91,12 +91,15 @@ void OutputSink::push_later(Obstacle obstacle) {
 OutputSink::Obstacle OutputSink::pump(std::chrono::milliseconds wait) {
     Obstacle obstacle = Obstacle::kNone;
     std::size_t written = 0;
+    const bool write_may_wait = may_block_ && !own_.is_open() && !socket_;
     while (written < queue_.size() && obstacle == Obstacle::kNone) {
-        if (!has_room(fd_, wait)) {
+        if ((wait != kNoWait || write_may_wait) && !has_room(fd_, wait)) {
             refused_since_.reset();  // the holder of the lock has to wait as well
             obstacle = Obstacle::kFull;
         } else if (!try_lock()) {
-            obstacle = Obstacle::kLocked;
+            const bool holder_waits = wait == kNoWait && !has_room(fd_, kNoWait);
+            if (holder_waits) refused_since_.reset();
+            obstacle = holder_waits ? Obstacle::kFull : Obstacle::kLocked;
         } else {
             const std::string_view waiting = std::string_view(queue_).substr(written);
             const ssize_t count = put(waiting.substr(0, next_piece(waiting)));
