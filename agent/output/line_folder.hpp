@@ -19,9 +19,9 @@ namespace ddprun::agent {
 class LineFolder {
 public:
     /// A line is due when no source has joined it for this time …
-    static constexpr std::chrono::milliseconds kQuiet{200};
+    static constexpr std::chrono::milliseconds kQuiet{300};
     /// … or when it was held for this time.
-    static constexpr std::chrono::milliseconds kMaxHeld{1000};
+    static constexpr std::chrono::milliseconds kMaxHeld{2000};
     /// Beyond this number of bytes the oldest lines are released.
     static constexpr std::size_t kMaxHeldBytes = 4u << 20;
 

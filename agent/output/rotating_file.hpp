@@ -19,7 +19,8 @@ struct Rotation {
 };
 
 /// Returns how many of `bytes` belong into a file of `size` bytes; if that is not all, the file is then rotated. Whole
-/// lines fit into `max_bytes`, unless a single one is longer. `in_a_line`: the file ends in the middle of a line.
+/// lines fit into `max_bytes`, unless the file had the beginning of one already. `in_a_line`: the file ends in the
+/// middle of a line.
 [[nodiscard]] std::size_t bytes_before_rotation(std::string_view bytes, std::uint64_t size, std::uint64_t max_bytes,
                                                 bool in_a_line);
 

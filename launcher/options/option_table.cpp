@@ -204,7 +204,7 @@ constexpr std::array kTable{
               "removed if the job succeeds; /dev/null: no files",
               apply_log_dir},
     OptionRow{"log-max-size", 0, kOutput, "SIZE",
-              "rotate a file of a rank before it exceeds this size, such as 100M: rank-0.out becomes rank-0.out.1",
+              "rotate a file of a rank when it has this size, such as 100M: rank-0.out becomes rank-0.out.1",
               [](Options& o, Text t) { return store(o.max_log_bytes, parse_size(t)); }},
     OptionRow{"log-keep", 0, kOutput, "N", "how many rotated files of each stream are kept (default 3)",
               [](Options& o, Text t) { return store(o.kept_logs, parse_integer(t, 0, kMaxKeptLogs)); }},
@@ -251,7 +251,7 @@ constexpr std::array kTable{
     OptionRow{"exclude", 0, kOutput, "PATTERN", "show no line of a worker that matches this one",
               [](Options& o, Text t) { return store_pattern(o.hidden, t); }},
     OptionRow{"fold", 0, kOutput, "",
-              "console lines that several workers of this node print within 0.2 s are shown once, as [ranks 0-7] text",
+              "console lines that several workers of this node print within 0.3 s are shown once, as [ranks 0-7] text",
               [](Options& o, Text t) { return store(o.fold, parse_bool(t)); }},
     OptionRow{
         "timestamps", 0, kOutput, "",
