@@ -18,6 +18,9 @@ Destinations destinations_of(const OutputConfig& output, LocalRank rank, StreamC
     to.labelled = tee || output.label || output.fold;
     to.file = !output.log_dir.empty() && (!output.temporary || tee || redirect);
     to.duplicates = to.file && tee && !filters.empty();
+    // The agent reads stderr in any case: it keeps the last lines, and a traceback is a sign of a failure.
+    to.own_file = to.file && !to.console && !to.duplicates && stream == StreamCode::kStdout && !output.timestamps &&
+                  output.max_file_bytes == 0;
     return to;
 }
 

@@ -15,6 +15,7 @@ struct Destinations {
     bool console = false;
     bool labelled = false;    ///< console lines have a label
     bool file = false;        ///< a file of this rank
+    bool own_file = false;    ///< … which the worker writes itself, because nothing else gets the stream
     bool duplicates = false;  ///< lines that match a filter also go to the file of all ranks
     friend bool operator==(const Destinations&, const Destinations&) = default;
 };

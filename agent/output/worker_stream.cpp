@@ -39,14 +39,14 @@ bool is_hidden(const Route& route, std::string_view line) {
 WorkerStream::WorkerStream(boost::asio::io_context& io, UniqueFd read_end, Route route)
     : pipe_(io, read_end.release()),
       timer_(io),
-      prompt_timer_(io),
+      prompt_{boost::asio::steady_timer(io)},
       route_(std::move(route)),
       lines_(progress_mode(route_)) {
     line_start_ = route_.label;
     if (route_.console != nullptr) route_.console->open(route_.stream, route_.source);
     pipe_.non_blocking(true);  // this end only: the worker's end is another open file
     to_console_ = [this](const Segment& segment) {
-        unfinished_since_.reset();
+        prompt_.unfinished_since.reset();
         if (segment.starts_line) hides_line_ = is_hidden(route_, segment.text);
         if (hides_line_) return;
         route_.console->append(route_.stream, route_.source, segment, line_start_);
@@ -111,7 +111,7 @@ void WorkerStream::finish() {
     boost::system::error_code ignored;  // it was only read from
     pipe_.close(ignored);
     timer_.cancel();
-    prompt_timer_.cancel();
+    prompt_.timer.cancel();
 }
 
 void WorkerStream::deliver(std::string_view bytes) {
@@ -126,22 +126,22 @@ void WorkerStream::deliver(std::string_view bytes) {
     lines_.feed(bytes, to_console_);
     route_.console->push(route_.stream);
     if (!route_.shows_prompts || !lines_.has_rest()) return;
-    if (!unfinished_since_) unfinished_since_ = Clock::now();
-    if (!awaits_prompt_) show_prompt();
+    if (!prompt_.unfinished_since) prompt_.unfinished_since = Clock::now();
+    if (!prompt_.is_awaited) show_prompt();
 }
 
 void WorkerStream::show_prompt() {
-    awaits_prompt_ = false;
-    if (!unfinished_since_ || ended_) return;
-    const TimePoint due = *unfinished_since_ + kPromptDelay;
+    prompt_.is_awaited = false;
+    if (!prompt_.unfinished_since || ended_) return;
+    const TimePoint due = *prompt_.unfinished_since + kPromptDelay;
     if (Clock::now() >= due) {
         begin_lines();
         lines_.flush(to_console_);
         return route_.console->push(route_.stream);
     }
-    awaits_prompt_ = true;
-    prompt_timer_.expires_at(due);
-    prompt_timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+    prompt_.is_awaited = true;
+    prompt_.timer.expires_at(due);
+    prompt_.timer.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
         if (!error) self->show_prompt();
     });
 }

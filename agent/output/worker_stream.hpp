@@ -32,6 +32,7 @@ struct Route {
     int source = 0;                         ///< the local rank that writes the lines
     std::string label;                      ///< in front of console lines
     LogFile file;                           ///< no file: not to a file
+    UniqueFd own_file = {};                 ///< the worker writes to this file itself; then nothing else gets its bytes
     std::optional<LineFilter> filter = {};  ///< copies lines to a file of all ranks
     bool keep_tail = false;                 ///< keep the last lines
     std::optional<Pattern> shown = {};      ///< only lines with a match go to the console; absent: all
@@ -56,6 +57,13 @@ public:
     [[nodiscard]] const std::optional<TimePoint>& traceback_at() const { return traceback_at_; }
 
 private:
+    /// The wait for the end of a line that may be a prompt.
+    struct Prompt {
+        boost::asio::steady_timer timer;
+        bool is_awaited = false;                         ///< the timer runs
+        std::optional<TimePoint> unfinished_since = {};  ///< the console lacks the beginning of a line since then
+    };
+
     void wait_readable();
     /// Returns whether the console or the log file should get no more bytes for now.
     [[nodiscard]] bool backlogged() const;
@@ -73,9 +81,7 @@ private:
 
     boost::asio::posix::stream_descriptor pipe_;
     boost::asio::steady_timer timer_;
-    boost::asio::steady_timer prompt_timer_;
-    bool awaits_prompt_ = false;                 ///< prompt_timer_ runs
-    std::optional<TimePoint> unfinished_since_;  ///< the console lacks the beginning of a line since then
+    Prompt prompt_;
     Route route_;
     LineBuffer lines_;
     bool hides_line_ = false;  ///< the latest line does not go to the console

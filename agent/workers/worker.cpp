@@ -16,7 +16,9 @@ namespace {
 
 constexpr std::size_t kMaxMessageBytes = 4096;  // of an error file's message
 
-Result<Pipe> make_output_pipe() {
+/// Returns both ends of a stream of a worker. A worker that writes to a file itself has that, and no pipe.
+Result<Pipe> make_output_ends(Route& route) {
+    if (route.own_file) return Pipe{UniqueFd(), std::move(route.own_file)};
     Result<Pipe> pipe = make_pipe("for its output");
     if (!pipe) return start_error("cannot make a pipe for its output", pipe.error().code.value());
     return pipe;
@@ -25,9 +27,9 @@ Result<Pipe> make_output_pipe() {
 }  // namespace
 
 Result<std::unique_ptr<Worker>> Worker::start(boost::asio::io_context& io, WorkerSpec spec) {
-    Result<Pipe> out = make_output_pipe();
+    Result<Pipe> out = make_output_ends(spec.out);
     if (!out) return out.error();
-    Result<Pipe> err = make_output_pipe();
+    Result<Pipe> err = make_output_ends(spec.err);
     if (!err) return err.error();
     const ChildSpec child{std::move(spec.argv),
                           std::move(spec.environment),
@@ -38,9 +40,9 @@ Result<std::unique_ptr<Worker>> Worker::start(boost::asio::io_context& io, Worke
     Result<ChildProcess> process = ChildProcess::start(io, child);
     if (!process) return process.error();
     std::unique_ptr<Worker> worker(new Worker(std::move(*process), spec));
-    worker->out_ = std::make_shared<WorkerStream>(io, std::move(out->read_end), std::move(spec.out));
+    if (out->read_end) worker->out_ = std::make_shared<WorkerStream>(io, std::move(out->read_end), std::move(spec.out));
     worker->err_ = std::make_shared<WorkerStream>(io, std::move(err->read_end), std::move(spec.err));
-    worker->out_->start();
+    if (worker->out_) worker->out_->start();
     worker->err_->start();
     return worker;
 }
@@ -156,7 +158,7 @@ void Worker::reap() {
 }
 
 void Worker::finish_output() {
-    out_->finish();
+    if (out_) out_->finish();
     err_->finish();
 }
 

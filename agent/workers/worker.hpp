@@ -96,7 +96,7 @@ private:
 
     pid_t pid_;
     std::optional<ChildProcess> process_;  ///< empty: reaped
-    std::shared_ptr<WorkerStream> out_;
+    std::shared_ptr<WorkerStream> out_;    ///< null: it writes to a file itself
     std::shared_ptr<WorkerStream> err_;
     std::optional<ErrorFile> error_file_;
     std::optional<WorkerFlightRecord> record_;

@@ -78,10 +78,13 @@ Route WorkerSpecBuilder::route(const Assignment& assignment, const std::string& 
     if (!to.file) return route;
 
     const std::filesystem::path folder = log_folder(output.log_dir, run_id, assignment.generation);
-    route.file = open(folder / log_file_name(rank_of(assignment, rank), is_err ? "err" : "out"),
-                      {output.max_file_bytes, output.kept_files});
+    const std::filesystem::path path = folder / log_file_name(rank_of(assignment, rank), is_err ? "err" : "out");
+    if (to.own_file)
+        route.own_file = open(path);
+    else
+        route.file = open_for_writer(path, {output.max_file_bytes, output.kept_files});
     if (!to.duplicates) return route;
-    if (LogFile file = open(folder / (is_err ? "filtered_stderr.log" : "filtered_stdout.log")))
+    if (LogFile file = open_for_writer(folder / (is_err ? "filtered_stderr.log" : "filtered_stdout.log")))
         route.filter.emplace(is_err ? output.stderr_filters : output.stdout_filters, route.label, std::move(file));
     return route;
 }
@@ -100,12 +103,17 @@ void WorkerSpecBuilder::prepare_console(const Assignment& assignment) {
                   config_.output.timestamps);
 }
 
-/// Opens a log file. Warns, and returns no file, if it cannot be opened.
-LogFile WorkerSpecBuilder::open(const std::filesystem::path& path, Rotation rotation) {
+/// Opens a log file. Warns, and returns no descriptor, if it cannot be opened.
+UniqueFd WorkerSpecBuilder::open(const std::filesystem::path& path) {
     Result<UniqueFd> file = open_log_file(path);
-    if (file) return logs_.take(std::move(*file), path.string(), rotation);
+    if (file) return std::move(*file);
     warn_once(fmt::format("{}; the job goes on without it", file.error().message));
     return {};
+}
+
+LogFile WorkerSpecBuilder::open_for_writer(const std::filesystem::path& path, Rotation rotation) {
+    UniqueFd file = open(path);
+    return file ? logs_.take(std::move(file), path.string(), rotation) : LogFile();
 }
 
 std::string WorkerSpecBuilder::log_file(const Assignment& assignment, const std::string& run_id, LocalRank rank) const {

@@ -37,7 +37,8 @@ private:
     [[nodiscard]] Route route(const protocol::Assignment& assignment, const std::string& run_id, LocalRank rank,
                               StreamCode stream);
     [[nodiscard]] std::string label(const protocol::Assignment& assignment, const std::vector<int>& local_ranks) const;
-    [[nodiscard]] LogFile open(const std::filesystem::path& path, Rotation rotation = {});
+    [[nodiscard]] UniqueFd open(const std::filesystem::path& path);
+    [[nodiscard]] LogFile open_for_writer(const std::filesystem::path& path, Rotation rotation = {});
     [[nodiscard]] std::optional<ErrorFile> error_file(const protocol::Assignment& assignment, const std::string& run_id,
                                                       LocalRank rank);
     void warn_once(const std::string& warning);

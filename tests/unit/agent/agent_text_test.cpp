@@ -222,12 +222,12 @@ TEST_CASE("a signal while the last log lines are written changes no exit code an
     const auto& folder = directory.path();
     std::filesystem::create_directories(folder / "run" / "gen-1");
     // A named pipe stands for a slow file system: it takes 64 KiB, and then nothing until the test reads.
-    const std::string slow = folder / "run" / "gen-1" / "rank-2.out";
+    const std::string slow = folder / "run" / "gen-1" / "rank-2.err";
     REQUIRE(::mkfifo(slow.c_str(), 0600) == 0);
     const UniqueFd reader(::open(slow.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
     const std::string text(100'000, 'x');  // an argument of a program is at most 128 KiB long
     FakeDaemon daemon;
-    AgentConfig c = config(daemon, {"out=" + text});
+    AgentConfig c = config(daemon, {"err=" + text});  // stdout would be the worker's own file
     c.output = {.log_dir = folder, .redirects = {StreamCode::kBoth}};
     AgentProcess agent(std::move(c), reader.get());
     daemon.welcome();

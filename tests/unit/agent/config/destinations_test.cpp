@@ -73,3 +73,17 @@ TEST_CASE("the console shows a worker that both filters by rank name", "[agent]"
     CHECK_FALSE(shows(2, Rank{8}));
     CHECK(shows(1, std::nullopt));
 }
+
+TEST_CASE("a worker writes its stdout to a file itself if nothing else gets it", "[agent]") {
+    const auto own_file = [](const OutputConfig& output, StreamCode stream = StreamCode::kStdout) {
+        return destinations_of(output, LocalRank{0}, stream).own_file;
+    };
+    CHECK(own_file({.log_dir = "logs", .redirects = kBothStreams}));
+    CHECK(own_file({.log_dir = "logs", .console_ranks = {1}}));
+    CHECK_FALSE(own_file({.log_dir = "logs", .redirects = kBothStreams}, StreamCode::kStderr));
+    CHECK_FALSE(own_file({.log_dir = "logs"}));
+    CHECK_FALSE(own_file({.log_dir = "", .redirects = kBothStreams}));
+    CHECK_FALSE(own_file({.log_dir = "logs", .max_file_bytes = 1024, .redirects = kBothStreams}));
+    CHECK_FALSE(own_file({.log_dir = "logs", .redirects = kBothStreams, .timestamps = true}));
+    CHECK_FALSE(own_file({.log_dir = "logs", .tee = kOutOnly, .console_ranks = {1}, .stdout_filters = {"loss"}}));
+}
