@@ -175,6 +175,11 @@ bool writes_files(const Options& options) {
     return wants_temporary_log_dir(options) || !options.log_dir.value_or("").empty();
 }
 
+bool names_static_master(const Options& options) {
+    const bool by_rank = options.rdzv_backend == RdzvBackend::kUnnamed && options.node_rank;
+    return (options.rdzv_backend == RdzvBackend::kStatic || by_rank) && options.nodes.min == options.nodes.max;
+}
+
 std::chrono::milliseconds connect_timeout(const Options& options, bool elsewhere) {
     constexpr std::chrono::seconds kPresentDefault{10};
     constexpr std::chrono::seconds kDefault{60};
@@ -182,7 +187,7 @@ std::chrono::milliseconds connect_timeout(const Options& options, bool elsewhere
     const RdzvConf& conf = options.rdzv_conf;
     if (conf.read_timeout) return *conf.read_timeout;
     if (!elsewhere) return kPresentDefault;
-    if (options.rdzv_backend != RdzvBackend::kStatic) return kDefault;
+    if (options.rdzv_backend == RdzvBackend::kC10d || uses_etcd(options)) return kDefault;
     return conf.join_timeout.value_or(options.nodes.max == 1 ? kDefault : kStaticDefault);
 }
 
