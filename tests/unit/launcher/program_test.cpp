@@ -199,6 +199,7 @@ TEST_CASE("a Python script whose name does not end in .py is to be run with --ru
 TEST_CASE("the box has the program with its arguments as typed, cut", "[launcher][unit]") {
     CHECK(typed_command(asked({"train"})) == "train");
     CHECK(typed_command(asked({"./train", "--lr", "1", "", "a b"})) == "./train --lr 1 '' 'a b'");
+    CHECK(typed_command(asked({"sh", "-c", "a\nb"})) == "sh -c 'a\\x0ab'");
     CHECK(typed_command(asked({"train", "--name", "it's", "$HOME;*"})) == "train --name 'it'\\''s' '$HOME;*'");
     CHECK(typed_command(asked({"train", "--wandb-key", "abc", "--API_TOKEN=x y", "--keys", "3", "key"})) ==
           "train --wandb-key *** --API_TOKEN=*** --keys 3 key");
