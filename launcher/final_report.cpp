@@ -12,22 +12,34 @@ FinalReport::FinalReport() : file_(::memfd_create("ddprun-final-report", 0)) {
     if (file_) ::fcntl(file_.get(), F_SETFL, O_APPEND);
 }
 
-std::string FinalReport::read() const {
-    std::string texts;
+NodesReport FinalReport::read() const {
+    std::string records;
     std::array<char, 4096> piece{};
     ssize_t got = 0;
-    while ((got = ::pread(file_.get(), piece.data(), piece.size(), static_cast<off_t>(texts.size()))) > 0) {
-        texts.append(piece.data(), static_cast<std::size_t>(got));
+    while ((got = ::pread(file_.get(), piece.data(), piece.size(), static_cast<off_t>(records.size()))) > 0) {
+        records.append(piece.data(), static_cast<std::size_t>(got));
     }
-    return last_report(texts);
+    return nodes_report(records);
 }
 
-std::string last_report(const std::string& texts) {
-    const auto end = texts.rfind('\0');
-    if (end == std::string::npos || end == 0) return "";
-    const auto before = texts.rfind('\0', end - 1);
-    const std::size_t begin = before == std::string::npos ? 0 : before + 1;
-    return texts.substr(begin, end - begin);
+NodesReport nodes_report(std::string_view records) {
+    NodesReport all;
+    for (std::size_t end = 0; (end = records.find('\0')) != records.npos; records.remove_prefix(end + 1)) {
+        boost::json::error_code malformed;
+        const auto record = boost::json::parse({records.data(), end}, malformed);
+        if (malformed || !record.is_object()) continue;  // a node that was killed while it wrote
+        const boost::json::value* const text = record.get_object().if_contains("text");
+        if (text != nullptr && text->is_string() && !text->get_string().empty())
+            all.text.assign(text->get_string().data(), text->get_string().size());
+        const boost::json::value* const report = record.get_object().if_contains("report");
+        if (report == nullptr || !report->is_object()) continue;
+        const auto has_error = [](const boost::json::object& of) {
+            const boost::json::value* const error = of.if_contains("error_file");
+            return error != nullptr && !error->is_null();
+        };
+        if (!has_error(all.report) || has_error(report->get_object())) all.report = report->get_object();
+    }
+    return all;
 }
 
 }  // namespace ddprun::launcher

@@ -71,6 +71,8 @@ struct Options {
     std::chrono::milliseconds grace{30'000};
     /// The signals that end the job and reach the workers as themselves (--signals-to-handle).
     std::vector<int> handled_signals{SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+    std::optional<std::string> report;                ///< file for how the job ended
+    std::optional<std::string> events;                ///< file to which the events are appended
     std::chrono::milliseconds stall_warning{30'000};  ///< 0: none
     bool verbose = false;                             ///< log the decisions of ddprun
 
@@ -101,5 +103,8 @@ struct Invocation {
 /// Parses `arguments` (without argv[0]). Errors: Errc::kUsage, "--nnodes 3:2: …" or "PET_NNODES=3:2: …".
 [[nodiscard]] Result<Invocation> parse_options(const std::vector<std::string>& arguments,
                                                const Environment& environment);
+
+/// Returns the value of --report or its variable, although parse_options() may refuse other options; empty: none.
+[[nodiscard]] std::string named_report(const std::vector<std::string>& arguments, const Environment& environment);
 
 }  // namespace ddprun::launcher
