@@ -49,7 +49,7 @@ void EventLog::append(const std::optional<json::object>& object, TimePoint at) {
     }
     for (const auto& member : *object) line[member.key()] = member.value();
     if (const std::size_t dropped = std::exchange(dropped_, 0); dropped > 0) line["lines_dropped"] = dropped;
-    file_.write(json::serialize(line) + "\n");
+    file_.write(json_text(line) + "\n");
 }
 
 }  // namespace ddprun::agent

@@ -177,7 +177,7 @@ json::object to_json(const JobReport& report) {
     return object;
 }
 
-std::string report_text(const json::object& report) { return json::serialize(report) + "\n"; }
+std::string report_text(const json::object& report) { return json_text(report) + "\n"; }
 
 ResultFile report_file(const std::string& path) {
     return {path, fmt::format("the report {} (--report)", path), "Name a file that this user can create."};

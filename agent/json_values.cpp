@@ -33,6 +33,21 @@ std::optional<Duration> between(std::optional<TimePoint> from, std::optional<Tim
     return *to - *from;
 }
 
+std::string json_text(const json::value& value) {
+    if (value.is_double()) return fmt::format("{}", value.get_double());
+    std::string text;
+    if (const json::array* const array = value.if_array()) {
+        for (const json::value& item : *array) text += (text.empty() ? "" : ",") + json_text(item);
+        return "[" + text + "]";
+    }
+    if (const json::object* const object = value.if_object()) {
+        for (const auto& [key, member] : *object)
+            text += fmt::format("{}{}:{}", text.empty() ? "" : ",", json::serialize(key), json_text(member));
+        return "{" + text + "}";
+    }
+    return json::serialize(value);
+}
+
 void add_end(json::object& object, const ExitStatus& status) {
     object["exit_code"] = status.exit_code();
     if (status.kind != ExitStatus::Kind::kSignaled) return;

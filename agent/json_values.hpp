@@ -6,6 +6,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "common/clock.hpp"
 #include "common/system/exit_status.hpp"
@@ -23,6 +24,9 @@ namespace ddprun::agent {
 
 /// Returns the time from `from` to `to`; nullopt: one of them is not known.
 [[nodiscard]] std::optional<Duration> between(std::optional<TimePoint> from, std::optional<TimePoint> to);
+
+/// Returns the value as text on one line, with 13.763 where Boost.JSON writes 1.3763E1: people read these files, too.
+[[nodiscard]] std::string json_text(const boost::json::value& value);
 
 /// Adds how a process ended: "exit_code", and for a signal its number and its name.
 void add_end(boost::json::object& object, const ExitStatus& status);

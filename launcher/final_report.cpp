@@ -22,6 +22,21 @@ NodesReport FinalReport::read() const {
     return nodes_report(records);
 }
 
+namespace {
+
+/// Returns whether the report is that of the culprit's node, which alone has its error file and saw the failure begin.
+bool is_of_culprit(const boost::json::object& report) {
+    const boost::json::value* const host = report.if_contains("host");
+    for (const char* const member : {"culprit", "first_victim"}) {
+        const boost::json::value* const worker = report.if_contains(member);
+        if (host != nullptr && worker != nullptr && worker->is_object() && worker->get_object().contains("host"))
+            return worker->get_object().at("host") == *host;
+    }
+    return false;
+}
+
+}  // namespace
+
 NodesReport nodes_report(std::string_view records) {
     NodesReport all;
     for (std::size_t end = 0; (end = records.find('\0')) != records.npos; records.remove_prefix(end + 1)) {
@@ -33,11 +48,7 @@ NodesReport nodes_report(std::string_view records) {
             all.text.assign(text->get_string().data(), text->get_string().size());
         const boost::json::value* const report = record.get_object().if_contains("report");
         if (report == nullptr || !report->is_object()) continue;
-        const auto has_error = [](const boost::json::object& of) {
-            const boost::json::value* const error = of.if_contains("error_file");
-            return error != nullptr && !error->is_null();
-        };
-        if (!has_error(all.report) || has_error(report->get_object())) all.report = report->get_object();
+        if (!is_of_culprit(all.report) || is_of_culprit(report->get_object())) all.report = report->get_object();
     }
     return all;
 }

@@ -32,8 +32,8 @@ private:
     UniqueFd file_;
 };
 
-/// Returns the last text, and the last report that has the culprit's error file, else the last one. `records`: those of
-/// all nodes, of which the last may not be whole. Pure.
+/// Returns the last text, and the report of the culprit's node, else the last one. `records`: those of all nodes, of
+/// which the last may not be whole. Pure.
 [[nodiscard]] NodesReport nodes_report(std::string_view records);
 
 }  // namespace ddprun::launcher

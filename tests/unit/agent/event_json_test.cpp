@@ -132,9 +132,9 @@ TEST_CASE("each line has the time, the place and the group", "[agent]") {
     CHECK(objects[0].at("version") == 1);
     CHECK(objects[0].at("host") == "n1");
     CHECK(objects[0].at("run_id") == "mnist");
-    CHECK(objects[0].at("ms") == 0.0);
+    CHECK(objects[0].at("ms") == 0);
     CHECK(objects[0].at("generation").is_null());
-    CHECK(objects[1].at("ms") == 5.0);
+    CHECK(objects[1].at("ms") == 5);
     CHECK(objects[2].at("generation") == 7);
     CHECK(objects[2].at("node_rank") == 0);
 }
@@ -144,4 +144,17 @@ TEST_CASE("times are in UTC with milliseconds, whatever the time zone", "[agent]
     CHECK(utc_text(time) == "2026-11-26T09:40:00.007Z");
     CHECK(milliseconds_json(std::chrono::nanoseconds(1'234'567)) == 1.235);
     CHECK(milliseconds_json(std::nullopt).is_null());
+}
+
+TEST_CASE("numbers are written for people, and everything else as JSON demands", "[agent]") {
+    const json::value value{{"ms", 13.763},
+                            {"whole", 5.0},
+                            {"small", 0.001},
+                            {"n", nullptr},
+                            {"k\"\n", {1, "a\x01", true}},
+                            {"none", json::array()},
+                            {"empty", json::object()}};
+    const std::string text = json_text(value);
+    CHECK(text == R"({"ms":13.763,"whole":5,"small":0.001,"n":null,"k\"\n":[1,"a\u0001",true],"none":[],"empty":{}})");
+    CHECK(json::parse(text).at("ms") == 13.763);
 }

@@ -25,12 +25,16 @@ TEST_CASE("the last text of the nodes is printed, whatever follows it", "[launch
         CHECK(nodes_report(malformed + '\0').report.empty());
 }
 
-TEST_CASE("the report with the culprit's error file is preferred to later ones without it", "[launcher][unit]") {
-    const std::string plain = record({{"text", ""}, {"report", {{"host", "n1"}, {"error_file", nullptr}}}});
-    const std::string culprit = record({{"text", ""}, {"report", {{"host", "n2"}, {"error_file", {{"x", 1}}}}}});
-    CHECK(nodes_report(plain).report.at("host") == "n1");
-    CHECK(nodes_report(plain + culprit).report.at("host") == "n2");
-    CHECK(nodes_report(culprit + plain).report.at("host") == "n2");
+TEST_CASE("the report of the culprit's node is preferred to later ones", "[launcher][unit]") {
+    const auto report_of = [](const char* host) {
+        return record({{"text", ""}, {"report", {{"host", host}, {"culprit", {{"host", "n2"}}}}}});
+    };
+    CHECK(nodes_report(report_of("n1")).report.at("host") == "n1");
+    CHECK(nodes_report(report_of("n1") + report_of("n2")).report.at("host") == "n2");
+    CHECK(nodes_report(report_of("n2") + report_of("n1")).report.at("host") == "n2");
+    CHECK(nodes_report(report_of("n1") + report_of("n3")).report.at("host") == "n3");
+    const std::string without = record({{"text", ""}, {"report", {{"host", "n1"}, {"culprit", nullptr}}}});
+    CHECK(nodes_report(without + report_of("n1")).report.at("host") == "n1");
 }
 
 TEST_CASE("a record that is appended to the descriptor is read as the final report", "[launcher][unit]") {
