@@ -1,5 +1,8 @@
 // --report and --events: every end of a job leaves a report, and the events tell its course.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <boost/json.hpp>
@@ -7,6 +10,7 @@
 #include <filesystem>
 #include <sstream>
 
+#include "common/system/unique_fd.hpp"
 #include "tests/catch.hpp"
 #include "tests/e2e/process.hpp"
 
@@ -210,6 +214,22 @@ TEST_CASE("a full disk under the events or the report costs a warning, not the j
     const auto outcome = e2e::run(sandbox, {.argv = {ddprun_program(), option, "/dev/full", "sh", "-c", "exit 5"}});
     CHECK(outcome.status.exit_code() == 5);
     CHECK_THAT(outcome.err, Catch::Contains("/dev/full") && Catch::Contains("No space left on device"));
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("events whose reader hangs delay no worker, and the end by the documented 8 s at most", "[e2e]") {
+    const e2e::Sandbox sandbox("report-hangs");
+    const std::string path = sandbox.path() / "events";
+    REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+    const ddprun::UniqueFd reader(::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+    const std::string filling(4096, 'x');
+    while (::write(reader.get(), filling.data(), filling.size()) > 0) {
+    }
+    e2e::Process process(sandbox,
+                         {.argv = {ddprun_program(), "--events", path, "sh", "-c", when_up(sandbox, "exit 5")}});
+    CHECK(are_up(sandbox, {"0-0"}));
+    CHECK(process.wait(e2e::Seconds(60)).exit_code() == 5);
+    CHECK_THAT(process.err(), Catch::Contains("were not written within 8 s") && Catch::Contains(path));
     CHECK(sandbox.leftovers() == "");
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/exit_codes.hpp"
 #include "tests/sim/flight_records.hpp"
 
 namespace ddprun::sim {
@@ -117,7 +118,7 @@ void Agent::begin(const Assignment& assignment) {
         world_.time.after(world_.dice.between(0ms, luck_.work), [this, generation] {
             if (life_ != Life::kAlive || running_ != generation || stopping_) return;
             ++facts_.failures;
-            worker_fails(generation, 3);
+            worker_fails(generation, world_.dice.percent(5) ? exit_code::kDoNotRequeue : 3);
         });
         return;
     }

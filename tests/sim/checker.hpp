@@ -60,7 +60,8 @@ private:
     Generation newest_store_{0};
     Generation newest_group_{0};
     int groups_ = 0;
-    int restarts_counted_ = 0;  ///< as in the newest Assignment that counts a restart
+    bool restart_forbidden_ = false;  ///< a worker has exited with 93
+    int restarts_counted_ = 0;        ///< as in the newest Assignment that counts a restart
     std::map<protocol::NodeId, int> previous_ranks_;
     std::set<std::pair<protocol::NodeId, Generation>> lost_with_;  ///< nodes that were lost while they had processes
     std::map<protocol::NodeId, TimePoint> explained_at_;

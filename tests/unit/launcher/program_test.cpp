@@ -86,7 +86,8 @@ TEST_CASE("a program that lies in the current directory is to be called by its p
         return worker_command(asked({name}), {}, folders.search).error().message;
     };
     CHECK_THAT(message("here"), Catch::EndsWith("There is one in this directory: write ./here."));
-    CHECK_THAT(message("plain"), Catch::Contains("chmod +x plain") && Catch::Contains("./plain"));
+    CHECK_THAT(message("plain"),
+               Catch::Contains("chmod +x plain, then write ./plain; a Python script: --run-path plain."));
     CHECK_THAT(message("script"), Catch::Contains("script.py"));
     CHECK_THAT(message("scirpt.py"),
                Catch::Contains("no script scirpt.py") && Catch::Contains("Did you mean script.py?"));
