@@ -347,6 +347,7 @@ int launch(const std::vector<std::string>& arguments) {
     accept_signals(arguments);
     ::prctl(PR_SET_NAME, "ddprun");  // an emulated node is executed as /proc/self/exe, and would be called "exe"
     const Environment environment = parse_environment(::environ);
+    init_logging("ddprun");
     ::unsetenv(kPasswordVariable);  // workers do not need it, whether this job uses etcd or not
     auto invocation = parse_options(arguments, environment);
     if (!invocation) return refuse(invocation.error(), exit_code::kUsage, {named_report(arguments, environment)});
@@ -355,7 +356,6 @@ int launch(const std::vector<std::string>& arguments) {
         return printed ? exit_code::kSuccess : refuse(printed.error(), exit_code::kOutput);
     }
 
-    init_logging("ddprun");
     if (invocation->options.verbose) spdlog::set_level(spdlog::level::debug);
     Plan plan;
     plan.options = std::move(invocation->options);

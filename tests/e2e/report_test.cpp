@@ -208,6 +208,16 @@ TEST_CASE("a path that cannot be written is refused before anything is started",
     CHECK(sandbox.leftovers() == "");
 }
 
+TEST_CASE("a report about wrong usage that cannot be written is one warning more", "[e2e]") {
+    const e2e::Sandbox sandbox("report-usage");
+    const auto outcome =
+        e2e::run(sandbox, {.argv = {ddprun_program(), "--report", "/proc/none/r", "--nnodes", "0", "true"}});
+    CHECK(outcome.status.exit_code() == 2);
+    CHECK(outcome.out == "");
+    CHECK_THAT(outcome.err, Catch::StartsWith("ddprun: --nnodes 0: ") &&
+                                Catch::Contains("\n[ddprun] cannot write the report /proc/none/r (--report): "));
+}
+
 TEST_CASE("a full disk under the events or the report costs a warning, not the job", "[e2e]") {
     const e2e::Sandbox sandbox("report-full");
     const std::string option = GENERATE("--report", "--events");
