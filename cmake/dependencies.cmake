@@ -7,6 +7,17 @@ find_package(CLI11 REQUIRED)
 find_package(OpenSSL 3 REQUIRED)   # TLS to etcd
 find_package(hwy REQUIRED)     # Highway: reductions for each instruction set, chosen at run time
 
+# hwloc, for --numa-binding. It has no package file for CMake.
+find_path(HWLOC_INCLUDE_DIR hwloc.h)
+find_library(HWLOC_LIBRARY hwloc)
+if(NOT HWLOC_INCLUDE_DIR OR NOT HWLOC_LIBRARY)
+    message(FATAL_ERROR "hwloc (>= 2.0) was not found. Install libhwloc-dev (scripts/install-deps does on Debian and Ubuntu), or set "
+        "CMAKE_PREFIX_PATH to the folder where it is installed.")
+endif()
+add_library(hwloc::hwloc UNKNOWN IMPORTED)
+set_target_properties(hwloc::hwloc PROPERTIES
+    IMPORTED_LOCATION ${HWLOC_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${HWLOC_INCLUDE_DIR})
+
 set(Boost_USE_STATIC_LIBS ON)   # so that a program runs on a node that has no Boost
 find_package(Boost 1.81 REQUIRED COMPONENTS json container filesystem)
 

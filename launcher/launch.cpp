@@ -21,6 +21,8 @@
 #include "common/logging.hpp"
 #include "common/system/signals.hpp"
 #include "common/text/print.hpp"
+#include "launcher/dry_run.hpp"
+#include "launcher/host/gpus.hpp"
 #include "launcher/host/limits.hpp"
 #include "launcher/host/placement.hpp"
 #include "launcher/host/slots.hpp"
@@ -33,6 +35,7 @@
 #include "launcher/output_settings.hpp"
 #include "launcher/program.hpp"
 #include "launcher/report_files.hpp"
+#include "launcher/worker_places.hpp"
 
 namespace ddprun::launcher {
 namespace {
@@ -53,6 +56,7 @@ struct Plan {
     int slots = 1;
     int cpus = 1;
     std::vector<std::string> device_variables;  ///< of --virtual-local-rank
+    WorkerPlaces places;
     Placement placement;
     protocol::Launch launch;
     std::string error_file;  ///< of this ddprun, as its parent wants it; empty: none
@@ -176,6 +180,7 @@ agent::AgentConfig agent_config(Plan plan, const Endpoint& endpoint) {
     config.grace = options.grace;
     config.stall_warning = options.stall_warning;
     config.device_variables = std::move(plan.device_variables);
+    config.bindings = bindings_of_node(options, plan.slots, plan.places);
     config.handled_signals = options.handled_signals;
     config.output = output_config(options);
     config.error_file = std::move(plan.error_file);
@@ -194,10 +199,18 @@ agent::AgentConfig agent_config(Plan plan, const Endpoint& endpoint) {
     return config;
 }
 
-/// Divides this machine's CPUs among the workers of all emulated nodes: a node does not know how many others there are.
+/// Returns OMP_NUM_THREADS of each worker that is not bound.
+int threads_of(const Plan& plan) {
+    const int nodes = plan.options.local_nodes ? plan.options.nodes.max : 1;
+    return agent::threads_per_worker(plan.cpus, nodes * plan.slots);
+}
+
+/// Divides this machine's CPUs among the workers of all emulated nodes, unless they are bound: then each node does
+/// that.
 void share_cpus(const Plan& plan) {
+    if (!plan.places.bindings.empty()) return;
     const int workers = plan.options.nodes.max * plan.slots;
-    const std::string threads = std::to_string(std::max(1, plan.cpus / workers));
+    const std::string threads = std::to_string(threads_of(plan));
     if (std::getenv("OMP_NUM_THREADS") != nullptr) return;  // a value of the user's is never overwritten
     ::setenv("OMP_NUM_THREADS", threads.c_str(), 1);
     spdlog::debug("OMP_NUM_THREADS={} for each worker: {} allowed CPUs, {} workers", threads, plan.cpus, workers);
@@ -277,13 +290,19 @@ std::optional<Refusal> prepare(Plan& plan, const Environment& environment) {
                                        options.nodes.max, kMaxLocalNodes)},
             exit_code::kUsage};
     }
+    auto places = place_workers(options, plan.slots, environment);
+    if (!places) {
+        const bool usage = places.error().code == Errc::kUsage;
+        return Refusal{places.error(), usage ? exit_code::kUsage : exit_code::kInfrastructure};
+    }
+    plan.places = std::move(*places);
     auto command = worker_command(options, environment, search_path(environment, own_folder()));
     if (!command) return Refusal{command.error(), code_of_program_error(command.error())};
     plan.command = std::move(*command);
     plan.launch = {typed_command(options), command_hash(options), user_name(::getuid()), ::getuid()};
     if (const Result<void> usable = prepare_log_dir(options); !usable)
         return Refusal{usable.error(), exit_code::kUsage};
-    auto events = open_events(options.events.value_or(""));
+    auto events = open_events(options.dry_run ? "" : options.events.value_or(""));
     if (!events) return Refusal{events.error(), exit_code::kUsage};
     plan.events = std::move(*events);
     if (const Result<void> enough = check_limits(demand_of(plan), process_limits()); !enough)
@@ -298,6 +317,16 @@ std::optional<Refusal> prepare(Plan& plan, const Environment& environment) {
     if (!local) return Refusal{local.error(), exit_code::kUsage};
     plan.local_address = std::move(*local);
     return std::nullopt;
+}
+
+/// Prints the plan instead of starting it. Returns the exit code.
+int print_plan(const Plan& plan, const Environment& environment) {
+    DryRun run{plan.options, plan.command,     plan.placement,       this_host().name,
+               plan.slots,   plan.places.gpus, plan.places.bindings, {}};
+    if (run.bindings.empty()) run.bindings = {{cpu_mask(allowed_cpu_set()), {}, threads_of(plan)}};
+    if (const auto set = environment.find("OMP_NUM_THREADS"); set != environment.end()) run.threads = set->second;
+    const Result<void> printed = print_to_stdout(dry_run_text(run));
+    return printed ? exit_code::kSuccess : refuse(printed.error(), exit_code::kOutput);
 }
 
 int run(Plan plan, std::optional<JobMeeting> meeting, const std::vector<std::string>& arguments,
@@ -346,7 +375,7 @@ void accept_signals(const std::vector<std::string>& arguments) {
 int launch(const std::vector<std::string>& arguments) {
     accept_signals(arguments);
     ::prctl(PR_SET_NAME, "ddprun");  // an emulated node is executed as /proc/self/exe, and would be called "exe"
-    const Environment environment = parse_environment(::environ);
+    Environment environment = parse_environment(::environ);
     init_logging("ddprun");
     ::unsetenv(kPasswordVariable);  // workers do not need it, whether this job uses etcd or not
     auto invocation = parse_options(arguments, environment);
@@ -361,9 +390,12 @@ int launch(const std::vector<std::string>& arguments) {
     plan.options = std::move(invocation->options);
     if (const auto named = environment.find("TORCHELASTIC_ERROR_FILE"); named != environment.end())
         plan.error_file = named->second;
-    if (!plan.options.as_local_node) clear_error_file(plan.error_file);
-    const ReportTarget report = report_target(plan.options);
+    const bool dry = plan.options.dry_run;
+    if (!plan.options.as_local_node && !dry) clear_error_file(plan.error_file);
+    const ReportTarget report = dry ? ReportTarget() : report_target(plan.options);
     if (const Result<void> ready = prepare_report(report.path); !ready) return refuse(ready.error(), exit_code::kUsage);
+    if (const Result<void> applied = apply_gpus(plan.options, environment); !applied)
+        return refuse(applied.error(), exit_code::kUsage, report);
     if (const std::optional<Refusal> refused = prepare(plan, environment))
         return refuse(refused->error, refused->code, report);
     if (!plan.options.as_local_node) {  // the launcher of the nodes has reported both
@@ -379,6 +411,7 @@ int launch(const std::vector<std::string>& arguments) {
         if (!made) return refuse(made.error(), exit_code::kUsage, report);
         meeting = std::move(*made);
     }
+    if (dry) return print_plan(plan, environment);
     try {
         return run(std::move(plan), std::move(meeting), arguments, environment);
     } catch (const ErrorException& failure) {

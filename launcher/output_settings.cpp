@@ -5,15 +5,27 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "agent/config/destinations.hpp"
 #include "agent/output/log_files.hpp"
 #include "common/system/standard_fds.hpp"
 
+namespace fs = std::filesystem;
+
 namespace ddprun::launcher {
 namespace {
+
+/// Returns the deepest part of a path that exists.
+fs::path existing_part_of(const fs::path& path) {
+    std::error_code ignored;  // the caller's check of the result reports it
+    fs::path part = fs::absolute(path, ignored);
+    while (!fs::exists(part, ignored) && part.has_relative_path()) part = part.parent_path();
+    return part;
+}
 
 /// Notes a rank in the value of --redirects or --tee that this node lacks.
 void note_absent_rank(Options& options, std::string_view name, const StreamCodes& codes, int slots) {
@@ -45,7 +57,8 @@ Result<TemporaryLogDir> make_temporary_log_dir(Options& options, const Environme
 
 Result<void> prepare_log_dir(const Options& options) {
     if (options.log_dir.value_or("").empty()) return {};
-    const Result<void> usable = agent::prepare_log_dir(*options.log_dir);
+    const fs::path folder = *options.log_dir;
+    const Result<void> usable = agent::prepare_log_dir(options.dry_run ? existing_part_of(folder) : folder);
     if (usable) return {};
     Error error = with_context(fmt::format("cannot keep log files in {}", *options.log_dir), usable.error());
     error.message += ". Pass a --log-dir that this user can write to, or --log-dir /dev/null for no files.";

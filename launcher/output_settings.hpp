@@ -12,8 +12,8 @@ namespace ddprun::launcher {
 /// Notes ranks that options name and this node lacks. That is no error: another node may have them.
 void note_absent_ranks(Options& options, int slots);
 
-/// Makes the folder of the log files if the user has named one. Errors: files cannot be written there; a later failure
-/// is a warning.
+/// Makes the folder of the log files if the user has named one; with --dry-run only checks that it could be made.
+/// Errors: files cannot be written there; a later failure is a warning.
 [[nodiscard]] Result<void> prepare_log_dir(const Options& options);
 
 /// Makes a temporary folder if some output goes to files only and the user has named none, and sets

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/config/worker_binding.hpp"
 #include "common/endpoint.hpp"
 #include "common/stream_code.hpp"
 #include "common/system/unique_fd.hpp"
@@ -48,6 +49,7 @@ struct AgentConfig {
     std::chrono::milliseconds stall_warning{30'000};  ///< for one operation of a worker, until it is reported; 0: never
     /// With --virtual-local-rank workers have LOCAL_RANK=0, and each sees one device by these variables; else empty.
     std::vector<std::string> device_variables = {};
+    std::vector<WorkerBinding> bindings = {};  ///< by local rank; empty: workers run where the agent may
     std::vector<int> handled_signals;  ///< signals that end the job and that the workers get themselves; INT, TERM, HUP
                                        ///< and QUIT end it in any case, and reach them as SIGTERM if they are not named
     OutputConfig output;

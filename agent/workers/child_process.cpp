@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 #include <linux/close_range.h>
+#include <linux/mempolicy.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -25,8 +27,9 @@ namespace {
 namespace process = boost::process::v2;
 using boost::system::error_code;
 
-/// Marks an errno in the pipe of Boost.Process's launcher as that of a call before the exec.
-constexpr int kBeforeExec = 1 << 16;
+/// Mark an errno in the pipe of Boost.Process's launcher as that of a call before the exec.
+constexpr int kOfDescriptors = 1 << 16;
+constexpr int kOfBinding = 1 << 17;
 
 /// Ends the child if an exception leaves the launcher there: Asio makes a new reactor in the child and may throw, and
 /// no code of the agent may run in a second process.
@@ -53,6 +56,16 @@ bool place_descriptors(int out, int err) {
            ::dup2(high_err, STDERR_FILENO) >= 0;
 }
 
+/// Binds the calling process to `cpus`, if there are any. Memory comes from the NUMA node of the CPU that first uses it
+/// while that node has some, whatever policy the agent was started with. A container may forbid set_mempolicy(2): its
+/// failure is ignored, because this is also the kernel's default.
+bool bind_to(const CpuMask& cpus) {
+    if (cpus.empty()) return true;
+    ::syscall(SYS_set_mempolicy, MPOL_LOCAL, nullptr, 0UL);
+    const auto* const mask = reinterpret_cast<const cpu_set_t*>(cpus.data());
+    return ::sched_setaffinity(0, cpus.size() * sizeof(cpus[0]), mask) == 0;
+}
+
 void reset_signals() {
     for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);  // fails for SIGKILL and SIGSTOP
     sigset_t none;
@@ -69,6 +82,7 @@ struct InChild {
     int stdout_fd;
     int stderr_fd;
     int inherited_fd;
+    const CpuMask& cpus;
     pid_t parent;
 
     template <typename Launcher, typename Path, typename Argv>
@@ -76,14 +90,18 @@ struct InChild {
         ::setpgid(0, 0);  // and no session: docs/design/014
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (::getppid() != parent) ::_exit(exit_code::kSignalBase + SIGKILL);  // it died before the line above
-        if (!place_descriptors(stdout_fd, stderr_fd)) {
-            errno |= kBeforeExec;  // the launcher writes errno, not the error that is returned
-            return {errno, boost::system::system_category()};
-        }
+        if (!place_descriptors(stdout_fd, stderr_fd)) return failed(kOfDescriptors);
+        if (!bind_to(cpus)) return failed(kOfBinding);
         ::syscall(SYS_close_range, 3u, ~0u, CLOSE_RANGE_CLOEXEC);
         if (inherited_fd >= 0) ::fcntl(inherited_fd, F_SETFD, 0);
         reset_signals();
         ::execve(argv[0], argv, environment);
+        return {errno, boost::system::system_category()};
+    }
+
+    /// Returns the error of a call before the exec. The launcher writes errno, not the error that is returned.
+    static error_code failed(int mark) {
+        errno |= mark;
         return {errno, boost::system::system_category()};
     }
 
@@ -134,6 +152,13 @@ Error exec_error(const std::string& path, const error_code& error) {
     return {error, explain_exec_failure(path, error)};
 }
 
+Error binding_error(const CpuMask& cpus, int errno_value) {
+    return {Errc::kSystem,
+            fmt::format("cannot bind the new process to the CPUs {} of --numa-binding: {}. They may have been switched "
+                        "off, or taken from the container or cgroup, since the start: start the job again",
+                        number_list(cpus_in(cpus)), std::generic_category().message(errno_value))};
+}
+
 ExitStatus exit_status_from(const siginfo_t& info) {
     if (info.si_code == CLD_EXITED) return {ExitStatus::Kind::kExited, info.si_status, false};
     return {ExitStatus::Kind::kSignaled, info.si_status, info.si_code == CLD_DUMPED};
@@ -156,8 +181,8 @@ Error start_error(std::string_view what, int errno_value) {
 Result<ChildProcess> ChildProcess::start(boost::asio::io_context& io, const ChildSpec& spec) {
     const std::vector<char*> argv = pointers(spec.argv);
     const std::vector<char*> environment = pointers(spec.environment);
-    const InChild in_child{argv.data(),    environment.data(), spec.stdout_fd,
-                           spec.stderr_fd, spec.inherited_fd,  ::getpid()};
+    const InChild in_child{argv.data(),       environment.data(), spec.stdout_fd, spec.stderr_fd,
+                           spec.inherited_fd, spec.cpus,          ::getpid()};
 
     process::posix::default_launcher launcher;
     error_code error;
@@ -173,9 +198,9 @@ Result<ChildProcess> ChildProcess::start(boost::asio::io_context& io, const Chil
         siginfo_t info{};
         if (launcher.pid > 0) wait_for(launcher.pid, info);  // the launcher leaves the failed child as a zombie
         if (launcher.pid <= 0) return start_error("cannot fork", error.value());
-        if ((error.value() & kBeforeExec) != 0) {
-            return start_error("cannot give the new process its stdout and stderr", error.value() & ~kBeforeExec);
-        }
+        if ((error.value() & kOfDescriptors) != 0)
+            return start_error("cannot give the new process its stdout and stderr", error.value() & ~kOfDescriptors);
+        if ((error.value() & kOfBinding) != 0) return binding_error(spec.cpus, error.value() & ~kOfBinding);
         return exec_error(spec.argv[0], error);
     }
     const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, launcher.pid, 0u));

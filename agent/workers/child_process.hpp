@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/error.hpp"
+#include "common/system/cpu_set.hpp"
 #include "common/system/exit_status.hpp"
 
 namespace ddprun::agent {
@@ -24,6 +25,7 @@ struct ChildSpec {
     int stdout_fd = 1;                     ///< becomes the child's 1; stays the caller's to close
     int stderr_fd = 2;
     int inherited_fd = -1;  ///< one more descriptor that the child gets, under the same number; -1: none
+    CpuMask cpus = {};      ///< on which it may run, with the memory near them; empty: as the caller
 };
 
 /// Returns the error of a node that cannot start a worker although the program is sound: `what`, the errno, what to do.

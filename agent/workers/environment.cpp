@@ -1,6 +1,5 @@
 #include "agent/workers/environment.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <string_view>
 
@@ -74,7 +73,7 @@ Environment worker_environment(Environment base, const protocol::Assignment& ass
 
     // Defaults only: values that the user has set stay.
     env.try_emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
-    env.try_emplace("OMP_NUM_THREADS", std::to_string(std::max(1, slot.allowed_cpus / std::max(1, slot.slots))));
+    env.try_emplace("OMP_NUM_THREADS", std::to_string(slot.threads));
     return base;
 }
 

@@ -15,8 +15,8 @@ namespace ddprun::agent {
 /// The parts of a worker's environment that the assignment of its node does not contain.
 struct WorkerSlot {
     LocalRank local_rank{};
-    int slots = 1;         ///< workers on this node
-    int allowed_cpus = 1;  ///< CPUs that this node's workers share
+    int slots = 1;    ///< workers on this node
+    int threads = 1;  ///< OMP_NUM_THREADS, unless the user has set it
     std::string node_name;
     std::string run_id;
     std::string role;

@@ -29,8 +29,12 @@ Result<std::unique_ptr<Worker>> Worker::start(boost::asio::io_context& io, Worke
     if (!out) return out.error();
     Result<Pipe> err = make_output_pipe();
     if (!err) return err.error();
-    const ChildSpec child{std::move(spec.argv), std::move(spec.environment), out->write_end.get(), err->write_end.get(),
-                          spec.record ? spec.record->descriptor() : -1};
+    const ChildSpec child{std::move(spec.argv),
+                          std::move(spec.environment),
+                          out->write_end.get(),
+                          err->write_end.get(),
+                          spec.record ? spec.record->descriptor() : -1,
+                          std::move(spec.cpus)};
     Result<ChildProcess> process = ChildProcess::start(io, child);
     if (!process) return process.error();
     std::unique_ptr<Worker> worker(new Worker(std::move(*process), spec));

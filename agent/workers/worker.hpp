@@ -31,6 +31,7 @@ struct WorkerSpec {
     Route err;
     std::optional<ErrorFile> error_file;
     std::optional<WorkerFlightRecord> record;
+    CpuMask cpus = {};  ///< as in ChildSpec
 };
 
 class Worker {

@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@
 #include "agent/output/log_files.hpp"
 #include "agent/workers/environment.hpp"
 #include "common/flight_record_layout.hpp"
+#include "common/system/cpu_set.hpp"
 #include "common/system/process.hpp"
 
 namespace ddprun::agent {
@@ -28,9 +30,12 @@ WorkerSpec WorkerSpecBuilder::make(const Assignment& assignment, const std::stri
     spec.out = route(assignment, run_id, rank, StreamCode::kStdout);
     spec.err = route(assignment, run_id, rank, StreamCode::kStderr);
     spec.error_file = error_file(assignment, run_id, rank);
+    const WorkerBinding* const binding =
+        config_.bindings.empty() ? nullptr : &config_.bindings.at(static_cast<std::size_t>(number(rank)));
+    if (binding != nullptr) spec.cpus = binding->cpus;
     const WorkerSlot slot{rank,
                           config_.slots,
-                          allowed_cpus(),
+                          binding != nullptr ? binding->threads : threads_per_worker(allowed_cpus(), config_.slots),
                           config_.node_name,
                           run_id,
                           config_.role,

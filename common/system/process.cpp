@@ -2,10 +2,8 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sched.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstddef>
@@ -32,20 +30,6 @@ std::optional<std::string> visible_device(std::string_view visible, LocalRank lo
         if (comma == std::string_view::npos) return std::nullopt;
         visible.remove_prefix(comma + 1);
     }
-}
-
-int allowed_cpus() {
-    // A mask of the default size has 1024 CPUs; the kernel rejects one that is too small for the machine.
-    for (int capacity = 1024; capacity <= 1 << 20; capacity *= 2) {
-        cpu_set_t* mask = CPU_ALLOC(capacity);
-        if (mask == nullptr) break;
-        const std::size_t bytes = CPU_ALLOC_SIZE(capacity);
-        const bool known = ::sched_getaffinity(0, bytes, mask) == 0;
-        const int count = known ? CPU_COUNT_S(bytes, mask) : 0;
-        CPU_FREE(mask);
-        if (known) return std::max(count, 1);
-    }
-    return 1;
 }
 
 Result<Pipe> make_pipe(std::string_view what) {

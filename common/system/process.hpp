@@ -1,5 +1,5 @@
 #pragma once
-// What a process has and passes on to its children: environment, CPUs, GPUs, pipes.
+// What a process has and passes on to its children: environment, GPUs, pipes.
 
 #include <functional>
 #include <map>
@@ -23,9 +23,6 @@ using Environment = std::map<std::string, std::string, std::less<>>;
 /// Returns CUDA_VISIBLE_DEVICES, or another such list, of a worker that shall see one device: the entry of its local
 /// rank in `visible`, the list of this process. nullopt: the list is too short.
 [[nodiscard]] std::optional<std::string> visible_device(std::string_view visible, LocalRank local_rank);
-
-/// Returns how many CPUs the affinity mask allows, which a container or a scheduler may have reduced. At least 1.
-[[nodiscard]] int allowed_cpus();
 
 /// Both ends of a pipe, which are close-on-exec.
 struct Pipe {

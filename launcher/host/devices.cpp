@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <string>
-#include <string_view>
 
 namespace fs = std::filesystem;
 
@@ -39,6 +37,26 @@ bool is_amd_gpu(const fs::path& node) {
     return false;
 }
 
+int listed_devices(std::string_view list) { return static_cast<int>(entries_in(list).size()); }
+
+}  // namespace
+
+const std::string* list_in(const Environment& environment, std::string_view name) {
+    const auto it = environment.find(name);
+    return it == environment.end() ? nullptr : &it->second;
+}
+
+std::vector<std::string> entries_in(std::string_view list) {
+    std::vector<std::string> entries;
+    while (!list.empty()) {
+        const std::string_view entry = list.substr(0, list.find(','));
+        if (entry.empty() || entry.starts_with('-')) break;
+        entries.emplace_back(entry);
+        list.remove_prefix(std::min(list.size(), entry.size() + 1));
+    }
+    return entries;
+}
+
 bool is_intel_gpu(const fs::path& render_node) {
     if (!is_numbered(render_node.filename().string(), "renderD")) return false;
     std::ifstream file(render_node / "device/vendor");
@@ -49,40 +67,21 @@ bool is_intel_gpu(const fs::path& render_node) {
     return driver == "xe" || driver == "i915";
 }
 
-/// Counts the entries of a list of visible devices. CUDA stops at the first invalid one; "-1" hides all devices.
-int listed_devices(std::string_view list) {
-    int count = 0;
-    while (!list.empty()) {
-        const std::string_view entry = list.substr(0, list.find(','));
-        if (entry.empty() || entry.starts_with('-')) break;
-        ++count;
-        list.remove_prefix(std::min(list.size(), entry.size() + 1));
-    }
-    return count;
-}
-
-const std::string* list_in(const Environment& environment, std::string_view name) {
-    const auto it = environment.find(name);
-    return it == environment.end() ? nullptr : &it->second;
-}
-
-}  // namespace
-
 Devices count_devices(const Environment& environment, const fs::path& root) {
     Devices devices;
-    const std::string* const cuda = list_in(environment, "CUDA_VISIBLE_DEVICES");
+    const std::string* const cuda = list_in(environment, kCudaDevices);
     devices.nvidia = count_entries(root / "dev", is_nvidia_device);
     // Entries may outnumber the devices: each can be a slice (MIG) of one. Without a device the variable means nothing.
     if (cuda != nullptr && devices.nvidia > 0) devices.nvidia = listed_devices(*cuda);
 
     if (::access((root / "dev/kfd").c_str(), R_OK | W_OK) == 0)
         devices.amd = count_entries(root / "sys/class/kfd/kfd/topology/nodes", is_amd_gpu);
-    const std::string* const hip = list_in(environment, "HIP_VISIBLE_DEVICES");
-    for (const std::string* list : {list_in(environment, "ROCR_VISIBLE_DEVICES"), hip != nullptr ? hip : cuda})
+    const std::string* const hip = list_in(environment, kHipDevices);
+    for (const std::string* list : {list_in(environment, kRocrDevices), hip != nullptr ? hip : cuda})
         if (list != nullptr) devices.amd = std::min(devices.amd, listed_devices(*list));
 
     devices.intel = count_entries(root / "sys/class/drm", is_intel_gpu);
-    const std::string* const mask = list_in(environment, "ZE_AFFINITY_MASK");
+    const std::string* const mask = list_in(environment, kLevelZeroDevices);
     // Entries may name tiles (0.1), and an empty mask hides nothing.
     if (mask != nullptr && !mask->empty() && devices.intel > 0) devices.intel = listed_devices(*mask);
     return devices;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "common/system/cpu_set.hpp"
 #include "common/system/process.hpp"
 #include "common/text/number.hpp"
 #include "launcher/host/devices.hpp"
@@ -14,15 +15,11 @@ namespace fs = std::filesystem;
 namespace ddprun::launcher {
 namespace {
 
-constexpr std::string_view kCudaDevices = "CUDA_VISIBLE_DEVICES";
-constexpr std::string_view kHipDevices = "HIP_VISIBLE_DEVICES";
-constexpr std::string_view kLevelZeroDevices = "ZE_AFFINITY_MASK";
-
-Error no_devices(std::string_view kind, std::string_view device, std::string_view sought) {
-    return {Errc::kUsage, fmt::format("--nproc-per-node {}: this machine has no {} to use ({}). Write a number, cpu or "
-                                      "auto.",
-                                      kind, device, sought)};
+Error no_devices(std::string_view option, std::string_view device, std::string_view sought, std::string_view remedy) {
+    return {Errc::kUsage, fmt::format("{}: this machine has no {} to use ({}). {}", option, device, sought, remedy)};
 }
+
+constexpr std::string_view kOtherNumber = "Write a number, cpu or auto.";
 
 }  // namespace
 
@@ -44,14 +41,20 @@ Result<int> worker_count(const Slots& slots, const Machine& machine) {
         case Slots::Kind::kGpu: break;
         case Slots::Kind::kXpu:
             if (machine.xpus > 0) return machine.xpus;
-            return no_devices("xpu", "Intel GPU",
+            return no_devices("--nproc-per-node xpu", "Intel GPU",
                               "no /sys/class/drm/renderD<number> of Intel with the driver xe or i915, or "
-                              "ZE_AFFINITY_MASK names none");
+                              "ZE_AFFINITY_MASK names none",
+                              kOtherNumber);
     }
     if (machine.gpus > 0) return machine.gpus;
-    return no_devices("gpu", "GPU",
+    return no_gpu("--nproc-per-node gpu", kOtherNumber);
+}
+
+Error no_gpu(std::string_view option, std::string_view remedy) {
+    return no_devices(option, "GPU",
                       "neither /dev/nvidia<number>, nor /dev/kfd with a GPU in /sys/class/kfd/kfd/topology; or "
-                      "CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES hides all");
+                      "CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES hides all",
+                      remedy);
 }
 
 std::vector<std::string> device_variables(const Options& options, const Machine& machine,

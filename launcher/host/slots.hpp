@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/error.hpp"
@@ -25,6 +26,9 @@ struct Machine {
 /// Returns the number of workers; "auto" counts GPUs, but not Intel's, which most PyTorch builds cannot use. Errors:
 /// Errc::kUsage for "gpu" or "xpu" on a machine without one.
 [[nodiscard]] Result<int> worker_count(const Slots& slots, const Machine& machine);
+
+/// Returns the error of `option` on a machine without a GPU: the places that were searched, and the remedy.
+[[nodiscard]] Error no_gpu(std::string_view option, std::string_view remedy);
 
 /// Returns the variables in which --virtual-local-rank names one device for each worker: CUDA_VISIBLE_DEVICES;
 /// HIP_VISIBLE_DEVICES if it is set or the GPUs are AMD's; ZE_AFFINITY_MASK if it is set. Empty without that option.

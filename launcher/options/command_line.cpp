@@ -70,16 +70,12 @@ constexpr std::string_view kHosts =
     "mpirun's list of hosts. Start the same line on every node, by srun or ssh: with --nnodes N and --rdzv-endpoint "
     "HOST:PORT they meet.";
 constexpr std::string_view kBinding =
-    "mpirun's binding of processes to cores. ddprun binds none: use numactl or taskset in a script.";
+    "mpirun's binding of processes to cores. Use --numa-binding, and --dry-run to see the result.";
 constexpr std::string_view kNotNeeded = "mpirun's, for what ddprun does not need. Leave it out.";
 
 constexpr std::array kElsewhere{
     Elsewhere{"logs-specs",
               "torchrun's, which has a Python class decide where output goes. Use --log-dir, --redirects and --tee."},
-    Elsewhere{"numa-binding",
-              "torchrun's, which binds workers to the NUMA node of their GPU. ddprun does not bind workers: start a "
-              "script instead, which chooses N from LOCAL_RANK and ends in: exec numactl --cpunodebind=N --membind=N "
-              "PROGRAM."},
     Elsewhere{"use-env", "torch.distributed.launch's. Leave it out: workers always have LOCAL_RANK."},
     Elsewhere{"np", kProcesses},
     Elsewhere{"n", kProcesses},

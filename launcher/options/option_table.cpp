@@ -99,10 +99,27 @@ Result<void> apply_event_log(Options& o, Text text) {
     return *choice == "null" ? Result<void>() : without_effect(o, "event-log-handler", "--events FILE has the events");
 }
 
+/// The number of workers follows, unless --nproc-per-node is given, whose row comes later.
+Result<void> apply_gpus(Options& o, Text text) {
+    if (text.empty()) return {};
+    o.slots = {Slots::Kind::kGpu, 0};
+    return store(o.gpus, parse_gpus(text));
+}
+
+Result<void> apply_numa_binding(Options& o, Text text) {
+    return text.empty() ? Result<void>() : store(o.numa_binding, parse_numa_binding(text));
+}
+
 constexpr std::array kTable{
     OptionRow{"nnodes", 0, kJob, "N|MIN:MAX",
               "number of nodes, or the range within which the job may shrink and grow (default 1)",
               [](Options& o, Text t) { return store(o.nodes, parse_nodes(t)); }},
+    // Before --nproc-per-node, which wins over the number of workers that follows from the GPUs.
+    OptionRow{"gpus", 0, kJob, "LIST|auto",
+              "the GPUs that this node's workers use, as in 0,2,4-7 or by UUID, or auto: all; CUDA_VISIBLE_DEVICES "
+              "(AMD: HIP_VISIBLE_DEVICES, Intel: ZE_AFFINITY_MASK) of ddprun limits the choice; without "
+              "--nproc-per-node there is one worker for each",
+              apply_gpus},
     OptionRow{"nproc-per-node", 0, kJob, "N|cpu|gpu|xpu|auto",
               "workers on this node: a number, one per allowed CPU, one per GPU of NVIDIA or AMD, one per GPU of Intel "
               "(xpu), or auto: as gpu if there is one, else as cpu (default 1)",
@@ -119,6 +136,13 @@ constexpr std::array kTable{
               "every worker has LOCAL_RANK=0 and sees one GPU alone: the one at its local rank among those of "
               "CUDA_VISIBLE_DEVICES (AMD: HIP_VISIBLE_DEVICES, Intel: ZE_AFFINITY_MASK), or among all",
               [](Options& o, Text t) { return store(o.virtual_local_rank, parse_bool(t)); }},
+    OptionRow{"numa-binding", 0, kJob, "node|socket|exclusive|core-complex",
+              "bind each worker to the CPUs of the NUMA node or socket of its GPU, to cores there that no other worker "
+              "gets, or to cores there that share a cache; without GPUs the workers are spread evenly",
+              apply_numa_binding},
+    OptionRow{"dry-run", 0, kJob, "",
+              "print which rank would run on which host, GPUs and CPUs, and which program, and start nothing",
+              [](Options& o, Text t) { return store(o.dry_run, parse_bool(t)); }},
     OptionRow{
         "role", 0, kJob, "NAME",
         "ROLE_NAME of this node's workers, which nodes of other roles do not count in ROLE_RANK and ROLE_WORLD_SIZE "

@@ -127,7 +127,59 @@ Result<void> set_conf(RdzvConf& conf, std::string_view name, std::string_view va
     return {};
 }
 
+struct BindingName {
+    std::string_view name;
+    NumaBinding binding;
+};
+
+constexpr std::array kBindingNames{BindingName{"node", NumaBinding::kNode}, BindingName{"socket", NumaBinding::kSocket},
+                                   BindingName{"exclusive", NumaBinding::kExclusive},
+                                   BindingName{"core-complex", NumaBinding::kCoreComplex}};
+
+/// Appends the names that one entry of --gpus stands for. Returns false if it is not an entry.
+bool append_gpus(std::vector<std::string>& names, std::string_view entry) {
+    for (const std::string_view prefix : {"GPU-", "MIG-"}) {
+        if (!entry.starts_with(prefix)) continue;
+        names.emplace_back(entry);
+        return entry.size() > prefix.size();
+    }
+    const auto dash = entry.find('-');
+    const auto first = parse_number<int>(entry.substr(0, dash));
+    const auto last = dash == std::string_view::npos ? first : parse_number<int>(entry.substr(dash + 1));
+    if (!first || !last || *first < 0 || *last < *first || *last >= kMaxSlots) return false;
+    for (int index = *first; index <= *last; ++index) names.push_back(std::to_string(index));
+    return true;
+}
+
 }  // namespace
+
+std::string to_string(NumaBinding binding) {
+    return std::string(std::ranges::find(kBindingNames, binding, &BindingName::binding)->name);
+}
+
+Result<NumaBinding> parse_numa_binding(std::string_view text) {
+    const auto* const known = std::ranges::find(kBindingNames, text, &BindingName::name);
+    if (known != kBindingNames.end()) return known->binding;
+    return usage("not one of node, socket, exclusive, core-complex.");
+}
+
+Result<std::vector<std::string>> parse_gpus(std::string_view text) {
+    std::vector<std::string> names;
+    if (text == "auto") return names;
+    for (bool more = true; more;) {
+        const auto comma = text.find(',');
+        const std::string_view entry = trimmed(text.substr(0, comma));
+        if (!append_gpus(names, entry)) {
+            return usage(
+                fmt::format("'{}' is not a GPU. Write numbers and ranges as in 0,2,4-7, the UUIDs of `nvidia-smi -L` "
+                            "(GPU-..., MIG-...), or auto.",
+                            entry));
+        }
+        more = comma != std::string_view::npos;
+        if (more) text.remove_prefix(comma + 1);
+    }
+    return names;
+}
 
 Result<int> parse_integer(std::string_view text, int min, int max) {
     const auto value = parse_number<int>(text);

@@ -35,6 +35,15 @@ struct Slots {
     friend bool operator==(const Slots&, const Slots&) = default;
 };
 
+/// The value of --numa-binding: the CPUs that a worker gets.
+enum class NumaBinding {
+    kNode,         ///< those of a NUMA node
+    kSocket,       ///< those of a package
+    kExclusive,    ///< cores of a NUMA node that no other worker gets
+    kCoreComplex,  ///< those of a NUMA node that share their last cache
+};
+[[nodiscard]] std::string to_string(NumaBinding binding);
+
 inline constexpr std::uint16_t kDefaultEtcdPort = 2379;
 
 /// The keys of --rdzv-conf for --rdzv-backend etcd.
@@ -81,6 +90,11 @@ struct LocalNode {
 [[nodiscard]] Result<NodeRange> parse_nodes(std::string_view text);
 /// Parses a number, "cpu", "gpu", "xpu" or "auto".
 [[nodiscard]] Result<Slots> parse_slots(std::string_view text);
+/// Parses "node", "socket", "exclusive" or "core-complex".
+[[nodiscard]] Result<NumaBinding> parse_numa_binding(std::string_view text);
+/// Parses "auto" to an empty list, and "0,2,4-7,GPU-8a1f" to names as in CUDA_VISIBLE_DEVICES: 0, 2, 4, 5, 6, 7 and
+/// GPU-8a1f.
+[[nodiscard]] Result<std::vector<std::string>> parse_gpus(std::string_view text);
 /// Parses "3", a code for all local ranks, or "0:3,1:1", a code for each rank that is named and 0 for the others.
 [[nodiscard]] Result<StreamCodes> parse_stream_codes(std::string_view text);
 /// Parses "KEY=VALUE,KEY=VALUE"; blanks around keys and values do not count.

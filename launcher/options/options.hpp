@@ -37,6 +37,10 @@ struct Options {
     bool spare = false;
     bool local_nodes = false;
     bool virtual_local_rank = false;  ///< each worker sees LOCAL_RANK=0 and one GPU
+    /// The names of the GPUs that the workers use, as in CUDA_VISIBLE_DEVICES; empty: all; absent: as inherited.
+    std::optional<std::vector<std::string>> gpus;
+    std::optional<NumaBinding> numa_binding;  ///< absent: workers run where ddprun may
+    bool dry_run = false;                     ///< print the plan and start nothing
 
     // where the nodes meet
     bool standalone = false;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <csignal>
 #include <utility>
 
 #include "common/exit_codes.hpp"
@@ -77,12 +78,15 @@ void Agent::receive(ConnectionId id, const std::optional<DaemonMessage>& message
     heard_at_ = world_.time.now();
     if (const auto* welcome = std::get_if<Welcome>(&*message); welcome != nullptr) {
         welcomed_ = true;
+        greeting_.session = welcome->session;
         if (leaving_) world_.network.to_daemon(id, Leave{*leaving_});
         for (const AgentMessage& report : reports_) world_.network.to_daemon(id, report);
     } else if (const auto* assignment = std::get_if<Assignment>(&*message)) {
         begin(*assignment);
     } else if (const auto* request = std::get_if<RequestRecords>(&*message)) {
         answer(*request);
+    } else if (const auto* notify = std::get_if<Notify>(&*message)) {
+        if (notify->generation == running_) ++facts_.notified[notify->generation];
     } else if (const auto* abort = std::get_if<Abort>(&*message)) {
         answer_abort(abort->generation);
     } else if (const auto* finished = std::get_if<Finished>(&*message)) {
@@ -216,6 +220,12 @@ void Agent::signal(int number) {
         stop_workers();
     else
         exit_at_ = world_.time.now() + kPartingWait;
+}
+
+std::optional<Generation> Agent::notify() {
+    if (life_ != Life::kAlive || !welcomed_ || !running_ || stopping_) return std::nullopt;
+    world_.network.to_daemon(*connection_, Notify{*running_, SIGUSR1});
+    return running_;
 }
 
 void Agent::kill(bool power_off) {

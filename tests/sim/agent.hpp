@@ -1,6 +1,7 @@
 #pragma once
 // Agent: a small agent that does what the coordinator may rely on, and not more. Its workers are a number and timers.
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,10 +33,11 @@ public:
     struct Facts {
         std::optional<Generation> succeeded = {};  ///< the newest group whose workers all exited with 0
         std::optional<protocol::Verdict> verdict = {};
-        std::string refused = {};  ///< the reason; empty: it was not
-        int failures = 0;          ///< of its workers, that no peer caused
-        int own_stops = 0;         ///< because it was cut off from the daemon
-        std::string mistake = {};  ///< of the coordinator; empty: none
+        std::string refused = {};                 ///< the reason; empty: it was not
+        std::map<Generation, int> notified = {};  ///< how often its workers of a group got a notification
+        int failures = 0;                         ///< of its workers, that no peer caused
+        int own_stops = 0;                        ///< because it was cut off from the daemon
+        std::string mistake = {};                 ///< of the coordinator; empty: none
     };
 
     Agent(protocol::Join greeting, Luck luck, World world);
@@ -45,6 +47,8 @@ public:
     /// Lets one of its workers of `generation` fail because it lost its connection to a worker elsewhere.
     void peer_vanished(Generation generation);
     void signal(int number);
+    /// Forwards a notification for the workers of all nodes, if its own run and it is connected; returns their group.
+    std::optional<Generation> notify();
     /// Kills the agent; its guard kills the workers. With `power_off` no peer sees the end of its connection.
     void kill(bool power_off);
 

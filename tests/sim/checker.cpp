@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "common/exit_codes.hpp"
 
@@ -26,6 +27,7 @@ void Checker::after_step(const State& state, const std::vector<Action>& actions,
     check_stores(actions);
     check_group(state, actions, truth);
     check_budget(state, truth);
+    check_pauses(state, actions);
     check_verdict(state, truth);
     check_daemon_end(state, actions, truth);
     check_waiting_is_explained(state, actions);
@@ -134,6 +136,35 @@ void Checker::check_budget(const State& state, const Truth& truth) {
     expect(state.restarts_spent <= truth.failures, "a restart was spent though no worker had failed by itself");
 }
 
+/// From the second failure in a row on that comes within 10 s of a start, the next start waits: 0.1 s, doubled each
+/// time, 10 s at most (docs/design/002-coordinator.md).
+void Checker::check_pauses(const State& state, const std::vector<Action>& actions) {
+    if (state.phase == Phase::kStopping) {
+        if (!state.cause.failure) group_failed_at_.reset();  // a lost node was the cause of what seemed a failure
+        if (state.cause.failure && !group_failed_at_) group_failed_at_ = state.now;
+    }
+    for (const Action& action : actions) {  // a step may close the store of one group and open that of the next
+        if (std::holds_alternative<CloseStore>(action)) note_end_of_group(state);
+        if (std::holds_alternative<OpenStore>(action))
+            expect(state.now >= may_open_at_, "a group starts within the pause after failures");
+    }
+    if (state.groups_started > groups_timed_) {
+        groups_timed_ = state.groups_started;
+        group_began_ = state.now;
+        group_failed_at_.reset();
+    }
+}
+
+void Checker::note_end_of_group(const State& state) {
+    const bool early = group_failed_at_.value_or(state.now) - group_began_ < 10s;
+    if (!early) early_failures_ = 0;
+    if (std::exchange(restarts_seen_, state.restarts_spent) == state.restarts_spent) return;
+    if (early) ++early_failures_;
+    if (early_failures_ < 2) return;
+    may_open_at_ = state.now + std::min<Duration>(10s, 100ms * (1 << std::min(early_failures_ - 2, 10)));
+    ++pauses_;
+}
+
 void Checker::check_verdict(const State& state, const Truth& truth) {
     expect(!verdict_ || state.verdict == verdict_, "a job ended twice");
     if (verdict_ || !state.verdict) return;
@@ -193,7 +224,8 @@ void Checker::check_daemon_end(const State& state, const std::vector<Action>& ac
             expect(end->exit_code == exit_code::kSuccess, "a daemon that has given its verdict ends with another code");
             expect(!missed, "the daemon ends before a node has the verdict");
         } else {
-            expect(end->exit_code == exit_code::kInfrastructure && alone, "the daemon leaves its agents");
+            const bool in_vain = state.starter_ended && !state.shape;  // a signal ended ddprun while it started
+            expect(end->exit_code == exit_code::kInfrastructure && (alone || in_vain), "the daemon leaves its agents");
         }
     }
     const Duration slack = 2 * kTickInterval;

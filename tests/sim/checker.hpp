@@ -32,6 +32,7 @@ public:
     [[nodiscard]] const std::string& broken() const { return broken_; }
     [[nodiscard]] const std::optional<protocol::Verdict>& verdict() const { return verdict_; }
     [[nodiscard]] int groups() const { return groups_; }
+    [[nodiscard]] int pauses() const { return pauses_; }
     /// Returns the exit code of the daemon, once it has ended.
     [[nodiscard]] const std::optional<int>& daemon_end() const { return daemon_end_; }
 
@@ -45,6 +46,8 @@ private:
     void check_fence(const std::map<protocol::NodeId, protocol::Assignment>& group, Generation generation,
                      const Truth& truth);
     void check_budget(const coordinator::State& state, const Truth& truth);
+    void check_pauses(const coordinator::State& state, const std::vector<daemon::DaemonAction>& actions);
+    void note_end_of_group(const coordinator::State& state);
     void check_verdict(const coordinator::State& state, const Truth& truth);
     void check_daemon_end(const coordinator::State& state, const std::vector<daemon::DaemonAction>& actions,
                           const Truth& truth);
@@ -61,7 +64,14 @@ private:
     Generation newest_group_{0};
     int groups_ = 0;
     bool restart_forbidden_ = false;  ///< a worker has exited with 93
-    int restarts_counted_ = 0;        ///< as in the newest Assignment that counts a restart
+    int groups_timed_ = 0;            ///< the two times below are of the newest of so many
+    TimePoint group_began_;
+    std::optional<TimePoint> group_failed_at_;  ///< when its first failure was reported
+    int restarts_seen_ = 0;                     ///< State::restarts_spent after the step before
+    int early_failures_ = 0;                    ///< of the newest groups in a row
+    TimePoint may_open_at_;                     ///< the next store, after a pause between restarts
+    int pauses_ = 0;                            ///< starts that had to wait for the end of one
+    int restarts_counted_ = 0;                  ///< as in the newest Assignment that counts a restart
     std::map<protocol::NodeId, int> previous_ranks_;
     std::set<std::pair<protocol::NodeId, Generation>> lost_with_;  ///< nodes that were lost while they had processes
     std::map<protocol::NodeId, TimePoint> explained_at_;

@@ -21,6 +21,7 @@ constexpr milliseconds kRunsEnd = kFaultsEnd + 240'000ms;
 Config config() {
     Config config;
     config.run_id = "sim";
+    config.session = "this daemon";
     config.last_call = 10'000ms;
     config.join_timeout = 60'000ms;
     config.linger = 20'000ms;
@@ -56,10 +57,24 @@ void SimCluster::plan_agents() {
     plan_.text = fmt::format("{} nodes, --nnodes {}:{} --max-restarts {}, failures {} %, stalls {} %", nodes,
                              plan_.greeting.min_nodes, plan_.greeting.max_nodes, plan_.greeting.max_restarts,
                              plan_.luck.failure_percent, plan_.luck.stall_percent);
+    plan_.greeting.launch = {"train", 1, "user", 1000};
     for (int i = 1; i <= nodes; ++i) {
         const bool late = dice_.percent(20);
         add_agent(fmt::format("n{}", i), 0, late ? dice_.between(5'000ms, 50'000ms) : dice_.between(0ms, 3'000ms));
     }
+    if (dice_.percent(15)) add_stranger();
+}
+
+/// Adds a node that was started for another job. If it is the first to join, the job is its own.
+void SimCluster::add_stranger() {
+    Join greeting = plan_.greeting;
+    greeting.node = greeting.host = "stranger";
+    if (dice_.percent(50))
+        greeting.launch = {"train", 1, "stranger", 1001};
+    else
+        greeting.launch = {"other", 2, "user", 1000};
+    plan_.text += ", a stranger";
+    add_agent(std::move(greeting), dice_.between(500ms, 50'000ms));
 }
 
 void SimCluster::add_agent(const std::string& host, int incarnation, milliseconds arrival) {
@@ -68,9 +83,13 @@ void SimCluster::add_agent(const std::string& host, int incarnation, millisecond
     greeting.host = host;
     greeting.slots = dice_.between(1, 4);
     greeting.role = dice_.percent(30) ? "server" : "trainer";
-    greeting.spare = true;
+    greeting.spare = dice_.percent(50);
     greeting.records = !dice_.percent(10);
     if (dice_.percent(20)) greeting.node_rank = dice_.between(0, 9);
+    add_agent(std::move(greeting), arrival);
+}
+
+void SimCluster::add_agent(Join greeting, milliseconds arrival) {
     auto agent = std::make_unique<Agent>(
         greeting, plan_.luck,
         Agent::World{.time = time_,
@@ -114,6 +133,10 @@ void SimCluster::plan_faults() {
         any_agent().signal(SIGTERM);
     });
     some(10, 1, "stops of the daemon", [this] { stop_daemon(); });
+    some(30, 4, "notifications", [this] {
+        if (const auto generation = any_agent().notify()) ++notifications_[*generation];
+    });
+    if (dice_.percent(15)) time_.after(dice_.between(0ms, 2'000ms), [this] { handle(StarterEnded{}); });
     some(50, 8, "inspectors", [this] { inspectors_.start(); });
     some(10, 1, "signals everywhere", [this] {
         for (const auto& [id, agent] : agents_) {
@@ -136,6 +159,19 @@ std::string SimCluster::broken_invariant() const {
         if (!agent->facts().mistake.empty()) return agent->facts().mistake;
     }
     return {};
+}
+
+int SimCluster::refusals() const {
+    return static_cast<int>(
+        std::ranges::count_if(agents_, [](const auto& entry) { return !entry.second->facts().refused.empty(); }));
+}
+
+int SimCluster::notified() const {
+    int sum = 0;
+    for (const auto& [id, agent] : agents_) {
+        for (const auto& [generation, times] : agent->facts().notified) sum += times;
+    }
+    return sum;
 }
 
 // ---- the daemon: what the real one does with events and actions
@@ -164,12 +200,63 @@ void SimCluster::at_daemon(ConnectionId id, const std::optional<AgentMessage>& m
     if (std::holds_alternative<GroupSucceeded>(*message) && dice_.percent(5)) {  // a node that may miss the verdict
         if (const auto& connection = any_agent().connection()) network_.reset(*connection);
     }
-    if (joined != connections_.joined.end()) return handle(NodeMessage{joined->second, *message}, id);
+    if (joined != connections_.joined.end()) {
+        const NodeMessage received{joined->second, *message};
+        if (!std::holds_alternative<Notify>(*message)) return void(handle(received, id));
+        const State before = decisions_.job();
+        return check_forwarding(before, received, handle(received, id));
+    }
     const auto* join = std::get_if<Join>(&*message);
     if (join == nullptr || !daemon_.listens) return;
+    const State before = decisions_.job();
     handle(NodeMessage{join->node, *message}, id);
-    if (!connections_.answered.contains(id) && daemon_.listens && broken_.empty())
-        broken_ = fmt::format("the join of {} was not answered", join->node);
+    const auto answer = connections_.answered.find(id);
+    if (answer != connections_.answered.end()) return check_answer(before, *join, answer->second);
+    expect(!daemon_.listens, fmt::format("the join of {} was not answered", join->node));
+}
+
+/// Expects the refusal of a node that does not belong to the job, or for which a job of fixed size has no use, and of
+/// no other.
+void SimCluster::check_answer(const State& before, const Join& join, const std::optional<Refuse>& refusal) {
+    if (!before.shape || (refusal && refusal->try_again)) return;
+    const JobShape& job = *before.shape;
+    const auto connected = std::ranges::count_if(
+        before.nodes, [](const auto& entry) { return entry.second.link == Link::kConnected && !entry.second.leaving; });
+    const auto just_heard = std::ranges::count_if(before.nodes, [&](const auto& entry) {
+        const Node& node = entry.second;
+        return node.link == Link::kConnected && !node.leaving && time_.now() - node.heard_at <= 1s;
+    });
+    const bool stranger = job.launch != join.launch;
+    const bool wants_no_other = job.min_nodes == job.max_nodes && !join.spare && !join.session;
+    if (refusal) {
+        expect(stranger || (wants_no_other && connected >= job.max_nodes),
+               fmt::format("{} was refused: {}", join.node, refusal->reason));
+    } else if (before.phase != Phase::kFinished && !before.nodes.contains(join.node)) {
+        expect(!stranger, join.node + " was admitted to the job of another");
+        expect(!wants_no_other || just_heard < job.max_nodes, join.node + " waits for a job that has all its nodes");
+    }
+}
+
+/// Expects a notification to reach every other member that is connected and may have workers, and no other node.
+void SimCluster::check_forwarding(const State& before, const NodeMessage& notification,
+                                  const std::vector<daemon::DaemonAction>& actions) {
+    const auto& notify = std::get<Notify>(notification.message);
+    std::set<NodeId> reached;
+    for (const daemon::DaemonAction& action : actions) {
+        const auto* send = std::get_if<Send>(&action);
+        if (send == nullptr || !std::holds_alternative<Notify>(send->message)) continue;
+        expect(reached.insert(send->node).second, send->node + " is notified twice");
+    }
+    std::set<NodeId> members;
+    const auto& group = before.group;
+    if (before.phase == Phase::kRunning && notify.generation == group.generation) {
+        for (const auto& [id, node] : before.nodes) {
+            if (id != notification.node && node.link == Link::kConnected && node.busy == notify.generation)
+                members.insert(id);
+        }
+    }
+    expect(!group.members.contains(notification.node) || reached == members,
+           "a notification does not reach the other members, or reaches another node");
 }
 
 void SimCluster::from_inspector(const diagnosis::InquiryHappening& what) {
@@ -196,8 +283,8 @@ void SimCluster::end_connection(ConnectionId id) {
     handle(NodeDisconnected{node});
 }
 
-void SimCluster::handle(daemon::DaemonHappening what, ConnectionId from) {
-    if (!daemon_.listens) return;
+std::vector<daemon::DaemonAction> SimCluster::handle(daemon::DaemonHappening what, ConnectionId from) {
+    if (!daemon_.listens) return {};
     if (const std::string line = describe(what); !line.empty()) record(line);
     const auto* of_job = std::get_if<Happening>(&what);
     const bool ticked = of_job != nullptr && std::holds_alternative<Tick>(*of_job);
@@ -211,6 +298,7 @@ void SimCluster::handle(daemon::DaemonHappening what, ConnectionId from) {
         actions.insert(actions.end(), step->actions.begin(), step->actions.end());
     }
     inquiry_checker_.after_event(decisions_, actions, time_.now(), ticked);
+    return actions;
 }
 
 void SimCluster::perform(const daemon::DaemonAction& action, ConnectionId from) {
@@ -220,11 +308,11 @@ void SimCluster::perform(const daemon::DaemonAction& action, ConnectionId from) 
         if (std::holds_alternative<Welcome>(to_node->message)) {
             connections_.joined[from] = to_node->node;
             connections_.of_node[to_node->node] = from;
-            connections_.answered.insert(from);
+            connections_.answered.emplace(from, std::nullopt);
         }
         send(to_node->node, to_node->message);
     } else if (const auto* refuse = std::get_if<Refuse>(&action)) {
-        connections_.answered.insert(from);
+        connections_.answered.emplace(from, *refuse);
         network_.to_agent(from, Rejected{refuse->reason, refuse->try_again});
         network_.close_by_daemon(from);
     } else if (const auto* open = std::get_if<OpenStore>(&action)) {
@@ -254,8 +342,10 @@ void SimCluster::send(const NodeId& node, const DaemonMessage& message) {
 void SimCluster::open_store(Generation generation) {
     const bool fails = dice_.between(1, 1000) == 1;
     time_.after(dice_.between(0ms, 10ms), [this, generation, fails] {
-        if (fails) return handle(StoreFailed{generation, "out of ports"});
-        handle(StoreOpened{generation, 4000 + static_cast<int>(number(generation))});
+        if (fails)
+            handle(StoreFailed{generation, "out of ports"});
+        else
+            handle(StoreOpened{generation, 4000 + static_cast<int>(number(generation))});
     });
 }
 
@@ -283,21 +373,22 @@ Truth SimCluster::truth() const {
 
 void SimCluster::check_the_end() {
     settled_ = true;
-    const auto expect = [this](bool holds, const std::string& what) {
-        if (!holds && broken_.empty()) broken_ = what;
-    };
     for (const auto& [id, agent] : agents_) {
         expect(!agent->processes(), id + " has processes at the end");
         expect(agent->life() != Agent::Life::kAlive, id + " has not ended");
         if (agent->facts().verdict && checker_.verdict() && !agent->signaled()) {
             expect(*agent->facts().verdict == *checker_.verdict(), id + " got another verdict");
         }
-        expect(agent->facts().refused.empty() || agent->facts().refused.find("the job is over") != std::string::npos,
-               id + " was refused: " + agent->facts().refused);
+        for (const auto& [generation, times] : agent->facts().notified)
+            expect(times <= notifications_[generation], id + " was notified more often than was asked for");
     }
     expect(checker_.verdict() || !decisions_.job().shape,
            fmt::format("the job has no verdict, it is {}", to_string(decisions_.job().phase)));
     expect(checker_.daemon_end() || !daemon_.listens, "the daemon has not ended");
+}
+
+void SimCluster::expect(bool holds, const std::string& what) {
+    if (!holds && broken_.empty()) broken_ = what;
 }
 
 void SimCluster::record(const std::string& line) {

@@ -34,16 +34,23 @@ public:
     [[nodiscard]] const Checker& checker() const { return checker_; }
     [[nodiscard]] const InquiryChecker& inquiry_checker() const { return inquiry_checker_; }
     [[nodiscard]] std::string scenario() const { return plan_.text; }
+    /// Returns how many agents were refused for good.
+    [[nodiscard]] int refusals() const;
+    /// Returns how many notifications have reached workers of other nodes.
+    [[nodiscard]] int notified() const;
 
 private:
     void plan_agents();
     void plan_faults();
     void add_agent(const std::string& host, int incarnation, milliseconds arrival);
+    void add_agent(protocol::Join greeting, milliseconds arrival);
+    void add_stranger();
     Agent& any_agent();
 
     void at_daemon(ConnectionId id, const std::optional<AgentMessage>& message);
     void from_inspector(const diagnosis::InquiryHappening& what);
-    void handle(daemon::DaemonHappening what, ConnectionId from = -1);
+    /// Returns the actions that were performed.
+    std::vector<daemon::DaemonAction> handle(daemon::DaemonHappening what, ConnectionId from = -1);
     void perform(const daemon::DaemonAction& action, ConnectionId from);
     void send(const NodeId& node, const DaemonMessage& message);
     void open_store(Generation generation);
@@ -52,7 +59,12 @@ private:
     void stop_daemon();
     void workers_vanished(const NodeId& node, Generation generation);
     [[nodiscard]] Truth truth() const;
+    void check_answer(const coordinator::State& before, const protocol::Join& join,
+                      const std::optional<coordinator::Refuse>& refusal);
+    void check_forwarding(const coordinator::State& before, const coordinator::NodeMessage& notification,
+                          const std::vector<daemon::DaemonAction>& actions);
     void check_the_end();
+    void expect(bool holds, const std::string& what);
     void record(const std::string& line);
 
     /// What the agents have in common, and the scenario as text.
@@ -65,7 +77,8 @@ private:
         std::map<ConnectionId, NodeId> owner;   ///< the agent at the other end
         std::map<ConnectionId, NodeId> joined;  ///< connections that the daemon knows by node
         std::map<NodeId, ConnectionId> of_node;
-        std::set<ConnectionId> answered;  ///< those whose Join got a Welcome or a refusal
+        /// Those whose Join got a Welcome, or a refusal.
+        std::map<ConnectionId, std::optional<coordinator::Refuse>> answered;
     };
     struct DaemonProcess {
         bool listens = true;
@@ -89,6 +102,7 @@ private:
     DaemonProcess daemon_;
     Plan plan_;
     int signals_ = 0;
+    std::map<Generation, int> notifications_;  ///< how many were sent to the daemon
     std::string broken_;
     bool settled_ = false;
     Trace trace_;

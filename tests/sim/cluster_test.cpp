@@ -33,6 +33,9 @@ TEST_CASE("no seed breaks an invariant, and every run and every inquiry ends", "
     const std::uint64_t count = from_environment("DDPRUN_SIM_SEEDS", 300);
     std::map<ddprun::protocol::Outcome, int> outcomes;
     int restarts = 0;
+    int pauses = 0;
+    int refusals = 0;
+    int notified = 0;
     int requests = 0;
     int answers = 0;
     int diagnoses = 0;
@@ -48,6 +51,9 @@ TEST_CASE("no seed breaks an invariant, and every run and every inquiry ends", "
             ++outcomes[verdict->outcome];
             restarts += cluster.checker().groups() - 1;
         }
+        pauses += cluster.checker().pauses();
+        refusals += cluster.refusals();
+        notified += cluster.notified();
         requests += cluster.inquiry_checker().requests();
         answers += cluster.inquiry_checker().answers();
         diagnoses += cluster.inquiry_checker().diagnoses();
@@ -62,6 +68,9 @@ TEST_CASE("no seed breaks an invariant, and every run and every inquiry ends", "
         CHECK(outcomes[outcome] > static_cast<int>(count) / 50);
     }
     CHECK(restarts > static_cast<int>(count) / 4);
+    CHECK(pauses > static_cast<int>(count) / 100);
+    CHECK(refusals > static_cast<int>(count) / 20);
+    CHECK(notified > static_cast<int>(count) / 20);
     CHECK(requests > static_cast<int>(count));
     CHECK(answers > static_cast<int>(count) / 2);
     CHECK(diagnoses > static_cast<int>(count) / 4);

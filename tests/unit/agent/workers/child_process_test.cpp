@@ -3,7 +3,10 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/mempolicy.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -159,6 +162,35 @@ TEST_CASE("a signal to the group reaches grandchildren, also when their parent h
     CHECK(eventually([&] { return child.mark.processes().size() == 2; }));
     child.process->signal_group(SIGTERM);
     CHECK(child.mark.none_left());
+}
+
+TEST_CASE("a child runs on its CPUs alone, with the memory near them", "[agent]") {
+    int policy = -1;  // a container may hide and forbid it
+    const bool shown = ::syscall(SYS_get_mempolicy, &policy, nullptr, 0, nullptr, 0) == 0;
+    const CpuSet allowed = allowed_cpu_set();
+    const int last = *allowed.rbegin();
+    boost::asio::io_context io{1};
+    const Pipe out;
+    auto child = ChildProcess::start(
+        io, {.argv = {shapes(), "binding"}, .stdout_fd = out.write_end.get(), .cpus = cpu_mask({last})});
+    REQUIRE(child.has_value());
+    CHECK(read_line(out.read_end.get()) == fmt::format("{} policy {}", last, shown ? MPOL_LOCAL : -1));
+    child->reap();
+    CHECK(allowed_cpu_set() == allowed);  // of this process
+    auto free = ChildProcess::start(io, {.argv = {shapes(), "binding"}, .stdout_fd = out.write_end.get()});
+    REQUIRE(free.has_value());
+    CHECK_THAT(read_line(out.read_end.get()), Catch::EndsWith(fmt::format("{} policy {}", last, policy)));
+    free->reap();
+}
+
+TEST_CASE("CPUs that are not there any more are reported as the cause, not the program", "[agent]") {
+    boost::asio::io_context io{1};
+    const auto started = ChildProcess::start(io, {.argv = {shapes(), "exit=0"}, .cpus = cpu_mask({8000, 8001})});
+    REQUIRE(started.has_error());
+    CHECK(started.error().code == Errc::kSystem);
+    CHECK_THAT(
+        started.error().message,
+        Catch::StartsWith("cannot bind the new process to the CPUs 8000-8001 of --numa-binding: Invalid argument."));
 }
 
 TEST_CASE("the destructor ends a child and its group", "[agent]") {

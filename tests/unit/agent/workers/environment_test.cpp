@@ -1,5 +1,7 @@
 #include "agent/workers/environment.hpp"
 
+#include "agent/config/worker_binding.hpp"
+
 #include "tests/catch.hpp"
 
 using namespace ddprun;
@@ -23,7 +25,7 @@ protocol::Assignment second_node() {
     return a;
 }
 
-WorkerSlot place() { return {LocalRank{1}, 2, 8, "n12", "mnist", "trainer", "/proc/1/fd/3"}; }
+WorkerSlot place() { return {LocalRank{1}, 2, 4, "n12", "mnist", "trainer", "/proc/1/fd/3"}; }
 
 }  // namespace
 
@@ -105,10 +107,10 @@ TEST_CASE("a worker with a virtual local rank sees one GPU, that of its real loc
     CHECK_FALSE(worker_environment({}, second_node(), place()).contains("CUDA_VISIBLE_DEVICES"));
 }
 
-TEST_CASE("more workers than CPUs get one OpenMP thread each", "[agent]") {
-    WorkerSlot crowded = place();
-    crowded.slots = 16;
-    CHECK(worker_environment({}, second_node(), crowded).at("OMP_NUM_THREADS") == "1");
+TEST_CASE("workers divide the CPUs as OpenMP threads, with at least one each", "[agent]") {
+    CHECK(threads_per_worker(8, 2) == 4);
+    CHECK(threads_per_worker(8, 3) == 2);
+    CHECK(threads_per_worker(8, 16) == 1);
 }
 
 TEST_CASE("the local rank is put into arguments, and every other dollar stays", "[agent]") {

@@ -3,8 +3,10 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -122,6 +124,17 @@ void print_signal_masks() {
     std::fclose(status);
 }
 
+/// Prints the CPUs on which it may run, and the number of its memory policy; -1: this machine does not show it.
+void print_binding() {
+    int policy = -1;
+    ::syscall(SYS_get_mempolicy, &policy, nullptr, 0, nullptr, 0);
+    cpu_set_t allowed;
+    ::sched_getaffinity(0, sizeof allowed, &allowed);
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+        if (CPU_ISSET(cpu, &allowed)) std::printf("%d ", cpu);
+    std::printf("policy %d\n", policy);
+}
+
 [[noreturn]] void flood() {
     for (;;) std::puts("more than a reader takes");
 }
@@ -150,6 +163,7 @@ const Actions kActions = {
     {"block", [](const std::string&) { block_signals(); }},
     {"signals", [](const std::string&) { report_signals(); }},
     {"descriptors", [](const std::string&) { print_descriptors(); }},
+    {"binding", [](const std::string&) { print_binding(); }},
     {"masks", [](const std::string&) { print_signal_masks(); }},
     {"ids", [](const std::string&) { std::printf("%d %d %d\n", ::getpid(), ::getpgrp(), ::getsid(0)); }},
     {"flood", [](const std::string&) { flood(); }},

@@ -28,6 +28,8 @@ Options parsed(const Words& words, const Environment& environment = {}) {
 const std::map<std::string_view, std::string> kSamples{
     {"nnodes", "2:3"},
     {"nproc-per-node", "4"},
+    {"gpus", "0,2"},
+    {"numa-binding", "core-complex"},
     {"max-restarts", "1"},
     {"role", "trainer"},
     {"rdzv-endpoint", "n1"},
@@ -84,6 +86,24 @@ TEST_CASE("every option is accepted in both spellings, with '=' and without", "[
             }
         }
     }
+}
+
+TEST_CASE("GPUs are named by number, range or UUID, and decide how many workers there are", "[launcher][unit]") {
+    CHECK_FALSE(parsed({"prog"}).gpus.has_value());
+    CHECK_FALSE(parsed({"--gpus", "", "prog"}).gpus.has_value());
+    CHECK(parsed({"--gpus", "auto", "prog"}).gpus == Words{});
+    CHECK(parsed({"--gpus", "4-6, 0,GPU-8a1f,MIG-3", "prog"}).gpus == Words{"4", "5", "6", "0", "GPU-8a1f", "MIG-3"});
+    CHECK(parsed({"--gpus", "0,2", "prog"}).slots.kind == Slots::Kind::kGpu);
+    CHECK(parsed({"--nproc-per-node", "1", "--gpus", "0,2", "prog"}).slots == Slots{Slots::Kind::kCount, 1});
+    CHECK(parsed({"prog"}, {{"PET_GPUS", "1"}}).gpus == Words{"1"});
+}
+
+TEST_CASE("the kinds of binding have torchrun's names", "[launcher][unit]") {
+    CHECK_FALSE(parsed({"prog"}).numa_binding.has_value());
+    CHECK_FALSE(parsed({"--numa-binding", "", "prog"}).numa_binding.has_value());
+    for (const std::string name : {"node", "socket", "exclusive", "core-complex"})
+        CHECK(to_string(parsed({"--numa_binding", name, "prog"}).numa_binding.value()) == name);
+    CHECK(parsed({"prog"}, {{"PET_NUMA_BINDING", "socket"}}).numa_binding == NumaBinding::kSocket);
 }
 
 TEST_CASE("every shown option has a PET_ variable, and the command line wins over it", "[launcher][unit]") {
