@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
 #include <chrono>
@@ -10,14 +11,18 @@
 #include <utility>
 
 #include "agent/daemon_link.hpp"
+#include "agent/event_log.hpp"
 #include "agent/event_queue.hpp"
 #include "agent/event_sources.hpp"
 #include "agent/group/worker_group.hpp"
 #include "agent/job_error_file.hpp"
+#include "agent/job_history.hpp"
+#include "agent/job_report.hpp"
 #include "agent/local_group.hpp"
 #include "agent/output/console.hpp"
 #include "agent/output/log_sink.hpp"
 #include "agent/output/log_writer.hpp"
+#include "agent/output/result_file.hpp"
 #include "agent/recorder_service.hpp"
 #include "agent/signal_source.hpp"
 #include "agent/status_reporter.hpp"
@@ -29,9 +34,6 @@ namespace {
 
 namespace asio = boost::asio;
 using namespace std::chrono_literals;
-
-/// The time for which a finished job waits for a slow file system to take the rest of its log files.
-constexpr std::chrono::seconds kLogFlush{8};
 
 protocol::Join join_of(const AgentConfig& config) {
     protocol::Join join;
@@ -49,6 +51,12 @@ protocol::Join join_of(const AgentConfig& config) {
     join.node_rank = config.node_rank;
     join.records = true;
     return join;
+}
+
+/// Returns the time that is left until `deadline`, 0 if it has passed.
+std::chrono::milliseconds until(TimePoint deadline) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+    return std::max(left, 0ms);
 }
 
 /// Agent: runs the loop around the decisions of worker_group.hpp: takes the next event, lets step() decide, performs
@@ -69,8 +77,8 @@ private:
     asio::awaitable<void> shut_down();
 
     void perform(const StartWorkers& action);
-    void perform(const StartMoreWorkers& action) { group_.start_more(action.next); }
-    void perform(const EndStart&) { group_.end_start(); }
+    void perform(const StartMoreWorkers& action);
+    void perform(const EndStart&);
     void perform(const SignalGroup& action) { group_.signal(action.signal); }
     void perform(const SignalSpared&) { group_.signal_spared(); }
     void perform(const NotifyWorkers& action) { group_.notify_workers(action.signal); }
@@ -90,14 +98,20 @@ private:
     void perform(const PrintConnection& action) { status_reporter_.report_connection(action.text); }
     void perform(const PrintLogFileProblem& action) { status_reporter_.report_log_file_problem(action.text); }
     void perform(const Finish& action);
-    void write_error_file(const protocol::FailureReport& culprit) const;
+    void note_start();
+    void write_results(const Finish& finish, const JobReport& report);
 
+    const TimePoint began_ = Clock::now();
     AgentConfig config_;
     EventQueue events_;
     Console console_;
     ConsoleLog console_log_;
     StatusReporter status_reporter_;
     LogWriter logs_;
+    LogWriter event_writer_;  ///< its own thread: the files may be on different file systems
+    ResultWrites results_;
+    JobHistory history_;
+    EventLog event_log_;
     DaemonLink link_;
     RecorderService records_;
     LocalGroup group_;
@@ -114,6 +128,10 @@ Agent::Agent(asio::io_context& io, AgentConfig config)
       console_log_(console_, config_.log_start),
       status_reporter_(io, config_, console_),
       logs_(io, [this](const std::string& problem) { events_.push(LogFileProblem{problem}); }),
+      event_writer_(io, [this](const std::string& problem) { events_.push(LogFileProblem{problem}); }),
+      history_(began_),
+      event_log_(config_.events_file ? event_writer_.take(std::move(config_.events_file), config_.events) : LogFile(),
+                 config_, history_, began_),
       link_(io, config_, join_of(config_), events_),
       records_(config_, [this](const protocol::AgentMessage& message) { return link_.try_send(message); }),
       group_(io, config_, console_, logs_, events_),
@@ -140,7 +158,11 @@ void Agent::handle(const Event& event) {
     worker_group::Step taken = worker_group::step(std::move(state_), event);
     state_ = std::move(taken.next);
     status_reporter_.report_reason(taken);
+    history_.note(event);
+    event_log_.record(event, state_);
     for (const Action& action : taken.actions) {  // the only place where decisions are performed
+        history_.note(action, now_);
+        event_log_.record(action, state_, taken.reason, now_);
         std::visit([this](const auto& what) { perform(what); }, action);
     }
     sources_.arm_deadline(worker_group::next_deadline(state_));
@@ -151,7 +173,11 @@ asio::awaitable<void> Agent::shut_down() {
     sources_.stop_stall_checks();
     co_await link_.close();
     sources_.close_signals();
-    logs_.finish(kLogFlush);
+    const TimePoint deadline = Clock::now() + kFileSystemTimeout;  // one for all files: it must not add up
+    event_log_.close();
+    logs_.finish(until(deadline));
+    event_writer_.finish(until(deadline));
+    for (const std::string& problem : results_.finish(deadline)) status_reporter_.report_result_file_problem(problem);
     while (const auto event = events_.try_next()) handle(*event);  // problems with log files; the others are ignored
     console_.drain(0ms);
     end_on_stop_signal(exit_code_);  // only output is left: should the console take no more, a signal ends this process
@@ -164,6 +190,25 @@ void Agent::perform(const StartWorkers& action) {
     records_.reset();
     link_.forget_reports_before(action.assignment.generation);
     group_.start(action.assignment);
+    note_start();
+}
+
+void Agent::perform(const StartMoreWorkers& action) {
+    group_.start_more(action.next);
+    note_start();
+}
+
+void Agent::perform(const EndStart&) {
+    group_.end_start();
+    note_start();
+}
+
+/// Notes that the start of the group is over, unless it goes on.
+void Agent::note_start() {
+    if (!group_.is_started()) return;
+    const TimePoint now = Clock::now();
+    history_.note_started(now);
+    event_log_.record_start(group_.pids(), now);
 }
 
 void Agent::perform(const ForwardSignal& action) {
@@ -173,7 +218,8 @@ void Agent::perform(const ForwardSignal& action) {
 
 void Agent::perform(const ReportFailure& action) {
     if (action.why.empty()) perform(ReportTimeouts{action.rank});
-    const protocol::AgentMessage message = protocol::WorkerFailed{action.generation, group_.failure_report(action)};
+    const protocol::WorkerFailed message{action.generation, group_.failure_report(action)};
+    history_.note_failure(message.failure.failing_for);
     link_.send(message);
 }
 
@@ -199,20 +245,26 @@ void Agent::perform(const AdoptNames& action) {
 void Agent::perform(const Finish& action) {
     exit_code_ = action.exit_code;
     const std::vector<pid_t> left = action.processes_left ? group_.abandon() : std::vector<pid_t>();
-    status_reporter_.report_end(action, left);  // first: the folder of the error file may hang
-    if (action.verdict && action.verdict->culprit && action.exit_code != exit_code::kSuccess)
-        write_error_file(*action.verdict->culprit);
+    JobReport report = report_of(action, config_, history_);
+    if (action.verdict && action.verdict->culprit && action.verdict->culprit->host == config_.node_name)
+        report.error_text = group_.error_text(*action.verdict->culprit);
+    status_reporter_.report_end(action, left, report);
+    write_results(action, report);
 }
 
-/// Writes the error file of this ddprun; of emulated nodes, the culprit's writes that of their launcher.
-void Agent::write_error_file(const protocol::FailureReport& culprit) const {
+/// Writes the error file and the report of this ddprun. The launcher of emulated nodes writes their report; the
+/// culprit's node writes that launcher's error file.
+void Agent::write_results(const Finish& finish, const JobReport& report) {
+    if (!config_.emulated)
+        results_.start(report_file(config_.report), report_text(to_json(report)), Existing::kReplace);
+    if (!finish.verdict || !finish.verdict->culprit || finish.exit_code == exit_code::kSuccess) return;
+    const protocol::FailureReport& culprit = *finish.verdict->culprit;
     const bool is_here = culprit.host == config_.node_name;
-    if (config_.error_file.empty() || (config_.emulated && !is_here)) return;
+    if (config_.emulated && !is_here) return;
     const auto now = std::chrono::system_clock::now().time_since_epoch();
-    const std::string text = job_error_text(culprit, is_here ? group_.error_text(culprit) : "",
-                                            std::chrono::duration_cast<std::chrono::seconds>(now));
-    const auto written = write_job_error_file(config_.error_file, text, is_here ? Existing::kReplace : Existing::kKeep);
-    if (!written) status_reporter_.report_error_file_problem(written.error().message);
+    results_.start(job_error_file(config_.error_file),
+                   job_error_text(culprit, report.error_text, std::chrono::duration_cast<std::chrono::seconds>(now)),
+                   is_here ? Existing::kReplace : Existing::kKeep);
 }
 
 }  // namespace

@@ -163,7 +163,8 @@ void DaemonLink::accept(const Welcome& welcome) {
     welcomed_ = true;
     daemon_knows_records_ = welcome.records;
     if (!welcome.session.empty()) join_.session = welcome.session;
-    if (std::exchange(interrupted_, false)) events_.push(ConnectionChanged{"connected to the rendezvous daemon again"});
+    if (std::exchange(interrupted_, false))
+        events_.push(ConnectionChanged{"connected to the rendezvous daemon again", true});
     events_.push(Welcomed{welcome.run_id, welcome.node_name});
 }
 

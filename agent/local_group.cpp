@@ -1,8 +1,11 @@
 #include "agent/local_group.hpp"
 
+#include <fmt/format.h>
+#include <signal.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <system_error>
@@ -10,6 +13,7 @@
 
 #include "agent/output/log_files.hpp"
 #include "agent/workers/environment.hpp"
+#include "common/text/number.hpp"
 
 namespace ddprun::agent {
 
@@ -35,6 +39,14 @@ void add_evidence(protocol::FailureReport& report, WorkerEvidence evidence) {
     if (evidence.failing_for)
         report.failing_for =
             std::max(1ms, std::chrono::duration_cast<std::chrono::milliseconds>(*evidence.failing_for));
+}
+
+/// Warns about processes that this user may not signal: workers that have become another one by a set-id program.
+void warn_of_foreign_processes(std::vector<pid_t> pids) {
+    std::erase_if(pids, [](pid_t pid) { return ::kill(pid, 0) == 0 || errno != EPERM; });
+    if (pids.empty()) return;
+    spdlog::warn("cannot kill {} {}, which became another user: ddprun waits until that ends by itself",
+                 inflect(pids.size(), "process", "processes"), fmt::join(pids, ", "));
 }
 
 }  // namespace
@@ -83,6 +95,7 @@ void LocalGroup::start_more(LocalRank next) {
 
 void LocalGroup::signal(int signal) {
     if (processes_->signal_group(signal)) events_.push(WorkersSpared{});
+    if (signal == SIGKILL) warn_of_foreign_processes(processes_->remaining());  // not before: it may take long
 }
 
 protocol::FailureReport LocalGroup::failure_report(const ReportFailure& failure) {

@@ -44,6 +44,11 @@ public:
     /// Gives up a start that is paused: its remaining workers are never started.
     void end_start() { processes_->all_started(); }
 
+    /// Returns whether the start of the latest group is over.
+    [[nodiscard]] bool is_started() const { return processes_ && processes_->is_started(); }
+    /// Returns the pids of the workers of the latest group, by local rank.
+    [[nodiscard]] std::vector<pid_t> pids() const { return processes_->pids(); }
+
     /// WorkersSpared follows if workers that are ending by themselves are spared the signal.
     void signal(int signal);
     void signal_spared() { processes_->signal_spared(); }

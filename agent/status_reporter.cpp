@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <filesystem>
 #include <utility>
 
 #include "agent/config/destinations.hpp"
@@ -27,6 +26,14 @@ constexpr std::chrono::seconds kLongEmulatedWait{5};
 /// A node counts as lost a second after its connection has ended; only then is it known that workers failed because of
 /// that.
 constexpr std::chrono::seconds kReasonIsSure{2};
+
+/// Returns the text that the launcher of emulated nodes prints about the end of the job; empty: none.
+std::string final_text(const JobReport& report, CulpritStderr shown) {
+    if (!report.verdict) return "";
+    if (report.verdict->outcome == protocol::Outcome::kStopped)
+        return fmt::format("[ddprun] {}\n", printable(report.verdict->reason));
+    return format_verdict(*report.verdict, report.job, shown);
+}
 
 }  // namespace
 
@@ -70,7 +77,7 @@ void StatusReporter::report_log_file_problem(const std::string& text) const {
     spdlog::warn("{}: {}", config_.node_name, text);
 }
 
-void StatusReporter::report_error_file_problem(const std::string& text) const { spdlog::warn("{}{}", tag(), text); }
+void StatusReporter::report_result_file_problem(const std::string& text) const { spdlog::warn("{}{}", tag(), text); }
 
 void StatusReporter::report_start(const Assignment& assignment) {
     node_rank_ = assignment.node_rank;
@@ -78,6 +85,7 @@ void StatusReporter::report_start(const Assignment& assignment) {
     waiting_line_.drop();
     stop_line_.drop();  // this node's own view of the cause: the assignment contains the daemon's, which knows more
     report_ranks(assignment);
+    report_other_number(assignment.node_rank);
     if (assignment.restart_count == 0 || (config_.emulated && !first)) return;
     const int workers = assignment.world_size;
     const int nodes = assignment.node_count;
@@ -103,6 +111,16 @@ void StatusReporter::report_job_notice(const std::string& text) {
     spdlog::warn("{} [the operations of all ranks: ddpctl dump --rdzv-endpoint {}]", text, to_string(config_.endpoint));
 }
 
+/// Prints that this node has another number than the one that the user gave it.
+void StatusReporter::report_other_number(NodeRank node_rank) {
+    if (config_.emulated || !config_.node_rank || *config_.node_rank == number(node_rank)) return;
+    if (std::exchange(other_number_reported_, true)) return;
+    spdlog::warn(
+        "{}this is node {}, not {} as --node-rank says: another node has that number. Pass a different one on "
+        "each node, or leave the option out",
+        tag(), number(node_rank), *config_.node_rank);
+}
+
 /// Prints which node this terminal shows, in a job of several terminals, and again when that has changed.
 void StatusReporter::report_ranks(const Assignment& assignment) {
     if (config_.max_nodes == 1 || config_.emulated) return;
@@ -116,7 +134,7 @@ void StatusReporter::report_ranks(const Assignment& assignment) {
     ranks_line_ = std::move(line);
 }
 
-void StatusReporter::report_end(const Finish& finish, const std::vector<pid_t>& left) {
+void StatusReporter::report_end(const Finish& finish, const std::vector<pid_t>& left, const JobReport& report) {
     waiting_line_.drop();
     stop_line_.drop();
     if (!left.empty()) {
@@ -128,7 +146,10 @@ void StatusReporter::report_end(const Finish& finish, const std::vector<pid_t>& 
         const bool has_remedy = !finish.remedy.empty() && !config_.emulated;
         spdlog::error("{}{}{}", tag(), finish.why, has_remedy ? ". " + finish.remedy : "");
     }
-    if (finish.verdict) report_verdict(*finish.verdict);
+    if (config_.emulated)
+        send_final_report(final_text(report, stderr_in_box(report.verdict)), report);
+    else if (report.verdict)
+        report_verdict(report);
     report_files_kept(finish.exit_code);
 }
 
@@ -141,32 +162,26 @@ void StatusReporter::report_files_kept(int exit_code) const {
 
 /// Prints the box with the verdict on the first node and on the culprit's; a line on the others, and on all when the
 /// job was stopped on purpose.
-void StatusReporter::report_verdict(const protocol::Verdict& verdict) {
-    const std::string program = config_.program_name.empty()
-                                    ? std::filesystem::path(config_.command.at(0)).filename().string()
-                                    : config_.program_name;
-    const std::string box =
-        format_verdict(verdict, {program, config_.program_line, config_.run_id.value_or(""), config_.interpreter},
-                       stderr_in_box(verdict));
-    const bool stopped = verdict.outcome == protocol::Outcome::kStopped;
+void StatusReporter::report_verdict(const JobReport& report) {
+    const protocol::Verdict& verdict = *report.verdict;
     const std::string reason = printable(verdict.reason);
-    if (config_.emulated) return send_final_report(stopped ? fmt::format("[ddprun] {}\n", reason) : box);
     const bool first = !node_rank_ || number(*node_rank_) == 0;
-    if (stopped) {
+    if (verdict.outcome == protocol::Outcome::kStopped) {
         spdlog::error("{}{}", tag(), reason);
     } else if (first || (verdict.culprit && verdict.culprit->host == config_.node_name)) {
-        console_.write(Console::Stream::kErr, Console::kAgent, {box, true});
+        console_.write(Console::Stream::kErr, Console::kAgent,
+                       {format_verdict(verdict, report.job, stderr_in_box(report.verdict)), true});
     } else if (verdict.exit_code != 0) {
         spdlog::error("{}the job failed: {}", tag(), reason);
     }
 }
 
 /// The console has shown the culprit's stderr if it ran on this node, or on another one that shares this console.
-CulpritStderr StatusReporter::stderr_in_box(const protocol::Verdict& verdict) const {
-    if (!verdict.culprit) return CulpritStderr::kQuoted;
-    const bool here = config_.emulated || verdict.culprit->host == config_.node_name;
+CulpritStderr StatusReporter::stderr_in_box(const std::optional<protocol::Verdict>& verdict) const {
+    if (!verdict || !verdict->culprit) return CulpritStderr::kQuoted;
+    const bool here = config_.emulated || verdict->culprit->host == config_.node_name;
     const bool shown =
-        destinations_of(config_.output, verdict.culprit->local_rank, StreamCode::kStderr, verdict.culprit->rank)
+        destinations_of(config_.output, verdict->culprit->local_rank, StreamCode::kStderr, verdict->culprit->rank)
             .console &&
         !config_.output.shown && !config_.output.hidden;
     if (!here || !shown) return CulpritStderr::kQuoted;
@@ -174,13 +189,15 @@ CulpritStderr StatusReporter::stderr_in_box(const protocol::Verdict& verdict) co
     return alone ? CulpritStderr::kShownAbove : CulpritStderr::kShownAmongOthers;
 }
 
-void StatusReporter::send_final_report(std::string text) const {
-    if (text.empty() || !config_.final_report) return;
-    std::erase(text, '\0');
-    text.push_back('\0');
+void StatusReporter::send_final_report(const std::string& text, const JobReport& report) const {
+    const bool wanted = !config_.report.empty();
+    if (!config_.final_report || (text.empty() && !wanted)) return;
+    boost::json::object record{{"text", text}};
+    if (wanted) record["report"] = to_json(report);
+    const std::string bytes = boost::json::serialize(record) + '\0';
     // The file is in memory and open for appending: one write puts the report beside those of other nodes. If it fails,
     // the launcher still has the exit code to report.
-    [[maybe_unused]] const ssize_t ignored = ::write(config_.final_report.get(), text.data(), text.size());
+    [[maybe_unused]] const ssize_t ignored = ::write(config_.final_report.get(), bytes.data(), bytes.size());
 }
 
 }  // namespace ddprun::agent

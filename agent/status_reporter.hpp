@@ -14,6 +14,7 @@
 #include "agent/config/agent_config.hpp"
 #include "agent/delayed_line.hpp"
 #include "agent/group/worker_group.hpp"
+#include "agent/job_report.hpp"
 #include "agent/output/console.hpp"
 #include "agent/verdict_text.hpp"
 #include "rendezvous/protocol/messages.hpp"
@@ -39,14 +40,17 @@ public:
     void report_lost_notification(int signal) const;
     void report_connection(const std::string& text) const;
     void report_log_file_problem(const std::string& text) const;
-    void report_error_file_problem(const std::string& text) const;
+    /// Prints that the error file or the report of the job is not written.
+    void report_result_file_problem(const std::string& text) const;
     /// Prints which node this is, and that a restart begins.
     void report_start(const protocol::Assignment& assignment);
     /// Prints once in which folder redirected output is: on the first node, and on each one that has a temporary folder
     /// of its own.
     void report_log_folder(const std::string& folder);
-    /// Prints how the job, or this node, ended. `left`: processes that survive SIGKILL.
-    void report_end(const Finish& finish, const std::vector<pid_t>& left);
+    /// Prints how the job, or this node, ended. `left`: processes that survive SIGKILL. An emulated node leaves it to
+    /// its launcher instead, as one JSON object, {"text": what is printed, "report": that of --report}, and a
+    /// zero byte.
+    void report_end(const Finish& finish, const std::vector<pid_t>& left, const JobReport& report);
 
     /// Returns the node's name, as the beginning of a status line of a job of several nodes; else nothing.
     [[nodiscard]] std::string tag() const { return config_.max_nodes == 1 ? "" : config_.node_name + ": "; }
@@ -54,9 +58,10 @@ public:
 private:
     void report_files_kept(int exit_code) const;
     void report_ranks(const protocol::Assignment& assignment);
-    void report_verdict(const protocol::Verdict& verdict);
-    [[nodiscard]] CulpritStderr stderr_in_box(const protocol::Verdict& verdict) const;
-    void send_final_report(std::string text) const;
+    void report_other_number(NodeRank node_rank);
+    void report_verdict(const JobReport& report);
+    [[nodiscard]] CulpritStderr stderr_in_box(const std::optional<protocol::Verdict>& verdict) const;
+    void send_final_report(const std::string& text, const JobReport& report) const;
 
     const AgentConfig& config_;
     Console& console_;
@@ -65,6 +70,7 @@ private:
     std::string ranks_line_;             ///< the latest line about this node's ranks
     std::optional<NodeRank> node_rank_;  ///< in the latest group
     bool log_folder_reported_ = false;
+    bool other_number_reported_ = false;
 };
 
 }  // namespace ddprun::agent

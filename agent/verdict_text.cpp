@@ -8,6 +8,8 @@
 #include <string_view>
 
 #include "common/exit_codes.hpp"
+#include "common/text/list.hpp"
+#include "common/text/number.hpp"
 #include "common/text/utf8.hpp"
 #include "common/text/words.hpp"
 
@@ -42,8 +44,8 @@ std::string_view advice_for_kill(OomKill oom) {
             return "Memory ran out there: `dmesg | grep -i oom` on that host shows how much each process used. Give "
                    "the job more memory, or each worker less data at a time.";
         case OomKill::kNo:
-            return "A user, a scheduler or the program itself sent the signal, not ddprun and not the kernel's "
-                   "out-of-memory killer. See the scheduler's log.";
+            return "A user, a scheduler, the program itself or its limit of CPU time (`ulimit -Ht`) sent the signal, "
+                   "not ddprun and not the kernel's out-of-memory killer. See the scheduler's log.";
         case OomKill::kMaybe:
         case OomKill::kUnknown: break;
     }
@@ -62,6 +64,12 @@ std::string_view advice_for_signal(int signal) {
         case SIGABRT: return "The program aborted (a failed assertion or an uncaught exception): see its stderr.";
         case SIGTERM:
         case SIGINT: return "A user, a scheduler or the program itself sent the signal, not ddprun.";
+        case SIGXCPU:
+            return "The kernel sent the signal: the program has used up its CPU time. Raise the limit (`ulimit -t`) "
+                   "before ddprun starts.";
+        case SIGXFSZ:
+            return "The kernel sent the signal: the program wrote a file larger than its limit. Raise it (`ulimit -f`) "
+                   "before ddprun starts.";
         default: return "";
     }
 }
@@ -122,15 +130,6 @@ std::string advice_for_module(const FailureReport& culprit, const JobName& job) 
         "has "
         "it before ddprun starts, or set PYTHON_EXEC to another Python.",
         module, job.interpreter);
-}
-
-std::string advice(const Verdict& verdict, const JobName& job) {
-    const bool ran_out = verdict.culprit && verdict.culprit->oom == OomKill::kYes;  // whatever the diagnosis is
-    if (!verdict.hint.empty() && !ran_out) return verdict.hint + ".";
-    if (verdict.culprit && verdict.outcome == Outcome::kWorkerFailed) {
-        if (std::string text = advice_for_module(*verdict.culprit, job); !text.empty()) return text;
-    }
-    return std::string(advice_for_end(verdict));
 }
 
 /// Returns whether the line reports wrong arguments of a program: the first line of a usage text (argparse and others),
@@ -204,7 +203,37 @@ std::string describe(const FailureReport& culprit, const Verdict& verdict, Culpr
     return text;
 }
 
+/// Describes the ranks that failed by themselves beside the culprit.
+std::string describe_others(const std::vector<protocol::FailedRanks>& also_failed) {
+    std::string others;
+    std::string victims;
+    for (const protocol::FailedRanks& failed : also_failed) {
+        std::vector<int> ranks;
+        for (const protocol::RankRun& run : failed.ranks)
+            for (int rank = run.first; rank < run.first + run.count; ++rank) ranks.push_back(rank);
+        FailureReport one;
+        one.status = failed.status;
+        one.oom = failed.oom;
+        const std::string_view was = inflect(ranks.size(), "was ", "were ");
+        const bool signaled = failed.status.kind == ExitStatus::Kind::kSignaled;
+        (failed.victims ? victims : others) +=
+            field(failed.victims ? "victims" : "also failed",
+                  fmt::format("{} {}{}", name_rank_ranges(ranks), signaled ? was : "", end_participle(one)));
+    }
+    return others + victims;
+}
+
 }  // namespace
+
+std::string advice(const Verdict& verdict, const JobName& job) {
+    if (verdict.outcome == Outcome::kSucceeded || verdict.outcome == Outcome::kStopped) return "";
+    const bool ran_out = verdict.culprit && verdict.culprit->oom == OomKill::kYes;  // whatever the diagnosis is
+    if (!verdict.hint.empty() && !ran_out) return verdict.hint + ".";
+    if (verdict.culprit && verdict.outcome == Outcome::kWorkerFailed) {
+        if (std::string text = advice_for_module(*verdict.culprit, job); !text.empty()) return text;
+    }
+    return std::string(advice_for_end(verdict));
+}
 
 std::string format_verdict(const Verdict& verdict, const std::string& program) {
     return format_verdict(verdict, JobName{program});
@@ -223,6 +252,7 @@ std::string format_verdict(const Verdict& verdict, const JobName& job, CulpritSt
     if (!first.empty()) text += first + "\n";
     if (!second.empty()) text += second + "\n";
     if (verdict.culprit) text += describe(*verdict.culprit, verdict, shown);
+    text += describe_others(verdict.also_failed);
     if (!job.command.empty()) text += field("command", job.command);
     if (!job.run_id.empty()) text += field("job", job.run_id);
     if (verdict.restarts > 0) text += field("restarts", std::to_string(verdict.restarts));

@@ -23,6 +23,9 @@ enum class CulpritStderr {
     kShownAmongOthers,  ///< a reference with the last line: other workers have written to that console, too
 };
 
+/// Returns what the user can do about the verdict, in sentences; empty: nothing that the verdict does not say.
+[[nodiscard]] std::string advice(const protocol::Verdict& verdict, const JobName& job);
+
 /// Returns a text box, with a line end behind every line, for a job that failed. Empty for a job that succeeded, or
 /// that was stopped by a signal: the one line of verdict.reason is enough then.
 [[nodiscard]] std::string format_verdict(const protocol::Verdict& verdict, const JobName& job,

@@ -1,6 +1,9 @@
 #include "common/endpoint.hpp"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <optional>
@@ -13,6 +16,12 @@ namespace {
 Error bad_endpoint(std::string_view text, std::string_view why) {
     return {Errc::kUsage,
             fmt::format("bad endpoint '{}': {}. Write host, host:port, [IPv6] or [IPv6]:port", text, why)};
+}
+
+bool is_ipv6(std::string_view text) {
+    const std::string address(text.substr(0, text.find('%')));  // without the name of the interface
+    in6_addr ignored{};
+    return ::inet_pton(AF_INET6, address.c_str(), &ignored) == 1;
 }
 
 }  // namespace
@@ -32,6 +41,8 @@ Result<Endpoint> parse_endpoint(std::string_view text, std::uint16_t default_por
         const auto colon = text.find(':');
         host = text.substr(0, colon);
         port_text = text.substr(colon + 1);
+    } else if (text.find(':') != text.npos && !is_ipv6(text)) {
+        return bad_endpoint(text, "it has several colons and is not an IPv6 address");
     }  // no colon: a host alone; several: a bare IPv6 address, whose last group is not a port
 
     if (host.empty()) return bad_endpoint(text, "the host is empty");

@@ -31,6 +31,10 @@ constexpr int kLifelineFd = 4;  // carries nothing: it closes when the daemon, o
     const int ready_copy = ::fcntl(ready, F_DUPFD, 10);
     const int lifeline_copy = ::fcntl(lifeline, F_DUPFD, 10);
     const int null = ::open("/dev/null", O_RDWR);
+    if (null < 0) {
+        constexpr std::string_view kText = "ddprund: cannot open /dev/null, which it needs: mount a /dev that has it\n";
+        [[maybe_unused]] const ssize_t ignored = ::write(STDERR_FILENO, kText.data(), kText.size());
+    }
     if (ready_copy < 0 || lifeline_copy < 0 || null < 0) ::_exit(127);
     ::dup2(null, STDIN_FILENO);
     ::dup2(null, STDOUT_FILENO);  // it prints nothing there, and the reader of our output may wait for end-of-file

@@ -12,22 +12,45 @@ FinalReport::FinalReport() : file_(::memfd_create("ddprun-final-report", 0)) {
     if (file_) ::fcntl(file_.get(), F_SETFL, O_APPEND);
 }
 
-std::string FinalReport::read() const {
-    std::string texts;
+NodesReport FinalReport::read() const {
+    std::string records;
     std::array<char, 4096> piece{};
     ssize_t got = 0;
-    while ((got = ::pread(file_.get(), piece.data(), piece.size(), static_cast<off_t>(texts.size()))) > 0) {
-        texts.append(piece.data(), static_cast<std::size_t>(got));
+    while ((got = ::pread(file_.get(), piece.data(), piece.size(), static_cast<off_t>(records.size()))) > 0) {
+        records.append(piece.data(), static_cast<std::size_t>(got));
     }
-    return last_report(texts);
+    return nodes_report(records);
 }
 
-std::string last_report(const std::string& texts) {
-    const auto end = texts.rfind('\0');
-    if (end == std::string::npos || end == 0) return "";
-    const auto before = texts.rfind('\0', end - 1);
-    const std::size_t begin = before == std::string::npos ? 0 : before + 1;
-    return texts.substr(begin, end - begin);
+namespace {
+
+/// Returns whether the report is that of the culprit's node, which alone has its error file and saw the failure begin.
+bool is_of_culprit(const boost::json::object& report) {
+    const boost::json::value* const host = report.if_contains("host");
+    for (const char* const member : {"culprit", "first_victim"}) {
+        const boost::json::value* const worker = report.if_contains(member);
+        if (host != nullptr && worker != nullptr && worker->is_object() && worker->get_object().contains("host"))
+            return worker->get_object().at("host") == *host;
+    }
+    return false;
+}
+
+}  // namespace
+
+NodesReport nodes_report(std::string_view records) {
+    NodesReport all;
+    for (std::size_t end = 0; (end = records.find('\0')) != records.npos; records.remove_prefix(end + 1)) {
+        boost::json::error_code malformed;
+        const auto record = boost::json::parse({records.data(), end}, malformed);
+        if (malformed || !record.is_object()) continue;  // a node that was killed while it wrote
+        const boost::json::value* const text = record.get_object().if_contains("text");
+        if (text != nullptr && text->is_string() && !text->get_string().empty())
+            all.text.assign(text->get_string().data(), text->get_string().size());
+        const boost::json::value* const report = record.get_object().if_contains("report");
+        if (report == nullptr || !report->is_object()) continue;
+        if (!is_of_culprit(all.report) || is_of_culprit(report->get_object())) all.report = report->get_object();
+    }
+    return all;
 }
 
 }  // namespace ddprun::launcher

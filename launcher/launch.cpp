@@ -15,7 +15,6 @@
 
 #include "agent/agent.hpp"
 #include "agent/guard/start_guard.hpp"
-#include "agent/job_error_file.hpp"
 #include "agent/output/log_files.hpp"
 #include "agent/signal_source.hpp"
 #include "common/exit_codes.hpp"
@@ -35,6 +34,7 @@
 #include "launcher/options/options.hpp"
 #include "launcher/output_settings.hpp"
 #include "launcher/program.hpp"
+#include "launcher/report_files.hpp"
 #include "launcher/worker_places.hpp"
 
 namespace ddprun::launcher {
@@ -59,14 +59,28 @@ struct Plan {
     WorkerPlaces places;
     Placement placement;
     protocol::Launch launch;
-    std::string error_file;                       ///< of this ddprun, as its parent wants it; empty: none
+    std::string error_file;  ///< of this ddprun, as its parent wants it; empty: none
+    UniqueFd events;         ///< of --events, open for appending
+    std::chrono::system_clock::time_point began_at = std::chrono::system_clock::now();
     TemporaryLogDir temporary_log_dir;            ///< of emulated nodes, in their launcher
     std::optional<std::string> local_address;     ///< of --local-addr, numeric
     std::vector<std::string> endpoint_addresses;  ///< of the host that the user named, as far as it was looked up
 };
 
-int refuse(const Error& error, int code) {
+/// Where the report goes if the job cannot run, and which job it is about.
+struct ReportTarget {
+    std::string path;  ///< empty: no report is wanted, or the launcher of emulated nodes writes it
+    agent::JobName job = {};
+};
+
+ReportTarget report_target(const Options& options) {
+    return {options.as_local_node ? "" : options.report.value_or(""),
+            {options.program.front(), typed_command(options), options.rdzv_id.value_or("")}};
+}
+
+int refuse(const Error& error, int code, const ReportTarget& report = {}) {
     std::fputs(fmt::format("ddprun: {}\n", error.message).c_str(), stderr);  // fmt::print might throw
+    write_report(report.path, refusal_report(error, code, report.job));
     return code;
 }
 
@@ -171,6 +185,10 @@ agent::AgentConfig agent_config(Plan plan, const Endpoint& endpoint) {
     config.output = output_config(options);
     config.log_start = log_start(options);
     config.error_file = std::move(plan.error_file);
+    config.report = options.report.value_or("");
+    config.events = options.events.value_or("");
+    config.events_file = std::move(plan.events);
+    config.began_at = plan.began_at;
     if (options.as_local_node) {
         const int index = options.as_local_node->index;
         config.node_name = local_node_name(index);
@@ -212,6 +230,14 @@ bool ends_after_release(const UniqueFd& lifeline) {
     return daemon_ends_within(lifeline, kDaemonEndTimeout);
 }
 
+/// Reports that nodes of a job that this one has left still use the daemon of this host.
+void report_daemon_left(const Hosted& hosted) {
+    spdlog::warn(
+        "other nodes of the job have not ended, and use the rendezvous daemon of this host: leave ddprund{} alone "
+        "and this host up until they have",
+        hosted.pid > 0 ? fmt::format(" (pid {})", hosted.pid) : "");
+}
+
 int emulate(Plan plan, const std::vector<std::string>& arguments, Hosted hosted,
             const std::filesystem::path& guard_path) {
     share_cpus(plan);
@@ -230,7 +256,10 @@ int emulate(Plan plan, const std::vector<std::string>& arguments, Hosted hosted,
     cluster.daemon_lifeline = hosted.lifeline.get();
     cluster.grace = plan.options.grace;
     cluster.handled_signals = plan.options.handled_signals;
-    const int code = run_local_cluster(cluster);
+    const ReportTarget report = report_target(plan.options);
+    const ClusterEnd end = run_local_cluster(cluster);
+    const int code = end.exit_code;
+    if (!report.path.empty()) write_report(report.path, cluster_report(end, report.job));
     const std::string kept = agent::files_kept_text(plan.temporary_log_dir.path());
     if (plan.temporary_log_dir.release(code == exit_code::kSuccess)) spdlog::info("{}", kept);
     agent::end_on_stop_signal(code);  // they were blocked until now; the job's end is known
@@ -274,6 +303,9 @@ std::optional<Refusal> prepare(Plan& plan, const Environment& environment) {
     plan.launch = {typed_command(options), command_hash(options), user_name(::getuid()), ::getuid()};
     if (const Result<void> usable = prepare_log_dir(options); !usable)
         return Refusal{usable.error(), exit_code::kUsage};
+    auto events = open_events(options.dry_run ? "" : options.events.value_or(""));
+    if (!events) return Refusal{events.error(), exit_code::kUsage};
+    plan.events = std::move(*events);
     if (const Result<void> enough = check_limits(demand_of(plan), process_limits()); !enough)
         return Refusal{enough.error(), exit_code::kInfrastructure};
     auto placement = place(options, [&plan](const std::string& host) {
@@ -298,20 +330,15 @@ int print_plan(const Plan& plan, const Environment& environment) {
     return printed ? exit_code::kSuccess : refuse(printed.error(), exit_code::kOutput);
 }
 
-/// Removes the error file of an earlier attempt. A failure is a warning: it must not end the job.
-void clear_error_file(const std::string& path) {
-    const Result<void> cleared = path.empty() ? Result<void>() : agent::clear_job_error_file(path);
-    if (!cleared) spdlog::warn("{}", cleared.error().message);
-}
-
 int run(Plan plan, std::optional<JobMeeting> meeting, const std::vector<std::string>& arguments,
         const Environment& environment) {
+    const ReportTarget report = report_target(plan.options);
     // Looks for the guard before anything is started, because a daemon would be left behind without it.
     const std::filesystem::path guard = agent::find_guard();
     auto hosted = find_daemon(plan, meeting);
     if (!hosted) {
         const bool usage = hosted.error().code == Errc::kUsage;
-        return refuse(hosted.error(), usage ? exit_code::kUsage : exit_code::kInfrastructure);
+        return refuse(hosted.error(), usage ? exit_code::kUsage : exit_code::kInfrastructure, report);
     }
     report_endpoint(plan, *hosted);
     agent::hold_stop_signals();  // until the agent, or the launcher of emulated nodes, has its handlers
@@ -319,8 +346,9 @@ int run(Plan plan, std::optional<JobMeeting> meeting, const std::vector<std::str
     if (!temporary_log_dir) {
         const bool ended = hosted->started_here && ends_after_release(hosted->lifeline);
         if (meeting && ended) meeting->withdraw();
-        return refuse(temporary_log_dir.error(), exit_code::kUsage);
+        return refuse(temporary_log_dir.error(), exit_code::kUsage, report);
     }
+    const bool several_nodes = plan.options.nodes.max > 1;
     if (plan.placement.part == Placement::Part::kEmulate) {
         plan.temporary_log_dir = std::move(*temporary_log_dir);
         return emulate(std::move(plan), arguments, std::move(*hosted), guard);
@@ -331,6 +359,7 @@ int run(Plan plan, std::optional<JobMeeting> meeting, const std::vector<std::str
     temporary_log_dir->release(code == exit_code::kSuccess);  // the agent has printed its path if files are left there
     const bool ended = hosted->started_here && ends_after_release(hosted->lifeline);
     if (meeting && ended) meeting->withdraw();  // else other nodes still use the daemon
+    if (several_nodes && hosted->started_here && !ended && code > exit_code::kSignalBase) report_daemon_left(*hosted);
     return code;
 }
 
@@ -350,22 +379,26 @@ int launch(const std::vector<std::string>& arguments) {
     Environment environment = parse_environment(::environ);
     ::unsetenv(kPasswordVariable);  // workers do not need it, whether this job uses etcd or not
     auto invocation = parse_options(arguments, environment);
-    if (!invocation) return refuse(invocation.error(), exit_code::kUsage);
+    init_logging("ddprun", log_start(invocation ? invocation->options : Options()));
+    if (!invocation) return refuse(invocation.error(), exit_code::kUsage, {named_report(arguments, environment)});
     if (!invocation->print.empty()) {
         const Result<void> printed = print_to_stdout(invocation->print);
         return printed ? exit_code::kSuccess : refuse(printed.error(), exit_code::kOutput);
     }
 
-    init_logging("ddprun", log_start(invocation->options));
     if (invocation->options.verbose) spdlog::set_level(spdlog::level::debug);
     Plan plan;
     plan.options = std::move(invocation->options);
     if (const auto named = environment.find("TORCHELASTIC_ERROR_FILE"); named != environment.end())
         plan.error_file = named->second;
-    if (!plan.options.as_local_node && !plan.options.dry_run) clear_error_file(plan.error_file);
+    const bool dry = plan.options.dry_run;
+    if (!plan.options.as_local_node && !dry) clear_error_file(plan.error_file);
+    const ReportTarget report = dry ? ReportTarget() : report_target(plan.options);
+    if (const Result<void> ready = prepare_report(report.path); !ready) return refuse(ready.error(), exit_code::kUsage);
     if (const Result<void> applied = apply_gpus(plan.options, environment); !applied)
-        return refuse(applied.error(), exit_code::kUsage);
-    if (const std::optional<Refusal> refused = prepare(plan, environment)) return refuse(refused->error, refused->code);
+        return refuse(applied.error(), exit_code::kUsage, report);
+    if (const std::optional<Refusal> refused = prepare(plan, environment))
+        return refuse(refused->error, refused->code, report);
     if (!plan.options.as_local_node) {  // the launcher of the nodes has reported both
         for (const std::string& note : plan.options.notes) spdlog::info("{}", note);
         for (const std::string& detail : plan.options.details) spdlog::debug("{}", detail);
@@ -376,11 +409,15 @@ int launch(const std::vector<std::string>& arguments) {
     std::optional<JobMeeting> meeting;
     if (plan.placement.part == Placement::Part::kMeet) {
         auto made = JobMeeting::make(plan.options, environment);
-        if (!made) return refuse(made.error(), exit_code::kUsage);
+        if (!made) return refuse(made.error(), exit_code::kUsage, report);
         meeting = std::move(*made);
     }
-    if (plan.options.dry_run) return print_plan(plan, environment);
-    return run(std::move(plan), std::move(meeting), arguments, environment);
+    if (dry) return print_plan(plan, environment);
+    try {
+        return run(std::move(plan), std::move(meeting), arguments, environment);
+    } catch (const ErrorException& failure) {
+        return refuse(failure.error(), exit_code::kInfrastructure, report);
+    }
 }
 
 }  // namespace ddprun::launcher

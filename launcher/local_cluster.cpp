@@ -48,7 +48,7 @@ public:
     Cluster& operator=(const Cluster&) = delete;
     ~Cluster() { end_everything(); }
 
-    int run() {
+    ClusterEnd run() {
         for (int index = 0; index < cluster_.nodes; ++index) start_node(index);
         while (!running_.empty()) {
             wait_for_event();
@@ -56,7 +56,7 @@ public:
             end_orphans();
         }
         end_everything();
-        return report_verdict();
+        return report_end();
     }
 
 private:
@@ -230,31 +230,42 @@ private:
         return any && code == exit_code::kInfrastructure ? interrupted : code;
     }
 
-    /// Prints the outcome once for all nodes, as each would on a machine of its own. Returns the exit code.
-    int report_verdict() const {
-        const int code = too_few_ ? exit_code::kInfrastructure : exit_code_of_job();
-        const std::string final_report = too_few_ ? too_few_verdict() : final_report_.read();
-        if (stop_signal_ != 0 && code == exit_code::kSignalBase + stop_signal_) {
+    /// Prints the outcome once for all nodes, as each would on a machine of its own. Returns it.
+    ClusterEnd report_end() const {
+        NodesReport nodes = final_report_.read();
+        ClusterEnd end{too_few_ ? exit_code::kInfrastructure : exit_code_of_job(), "", "", std::move(nodes.report)};
+        if (stop_signal_ != 0 && end.exit_code == exit_code::kSignalBase + stop_signal_) {
             const std::size_t workers = stopped_nodes_ * static_cast<std::size_t>(cluster_.workers_per_node);
-            spdlog::error("interrupted by {}: {} stopped on {}", signal_name(stop_signal_), counted(workers, "worker"),
-                          counted(stopped_nodes_, "node"));
-        } else if (!final_report.empty() && code != 0) {
-            // fmt::print would throw without a reader, and the exit code would be lost.
-            std::fputs(final_report.c_str(), stderr);
-        } else if (code == exit_code::kInfrastructure && lifeline_ < 0) {  // each node has reported its own end
-            spdlog::error(
-                "the rendezvous daemon of the job, ddprund, ended before the job: look for what killed it "
-                "(`dmesg | grep -i oom`), then start the job again");
-        } else if (code != 0) {
-            spdlog::error(
-                "the job ended with exit code {}, and no node has reported the reason: all may have been killed. Look "
-                "at the lines above, and for the out-of-memory killer (`dmesg | grep -i oom`)",
-                code);
+            end.reason = fmt::format("interrupted by {}: {} stopped on {}", signal_name(stop_signal_),
+                                     counted(workers, "worker"), counted(stopped_nodes_, "node"));
+            spdlog::error("{}", end.reason);
+        } else if (too_few_) {
+            const protocol::Verdict verdict = too_few_verdict();
+            end.reason = verdict.reason;
+            end.hint = verdict.hint;
+            print(agent::format_verdict(verdict, cluster_.program_name));
+        } else if (!nodes.text.empty() && end.exit_code != 0) {
+            print(nodes.text);
+        } else if (end.exit_code == exit_code::kInfrastructure &&
+                   lifeline_ < 0) {  // each node has reported its own end
+            end.reason = "the rendezvous daemon of the job, ddprund, ended before the job";
+            end.hint = "Look for what killed it (`dmesg | grep -i oom`), then start the job again";
+            spdlog::error("{}. {}", end.reason, end.hint);
+        } else if (end.exit_code != 0) {
+            end.reason = fmt::format(
+                "the job ended with exit code {}, and no node has reported the reason: all may "
+                "have been killed",
+                end.exit_code);
+            end.hint = "Look at the lines above, and for the out-of-memory killer (`dmesg | grep -i oom`)";
+            spdlog::error("{}. {}", end.reason, end.hint);
         }
-        return code;
+        return end;
     }
 
-    std::string too_few_verdict() const {
+    /// fmt::print would throw without a reader, and the exit code would be lost.
+    static void print(const std::string& text) { std::fputs(text.c_str(), stderr); }
+
+    protocol::Verdict too_few_verdict() const {
         protocol::Verdict verdict;
         verdict.outcome = protocol::Outcome::kInfrastructure;
         verdict.exit_code = exit_code::kInfrastructure;
@@ -268,7 +279,7 @@ private:
         verdict.hint =
             "Look for what ended the nodes (`dmesg | grep -i oom` shows the kernel's out-of-memory killer), then start "
             "the same command again";
-        return agent::format_verdict(verdict, cluster_.program_name);
+        return verdict;
     }
 
     const LocalCluster& cluster_;
@@ -290,7 +301,7 @@ private:
 
 }  // namespace
 
-int run_local_cluster(const LocalCluster& cluster) { return Cluster(cluster).run(); }
+ClusterEnd run_local_cluster(const LocalCluster& cluster) { return Cluster(cluster).run(); }
 
 std::string local_node_name(int index) { return fmt::format("node{}", index); }
 

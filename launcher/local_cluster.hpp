@@ -3,6 +3,8 @@
 // a complete ddprun, so that a kill or crash has the consequences that it has for a real node. Called by launch(); main
 // thread only.
 
+#include <boost/json.hpp>
+
 #include <chrono>
 #include <string>
 #include <vector>
@@ -27,9 +29,17 @@ struct LocalCluster {
     std::vector<int> handled_signals;   ///< end the job, beside INT, TERM, HUP and QUIT
 };
 
-/// Starts the nodes, passes signals on to them, prints once how the job ended, and returns the job's exit code when no
-/// process of it is left. Throws ErrorException when the system refuses a process; started nodes are killed then.
-[[nodiscard]] int run_local_cluster(const LocalCluster& cluster);
+/// How the job ended.
+struct ClusterEnd {
+    int exit_code = 0;
+    std::string reason = {};          ///< what the launcher found out; empty: that of the nodes' report
+    std::string hint = {};            ///< a sentence without its full stop
+    boost::json::object report = {};  ///< of --report, that of one node; empty: none has left one
+};
+
+/// Starts the nodes, passes signals on to them, prints once how the job ended, and returns that when no process of it
+/// is left. Throws ErrorException when the system refuses a process; started nodes are killed then.
+[[nodiscard]] ClusterEnd run_local_cluster(const LocalCluster& cluster);
 
 /// Returns the name of an emulated node: "node0" for the first.
 [[nodiscard]] std::string local_node_name(int index);

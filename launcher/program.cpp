@@ -10,6 +10,7 @@
 
 #include "common/fnv.hpp"
 #include "common/text/cut.hpp"
+#include "common/text/escape.hpp"
 #include "common/text/words.hpp"
 
 namespace fs = std::filesystem;
@@ -94,7 +95,7 @@ std::string typed_command(const Options& options) {
     std::string line;
     std::string before;
     for (const std::string& word : options.program) {
-        line += fmt::format("{}{}", line.empty() ? "" : " ", without_secret(word, before));
+        line += fmt::format("{}{}", line.empty() ? "" : " ", escape_controls(without_secret(word, before)));
         before = word;
     }
     if (line.size() <= kMax) return line;

@@ -103,8 +103,9 @@ std::string hint_for_missing(const std::string& name, const SearchPath& search) 
     if (is_executable_file(name)) return fmt::format(" There is one in this directory: write ./{}.", name);
     if (fs::is_regular_file(name, ignored)) {
         return fmt::format(
-            " There is a file of that name in this directory, which is not executable: chmod +x {}, then write ./{}.",
-            name, name);
+            " There is a file of that name in this directory, which is not executable: chmod +x {}, then write ./{}; a "
+            "Python script: --run-path {}.",
+            name, name, name);
     }
     if (fs::is_regular_file(name + ".py", ignored))
         return fmt::format(" There is {}.py in this directory: write that.", name);

@@ -1,6 +1,6 @@
 #pragma once
 // AgentConfig: the settings of one node, which the launcher makes from its options for run_agent(). Plain values, and
-// two descriptors that it owns.
+// the descriptors that it owns.
 
 #include <chrono>
 #include <cstdint>
@@ -66,12 +66,16 @@ struct AgentConfig {
                                        ///< and QUIT end it in any case, and reach them as SIGTERM if they are not named
     OutputConfig output;
     LineStart log_start = LineStart::kTag;  ///< of this process's own lines
-    std::string error_file;                 ///< of this ddprun, from TORCHELASTIC_ERROR_FILE; empty: none
-    std::string program_name;               ///< the program in messages; empty: the file name of command[0]
-    std::string program_line;               ///< the program with its arguments, in messages; empty: it has none
+    std::string report;                     ///< of --report; empty: none
+    std::string events;                     ///< of --events, to name `events_file` in messages
+    UniqueFd events_file;                   ///< open for appending; invalid: none
+    std::chrono::system_clock::time_point began_at = std::chrono::system_clock::now();  ///< this ddprun
+    std::string error_file;        ///< of this ddprun, from TORCHELASTIC_ERROR_FILE; empty: none
+    std::string program_name;      ///< the program in messages; empty: the file name of command[0]
+    std::string program_line;      ///< the program with its arguments, in messages; empty: it has none
     std::string interpreter = {};  ///< of a Python program, with the reason of its choice; empty: no Python program
     bool emulated = false;  ///< one of several nodes below one launcher (--local-nodes), which prints for all of them
-    UniqueFd final_report;  ///< of an emulated node: the file for its final report, ended by a zero byte
+    UniqueFd final_report;  ///< of an emulated node: the file for its final report (status_reporter.hpp)
     UniqueFd guard_pipe;    ///< reads end-of-file when the guard has ended; invalid: no guard
 };
 

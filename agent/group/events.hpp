@@ -53,6 +53,7 @@ struct RecordsRequested {
 /// The connection to the daemon broke and is being made again, or it was made again.
 struct ConnectionChanged {
     std::string text;
+    bool connected = false;
 };
 /// The daemon was not reached, rejects this node, is silent, or closed the connection for good.
 struct DaemonLost {

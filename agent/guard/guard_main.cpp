@@ -196,8 +196,7 @@ int main(int argc, char** argv) {
     else
         line.add("signal ").add(signal);
     line.add("; stopped ").add(left_behind).add(left_behind == 1 ? " process it left" : " processes it left");
-    if (signal == SIGKILL)
-        line.add(". Unless a user sent it, memory ran out on this node: start fewer or smaller workers");
+    if (signal == SIGKILL) line.add(". A user or a scheduler sent it, or memory ran out: see dmesg | grep -i oom");
     line.print();
     return exit_code::kSignalBase + signal;
 }

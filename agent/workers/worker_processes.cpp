@@ -181,6 +181,12 @@ ProcessState WorkerProcesses::process_state(LocalRank rank) const {
     return started != nullptr ? started->process_state() : ProcessState::kEnded;
 }
 
+std::vector<pid_t> WorkerProcesses::pids() const {
+    std::vector<pid_t> pids;
+    for (const auto& worker : workers_) pids.push_back(worker->pid());
+    return pids;
+}
+
 std::vector<pid_t> WorkerProcesses::remaining() const {
     std::vector<pid_t> pids = Strays::list(unreaped_workers());
     for (const auto& worker : workers_) {

@@ -66,6 +66,10 @@ public:
     /// Returns the state of a worker's trainer, kEnded if it was not started.
     [[nodiscard]] ProcessState process_state(LocalRank rank) const;
 
+    /// Returns whether the start is over.
+    [[nodiscard]] bool is_started() const { return all_started_; }
+    /// Returns the pids of the workers that were started, by local rank.
+    [[nodiscard]] std::vector<pid_t> pids() const;
     /// Returns the pids of the processes that are left: workers that run, and strays.
     [[nodiscard]] std::vector<pid_t> remaining() const;
     /// Stops waiting for processes that cannot be killed.

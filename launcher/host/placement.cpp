@@ -15,12 +15,12 @@ using Part = Placement::Part;
 struct Named {
     Endpoint endpoint;
     std::string by;
-    bool is_master = false;      ///< by --master-addr, --master-port or both
+    bool is_master = false;      ///< it is MASTER_ADDR and MASTER_PORT, too
     bool static_rank_0 = false;  ///< --node-rank 0 beside --master-addr, which in torchrun names the hosting node
 };
 
 std::optional<Named> named_endpoint(const Options& options) {
-    if (options.rdzv_endpoint) return Named{*options.rdzv_endpoint, "--rdzv-endpoint"};
+    if (options.rdzv_endpoint) return Named{*options.rdzv_endpoint, "--rdzv-endpoint", names_static_master(options)};
     if (options.master_addr || options.master_port) {
         return Named{{options.master_addr.value_or(kLoopback), options.master_port.value_or(kDefaultMasterPort)},
                      options.master_addr ? "--master-addr" : "--master-port",

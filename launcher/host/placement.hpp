@@ -25,8 +25,8 @@ struct Placement {
     Endpoint
         endpoint;  ///< kAlone, kHost, kEmulate: numeric address to bind; kJoin: as the user wrote it; kMeet: the port
     std::string reason;  ///< of this choice, one clause for the log
-    /// The host and port of --master-addr and --master-port as the user wrote them, for MASTER_ADDR and MASTER_PORT;
-    /// absent: they do not name the endpoint, or the port is 0.
+    /// The host and port of --master-addr and --master-port, or of --rdzv-endpoint with names_static_master(), as the
+    /// user wrote them, for MASTER_ADDR and MASTER_PORT; absent: they do not name the endpoint, or the port is 0.
     std::optional<Endpoint> master = {};
 };
 

@@ -15,9 +15,9 @@
 #include "common/fnv.hpp"
 #include "common/ids.hpp"
 #include "common/system/unique_fd.hpp"
+#include "common/system/within.hpp"
 #include "common/text/escape.hpp"
 #include "common/text/number.hpp"
-#include "launcher/meeting/within.hpp"
 
 namespace ddprun::launcher {
 namespace {

@@ -12,12 +12,15 @@ namespace {
 
 /// One option as the shells see it.
 struct Completed {
-    std::string name;  ///< without dashes
-    char letter = 0;   ///< 0: none
-    bool takes_value = false;
-    bool takes_folder = false;
+    std::string name;                ///< without dashes
+    char letter = 0;                 ///< 0: none
+    std::string_view value;          ///< as of OptionRow; empty: a flag
     std::vector<std::string> words;  ///< the values that can be completed
     std::string help;                ///< as of short_help()
+
+    [[nodiscard]] bool takes_value() const { return !value.empty(); }
+    [[nodiscard]] bool takes_folder() const { return value == "DIR"; }
+    [[nodiscard]] bool takes_file() const { return value == "FILE"; }
 };
 
 /// Returns the alternatives of a form such as "N|cpu|gpu" that are typed as they are written: "cpu", "gpu".
@@ -52,12 +55,11 @@ std::vector<Completed> completed_options() {
     std::vector<Completed> options;
     for (const OptionRow& row : option_table()) {
         if (row.group.empty()) continue;
-        options.push_back({std::string(row.name), row.letter, !row.is_flag(), row.value == "DIR", words_of(row.value),
-                           short_help(row.help)});
+        options.push_back({std::string(row.name), row.letter, row.value, words_of(row.value), short_help(row.help)});
     }
-    options.push_back({"print-completion", 0, true, false, words_of(kShells), "print a script for a shell"});
-    options.push_back({"help", 'h', false, false, {}, "print all options"});
-    options.push_back({"version", 0, false, false, {}, "print the version"});
+    options.push_back({"print-completion", 0, kShells, words_of(kShells), "print a script for a shell"});
+    options.push_back({"help", 'h', "", {}, "print all options"});
+    options.push_back({"version", 0, "", {}, "print the version"});
     return options;
 }
 
@@ -74,7 +76,7 @@ std::string typed(const std::vector<Completed>& options, std::string_view separa
 }
 
 bool any(const Completed&) { return true; }
-bool has_value(const Completed& option) { return option.takes_value; }
+bool has_value(const Completed& option) { return option.takes_value(); }
 
 /// The pattern of a shell's case for one option.
 std::string pattern(const Completed& option) {
@@ -85,7 +87,7 @@ std::string pattern(const Completed& option) {
 std::string bash_script(const std::vector<Completed>& options) {
     std::string cases;
     for (const Completed& option : options) {
-        if (option.takes_folder)
+        if (option.takes_folder())
             cases += fmt::format("        {}) COMPREPLY=($(compgen -d -- \"$current\")) ;;\n", pattern(option));
         if (!option.words.empty()) {
             cases += fmt::format("        {}) COMPREPLY=($(compgen -W '{}' -- \"$current\")) ;;\n", pattern(option),
@@ -131,16 +133,17 @@ std::string zsh_script(const std::vector<Completed>& options) {
     std::string specs;
     for (const Completed& option : options) {
         std::string action;
-        if (option.takes_value) {
+        if (option.takes_value()) {
             action = fmt::format(":{}:{}", option.name,
-                                 option.takes_folder    ? "_files -/"
+                                 option.takes_folder()  ? "_files -/"
+                                 : option.takes_file()  ? "_files"
                                  : option.words.empty() ? " "
                                                         : fmt::format("({})", fmt::join(option.words, " ")));
         }
-        const std::string_view equals = option.takes_value ? "=" : "";
+        const std::string_view equals = option.takes_value() ? "=" : "";
         specs += fmt::format("        '--{}{}[{}]{}' \\\n", option.name, equals, option.help, action);
         if (option.letter != 0) {
-            const std::string_view plus = option.takes_value ? "+" : "";
+            const std::string_view plus = option.takes_value() ? "+" : "";
             specs += fmt::format("        '-{}{}[{}]{}' \\\n", option.letter, plus, option.help, action);
         }
     }
@@ -165,11 +168,13 @@ std::string fish_script(const std::vector<Completed>& options) {
     for (const Completed& option : options) {
         lines += fmt::format("complete -c ddprun -n __ddprun_reads_options -l {}", option.name);
         if (option.letter != 0) lines += fmt::format(" -s {}", option.letter);
-        if (option.takes_folder)
+        if (option.takes_folder())
             lines += " -x -a '(__fish_complete_directories)'";
         else if (!option.words.empty())
             lines += fmt::format(" -x -a '{}'", fmt::join(option.words, " "));
-        else if (option.takes_value)
+        else if (option.takes_file())
+            lines += " -r -F";
+        else if (option.takes_value())
             lines += " -x";
         lines += fmt::format(" -d '{}'\n", option.help);
     }
@@ -202,7 +207,7 @@ std::string tcsh_script(const std::vector<Completed>& options) {
     std::string values;
     for (const Completed& option : options) {
         names.push_back(option.name);
-        if (option.takes_folder) values += fmt::format(" 'n/--{}/d/'", option.name);
+        if (option.takes_folder()) values += fmt::format(" 'n/--{}/d/'", option.name);
         if (!option.words.empty()) values += fmt::format(" 'n/--{}/({})/'", option.name, fmt::join(option.words, " "));
     }
     return fmt::format(

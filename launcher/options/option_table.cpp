@@ -100,8 +100,7 @@ Result<void> apply_start_method(Options& o, Text text) {
 Result<void> apply_event_log(Options& o, Text text) {
     const auto choice = parse_choice(text, {"null", "console"});
     if (!choice) return choice.error();
-    return *choice == "null" ? Result<void>()
-                             : without_effect(o, "event-log-handler", "--verbose shows what ddprun does");
+    return *choice == "null" ? Result<void>() : without_effect(o, "event-log-handler", "--events FILE has the events");
 }
 
 /// The number of workers follows, unless --nproc-per-node is given, whose row comes later.
@@ -273,13 +272,20 @@ constexpr std::array kTable{
               "report which ranks keep others waiting when a worker has waited this long for one operation (a "
               "collective, a send or receive); 0: never (default 30)",
               [](Options& o, Text t) { return store(o.stall_warning, parse_seconds(t, true)); }},
+    OptionRow{"report", 0, kOutput, "FILE",
+              "write how the job ended there, as one JSON object: result, exit code, reason, culprit, victims, phases",
+              [](Options& o, Text t) { return store_text(o.report, t); }},
+    OptionRow{"events", 0, kOutput, "FILE",
+              "append what happens there, one JSON object per line: generations, starts, exits, stops, the verdict; "
+              "and the phases of each restart",
+              [](Options& o, Text t) { return store_text(o.events, t); }},
     OptionRow{"verbose", 'v', kOutput, "",
               "log what ddprun decides, and why, whatever LOGLEVEL is; the daemon heeds LOGLEVEL alone",
               [](Options& o, Text t) { return store(o.verbose, parse_bool(t)); }},
 
     OptionRow{"monitor-interval", 0, kCompatible, "SECONDS", "the end of a worker is noticed at once",
               apply_monitor_interval},
-    OptionRow{"event-log-handler", 0, kCompatible, "null|console", "--verbose shows what ddprun does", apply_event_log},
+    OptionRow{"event-log-handler", 0, kCompatible, "null|console", "--events FILE has the events", apply_event_log},
     OptionRow{"start-method", 0, kCompatible, "spawn|fork|forkserver", "workers are programs, not Python functions",
               apply_start_method},
 

@@ -418,7 +418,9 @@ Result<std::string> parse_name(std::string_view text) {
 
 Result<std::string> parse_choice(std::string_view text, std::initializer_list<std::string_view> allowed) {
     if (std::ranges::find(allowed, text) != allowed.end()) return std::string(text);
-    return usage(fmt::format("not one of {}.", fmt::join(allowed, ", ")));
+    const std::string near = did_you_mean(text, std::span<const std::string_view>(allowed.begin(), allowed.size()));
+    return usage(
+        fmt::format("not one of {}.{}", fmt::join(allowed, ", "), near.empty() ? " Write one of these." : near));
 }
 
 }  // namespace ddprun::launcher

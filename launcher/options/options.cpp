@@ -150,6 +150,23 @@ void add_notes(Options& options, const CommandLine& line) {
             fmt::format("{} has no effect beside --local-nodes, whose nodes meet on a free port of 127.0.0.1",
                         options.rdzv_endpoint ? "--rdzv-endpoint" : "--master-addr or --master-port"));
     }
+    const bool alone = options.standalone || (options.nodes.max == 1 && !meeting_point && !options.rdzv_endpoint &&
+                                              !options.master_addr && !options.master_port);
+    if (options.spare && (options.local_nodes || alone)) {
+        options.notes.push_back(
+            options.local_nodes ? "--spare has no effect beside --local-nodes, which starts the nodes of the job only"
+                                : "--spare has no effect: no other node can join this job. Name an endpoint");
+    }
+    if (options.local_nodes && options.node_rank)
+        options.notes.push_back("--node-rank has no effect beside --local-nodes, which numbers its nodes itself");
+    if (options.standalone && !options.local_nodes && (options.master_addr || options.master_port)) {
+        options.notes.push_back(
+            fmt::format("--{} has no effect beside --standalone", options.master_addr ? "master-addr" : "master-port"));
+    }
+    if (options.run_path && (options.module || options.no_python)) {
+        options.notes.push_back(fmt::format("--{} has no effect beside --run-path, which makes the program a script",
+                                            options.module ? "module" : "no-python"));
+    }
     // A variable of the environment may be meant for other jobs.
     if (line.given.contains("log-line-prefix-template") && !options.label && !options.fold && !options.tee.any()) {
         options.notes.push_back("--log-line-prefix-template has no effect without --label, --fold or --tee");
@@ -179,6 +196,11 @@ bool writes_files(const Options& options) {
     return wants_temporary_log_dir(options) || !options.log_dir.value_or("").empty();
 }
 
+bool names_static_master(const Options& options) {
+    const bool by_rank = options.rdzv_backend == RdzvBackend::kUnnamed && options.node_rank;
+    return (options.rdzv_backend == RdzvBackend::kStatic || by_rank) && options.nodes.min == options.nodes.max;
+}
+
 std::chrono::milliseconds connect_timeout(const Options& options, bool elsewhere) {
     constexpr std::chrono::seconds kPresentDefault{10};
     constexpr std::chrono::seconds kDefault{60};
@@ -186,7 +208,7 @@ std::chrono::milliseconds connect_timeout(const Options& options, bool elsewhere
     const RdzvConf& conf = options.rdzv_conf;
     if (conf.read_timeout) return *conf.read_timeout;
     if (!elsewhere) return kPresentDefault;
-    if (options.rdzv_backend != RdzvBackend::kStatic) return kDefault;
+    if (options.rdzv_backend == RdzvBackend::kC10d || uses_etcd(options)) return kDefault;
     return conf.join_timeout.value_or(options.nodes.max == 1 ? kDefault : kStaticDefault);
 }
 
@@ -219,6 +241,13 @@ Result<Invocation> parse_options(const std::vector<std::string>& arguments, cons
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 has no effect: workers use the store of ddprund");
     }
     return invocation;
+}
+
+std::string named_report(const std::vector<std::string>& arguments, const Environment& environment) {
+    const auto line = read_command_line(arguments);
+    const auto row = std::ranges::find(option_table(), "report", &OptionRow::name);
+    const auto source = line ? source_of(*row, *line, environment) : std::nullopt;
+    return source ? source->text : "";
 }
 
 }  // namespace ddprun::launcher

@@ -20,8 +20,14 @@ namespace ddprun::launcher {
 using ddprun::Environment;
 
 /// The value of --rdzv-backend. There is one rendezvous: the values differ in how long a node waits for a daemon that
-/// is not there yet, and etcd is a place where the nodes find its address.
-enum class RdzvBackend { kStatic, kC10d, kEtcd };
+/// is not there yet and in MASTER_ADDR and MASTER_PORT (names_static_master()); etcd is a place where the nodes find
+/// the daemon's address.
+enum class RdzvBackend {
+    kUnnamed,  ///< the user names none: as kStatic, but an endpoint is not for the workers
+    kStatic,
+    kC10d,
+    kEtcd,
+};
 
 /// One member for each option that has an effect.
 struct Options {
@@ -42,7 +48,7 @@ struct Options {
     bool standalone = false;
     std::optional<Endpoint> rdzv_endpoint;
     std::optional<std::string> rdzv_id;
-    RdzvBackend rdzv_backend = RdzvBackend::kStatic;
+    RdzvBackend rdzv_backend = RdzvBackend::kUnnamed;
     std::vector<Endpoint> etcd_servers;   ///< from --rdzv-endpoint, not empty with `etcd` after parse_options()
     std::optional<std::string> rdzv_dir;  ///< the directory in which the nodes meet
     RdzvConf rdzv_conf;
@@ -78,6 +84,8 @@ struct Options {
     std::chrono::milliseconds grace{30'000};
     /// The signals that end the job and reach the workers as themselves (--signals-to-handle).
     std::vector<int> handled_signals{SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+    std::optional<std::string> report;                ///< file for how the job ended
+    std::optional<std::string> events;                ///< file to which the events are appended
     std::chrono::milliseconds stall_warning{30'000};  ///< 0: none
     bool verbose = false;                             ///< log the decisions of ddprun
 
@@ -90,6 +98,9 @@ struct Options {
 [[nodiscard]] bool wants_temporary_log_dir(const Options& options);
 /// Returns whether the nodes find the daemon's address in etcd.
 [[nodiscard]] inline bool uses_etcd(const Options& options) { return options.rdzv_backend == RdzvBackend::kEtcd; }
+/// Returns whether --rdzv-endpoint names MASTER_ADDR and MASTER_PORT, too, as in torchrun's static rendezvous: the user
+/// asks for that one, by its name or by --node-rank, for a fixed number of nodes.
+[[nodiscard]] bool names_static_master(const Options& options);
 /// Returns how long a node tries to reach the daemon. One `elsewhere` may start minutes later, and torchrun's static
 /// rendezvous waits for it; a daemon of this machine or of a meeting point is there already.
 [[nodiscard]] std::chrono::milliseconds connect_timeout(const Options& options, bool elsewhere);
@@ -105,5 +116,8 @@ struct Invocation {
 /// Parses `arguments` (without argv[0]). Errors: Errc::kUsage, "--nnodes 3:2: …" or "PET_NNODES=3:2: …".
 [[nodiscard]] Result<Invocation> parse_options(const std::vector<std::string>& arguments,
                                                const Environment& environment);
+
+/// Returns the value of --report or its variable, although parse_options() may refuse other options; empty: none.
+[[nodiscard]] std::string named_report(const std::vector<std::string>& arguments, const Environment& environment);
 
 }  // namespace ddprun::launcher

@@ -36,12 +36,14 @@ bool is_same_user(const Launch& left, const Launch& right) {
     return left.uid == right.uid || left.user == right.user;  // hosts may number or name their users differently
 }
 
-/// Returns why this node does not belong to the job, as its command or user shows; empty: it may.
+/// Returns why a node of another user is refused, which learns nothing else about the job.
+std::string other_user(const Launch& job, const Launch& node) {
+    return fmt::format("this daemon serves a job of user {}, and this node was started by user {}. {}", job.user,
+                       node.user, kOwnJob);
+}
+
+/// Returns why this node does not belong to the job, as its command shows; empty: it may.
 std::string stranger(const JobShape& job, const JobShape& node) {
-    if (!is_same_user(job.launch, node.launch)) {
-        return fmt::format("this daemon serves a job of user {}, and this node was started by user {}. {}",
-                           job.launch.user, node.launch.user, kOwnJob);
-    }
     const bool differs_on_purpose = job.named && node.named;
     if (job.launch.command_hash == node.launch.command_hash || differs_on_purpose) return {};
     return fmt::format(
@@ -80,7 +82,7 @@ std::string ending(const State& state, const Join& join) {
     const JobShape& job = *state.shape;
     const Cause& cause = state.cause;
     const bool restarts = restart_is_left(state);
-    const bool ends = state.phase == Phase::kStopping && (cause.verdict || (cause.failure && !restarts));
+    const bool ends = state.phase == Phase::kStopping && (cause.verdict || failure_ends_job(state));
     if (ends)
         return fmt::format("this daemon serves the job '{}', which is ending: {}", job.launch.command, cause.reason);
     const bool takes_others = restarts || join.spare || job.min_nodes != job.max_nodes;
@@ -118,6 +120,8 @@ std::string lasting_refusal(const State& state, const NodeId& id, const Join& jo
     if (join.session && *join.session != state.config.session) {
         return "this is not the daemon that the job was started with, which has ended: start the job again";
     }
+    if (state.shape && !is_same_user(state.shape->launch, join.launch))
+        return other_user(state.shape->launch, join.launch);
     if (join.run_id && *join.run_id != state.config.run_id) {
         return fmt::format(
             "this daemon serves run '{}', this node was started for run '{}': pass the same --rdzv-id on all nodes, or "

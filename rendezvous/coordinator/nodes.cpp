@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "common/text/list.hpp"
 #include "common/text/number.hpp"
 #include "rendezvous/coordinator/admission.hpp"
 #include "rendezvous/coordinator/gathering.hpp"
@@ -87,6 +88,16 @@ void forget_lost_nodes(State& state) {
     state.nodes.erase(oldest);
 }
 
+/// Returns the loss of `host` as a cause, together with the hosts whose loss is the cause so far.
+Cause loss(std::vector<std::string> lost_before, const std::string& host, std::string_view why) {
+    Cause cause;
+    cause.lost = std::move(lost_before);
+    if (!std::ranges::count(cause.lost, host)) cause.lost.push_back(host);
+    cause.reason = fmt::format("{} {} {} lost: {}", inflect(cause.lost.size(), "node", "nodes"), list_of(cause.lost),
+                               inflect(cause.lost.size(), "was", "were"), why);
+    return cause;
+}
+
 void lose(Transition& t, const NodeId& id, std::string_view why) {
     const auto found = t.state.nodes.find(id);
     if (found == t.state.nodes.end()) return;  // released by the loss before this one
@@ -102,16 +113,20 @@ void lose(Transition& t, const NodeId& id, std::string_view why) {
         t.state.nodes.erase(id);
     }
     const bool member = lost.busy && *lost.busy == t.state.group.generation;
+    Cause& cause = t.state.cause;
     switch (t.state.phase) {
         case Phase::kGathering:
-            if (lost.last_rank) t.state.cause = because(reason);  // why the others wait now
+            if (lost.last_rank) cause = loss(cause.lost, lost.join.host, why);  // why the others wait now
             return gather(t);
         case Phase::kOpening: return;  // the members are chosen when the store is open
         case Phase::kRunning:
-            if (member) stop_group(t, because(reason));
+            if (member) stop_group(t, loss({}, lost.join.host, why));
             return;
         case Phase::kStopping:
-            if (member && !lost.leaving && id != t.state.cause.failed_node) reconsider_cause(t, lost.heard_at, reason);
+            if (member && !lost.leaving && id != cause.failed_node) {
+                if (!cause.lost.empty()) cause = loss(std::move(cause.lost), lost.join.host, why);
+                reconsider_cause(t, lost.heard_at, loss({}, lost.join.host, why));
+            }
             return conclude_if_stopped(t);
         case Phase::kFinished: return;
     }
@@ -200,7 +215,7 @@ void leave(Transition& t, const NodeId& id, int signal) {
     if (!node.busy) release(t, id);
     if (state.phase == Phase::kGathering) return gather(t);
     if (state.phase == Phase::kStopping && member && !failed_by_itself(state.cause, id, signal)) {
-        reconsider_cause(t, state.now, describe(departure));
+        reconsider_cause(t, state.now, because(describe(departure)));
     }
     if (state.phase != Phase::kRunning || !member) return;  // kStopping: decided when nothing runs any more
 

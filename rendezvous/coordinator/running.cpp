@@ -85,8 +85,9 @@ void conclude(Transition& t) {
         const Diagnosis& diagnosis = state.group.diagnosis;
         const bool of_this = state.group.diagnosed_at + kDiagnosisValidFor >= cause.failed_at &&
                              (!diagnosis.dead || *diagnosis.dead == cause.failure->rank);
-        if (!restart_is_left(state)) {
+        if (failure_ends_job(state)) {
             Verdict verdict = failure_verdict(cause, state.shape->max_restarts);
+            verdict.also_failed = also_failed(state.group.failed, cause.failure->rank);
             if (of_this) add_diagnosis(verdict, diagnosis);
             return finish(t, std::move(verdict));
         }
@@ -112,8 +113,10 @@ bool is_of(const State& state, const NodeId& member, Rank rank) {
 /// before it ends and before its agent notices: a peer may fail because of that, and be reported, first.
 bool explains_the_cause(const State& state, const FailureReport& later) {
     const Cause& cause = state.cause;
+    if (state.phase != Phase::kStopping || !cause.failure || forbids_restart(*cause.failure)) return false;
+    if (forbids_restart(later)) return true;  // the program's own statement
     const TimePoint began = state.now - later.failing_for;
-    return state.phase == Phase::kStopping && cause.failure && began <= cause.failed_at + kCauseWindow &&
+    return began <= cause.failed_at + kCauseWindow &&
            diagnosis::explains({later, began}, {*cause.failure, cause.failure_began});
 }
 
@@ -135,6 +138,11 @@ Abort abort_for_cause(const State& state, Generation generation) {
 
 bool restart_is_left(const State& state) { return state.restarts_spent < state.shape->max_restarts; }
 
+bool failure_ends_job(const State& state) {
+    const auto& failure = state.cause.failure;
+    return failure && (!restart_is_left(state) || forbids_restart(*failure));
+}
+
 bool may_end_the_job(const State& state) {
     return state.phase == Phase::kStopping && (state.cause.verdict || state.cause.failure);
 }
@@ -147,6 +155,10 @@ void worker_failed(Transition& t, const NodeId& id, const WorkerFailed& message)
         return t.say(fmt::format("ignored: node {} reports the failure of rank {}, which is not its own",
                                  node.join.host, number(message.failure.rank)));
     }
+    if (of_this_group)
+        state.group.failed.insert_or_assign(
+            message.failure.rank,
+            FailedWorker{message.failure.status, message.failure.oom, diagnosis::lost_a_peer(message.failure)});
     if (of_this_group && explains_the_cause(state, message.failure)) {
         t.say(fmt::format("{}, which explains: {}", describe(message.failure), state.cause.reason));
         state.cause.failure = message.failure;
@@ -240,12 +252,13 @@ void group_ended(Transition& t, const NodeId& id, Generation generation, bool su
     finish(t, success_verdict());
 }
 
-void reconsider_cause(Transition& t, TimePoint left_at, const std::string& reason) {
+void reconsider_cause(Transition& t, TimePoint left_at, Cause other) {
     Cause& cause = t.state.cause;
-    if (!cause.failure || left_at > cause.failed_at + t.state.config.reconnect_grace) return;
+    if (!cause.failure || forbids_restart(*cause.failure)) return;
+    if (left_at > cause.failed_at + t.state.config.reconnect_grace) return;
     t.say(fmt::format("that is the cause of: {}", cause.reason));
-    cause = {};
-    change_reason(t, reason);
+    cause = std::move(other);
+    abort_members(t);
 }
 
 void change_reason(Transition& t, std::string reason) {

@@ -11,6 +11,8 @@ namespace ddprun::coordinator {
 /// Returns a cause without a failure and without a verdict.
 [[nodiscard]] Cause because(std::string reason);
 [[nodiscard]] bool restart_is_left(const State& state);
+/// Returns whether the failure that is being handled ends the job: no restart is left, or the worker forbids one.
+[[nodiscard]] bool failure_ends_job(const State& state);
 /// Returns whether this stop may end the job. Then a leaving node waits for that verdict.
 [[nodiscard]] bool may_end_the_job(const State& state);
 /// Returns the order to stop the workers of `generation`, which is the group's, for the cause of the stop.
@@ -28,9 +30,9 @@ void stop_group(Transition& t, Cause cause);
 /// Changes the reason of the stop, and sends it to the members that are still stopping.
 void change_reason(Transition& t, std::string reason);
 /// Handles a member that was lost, or left, at `left_at` while its group is being stopped. If another member's worker
-/// failed at about that time, the departure becomes the cause: when a node ends, workers elsewhere lose their
+/// failed at about that time, `other`, the departure, becomes the cause: when a node ends, workers elsewhere lose their
 /// connections to it and fail, and their agents may report that before the end of the node itself is seen.
-void reconsider_cause(Transition& t, TimePoint left_at, const std::string& reason);
+void reconsider_cause(Transition& t, TimePoint left_at, Cause other);
 /// Concludes the stop when no worker runs any more. After a failure it waits for a pending diagnosis, but not longer
 /// than kDiagnosisTimeout.
 void conclude_if_stopped(Transition& t);

@@ -70,12 +70,20 @@ struct Member {
     std::set<int> missed_signals = {};  ///< of Notify, while it was disconnected
 };
 
+/// A worker that ended by itself with a failure, the culprit or another one.
+struct FailedWorker {
+    ExitStatus status;
+    OomKill oom = OomKill::kUnknown;
+    bool victim = false;  ///< another rank had failed before it
+};
+
 /// The newest worker group. A member is missing from State::nodes if it was lost, or left, without a process.
 struct Group {
     Generation generation{};
     std::map<NodeId, Member> members;
     TimePoint started_at = {};
-    std::map<Rank, TimePoint> finished;                     ///< workers that exited with 0 before others of their node
+    std::map<Rank, TimePoint> finished;  ///< workers that exited with 0 before others of their node
+    std::map<Rank, FailedWorker> failed = {};
     std::optional<TimePoint> diagnosis_pending_since = {};  ///< set: Diagnosed will follow
     Diagnosis diagnosis = {};                               ///< the newest
     TimePoint diagnosed_at = {};
@@ -90,6 +98,7 @@ struct Cause {
     TimePoint failure_began;               ///< of `failure`
     std::optional<Verdict> verdict;        ///< the job ends with this as soon as nothing runs any more
     int signal = 0;                        ///< the signal to a node that ends the job; 0: there was none
+    std::vector<std::string> lost = {};    ///< hosts whose loss is the reason
 };
 
 /// The last node that got a signal to end during the newest worker group, or during the wait before it.

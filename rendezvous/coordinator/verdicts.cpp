@@ -28,7 +28,35 @@ bool never_started(const FailureReport& failure) {
 
 constexpr std::size_t kMaxRanksNamed = 4;
 
+/// Adds a rank that is higher than those before it.
+void add_rank(std::vector<RankRun>& runs, int rank) {
+    if (!runs.empty() && runs.back().first + runs.back().count == rank)
+        ++runs.back().count;
+    else if (runs.size() < kMaxFailedRuns)
+        runs.push_back({rank, 1});
+}
+
 }  // namespace
+
+bool forbids_restart(const FailureReport& failure) {
+    return failure.pid != 0 && failure.status == ExitStatus{ExitStatus::Kind::kExited, exit_code::kDoNotRequeue};
+}
+
+std::vector<FailedRanks> also_failed(const std::map<Rank, FailedWorker>& failed, Rank culprit) {
+    std::vector<FailedRanks> kinds;
+    for (const auto& [rank, worker] : failed) {
+        if (rank == culprit) continue;
+        auto kind = std::ranges::find_if(kinds, [&worker = worker](const FailedRanks& known) {
+            return known.status == worker.status && known.oom == worker.oom && known.victims == worker.victim;
+        });
+        if (kind == kinds.end()) {
+            if (kinds.size() == kMaxFailedKinds) continue;
+            kind = kinds.insert(kind, {{}, worker.status, worker.oom, worker.victim});
+        }
+        add_rank(kind->ranks, number(rank));
+    }
+    return kinds;
+}
 
 std::string describe(const FailureReport& failure) {
     const int rank = number(failure.rank);
@@ -77,11 +105,14 @@ Verdict failure_verdict(const Cause& cause, int max_restarts) {
     const FailureReport& culprit = *cause.failure;
     // A reported failure with code 0 can only be a bug of the agent. The job must not count as a success.
     const int code = culprit.status.success() ? 1 : culprit.status.exit_code();
+    std::string reason = cause.reason;
+    if (forbids_restart(culprit))
+        reason += fmt::format("; code {} means that another attempt is useless", exit_code::kDoNotRequeue);
+    else if (max_restarts > 0)
+        reason += fmt::format("; no restart left (--max-restarts {})", max_restarts);
     return {.outcome = is_node_failure(culprit) ? Outcome::kInfrastructure : Outcome::kWorkerFailed,
             .exit_code = code,
-            .reason = max_restarts > 0
-                          ? fmt::format("{}; no restart left (--max-restarts {})", cause.reason, max_restarts)
-                          : cause.reason,
+            .reason = std::move(reason),
             .culprit = culprit,
             .names_message = culprit.message.find('\n') == std::string::npos};
 }

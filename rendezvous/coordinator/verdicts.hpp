@@ -9,6 +9,10 @@ namespace ddprun::coordinator {
 
 /// Returns "rank 3 on n2 was killed by SIGKILL".
 [[nodiscard]] std::string describe(const FailureReport& failure);
+/// Returns whether the worker has exited with the code for "another attempt is useless".
+[[nodiscard]] bool forbids_restart(const FailureReport& failure);
+/// Returns the ranks that failed by themselves, without the culprit, by the way in which they ended.
+[[nodiscard]] std::vector<FailedRanks> also_failed(const std::map<Rank, FailedWorker>& failed, Rank culprit);
 /// Returns the verdict of a job in which every worker exited with code 0.
 [[nodiscard]] Verdict success_verdict();
 /// Returns the verdict on `cause.failure`, which is set. A node that could not start it is an infrastructure failure.

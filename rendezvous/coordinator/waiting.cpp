@@ -30,7 +30,8 @@ std::string gathering_reason(const State& state) {
                            : fmt::format("{} of {} to {} nodes are here", here, shape.min_nodes, shape.max_nodes);
     if (!state.cause.reason.empty()) text += fmt::format(" ({})", state.cause.reason);
     if (here >= shape.min_nodes && state.now < state.round.opens_at) {
-        text += fmt::format("; a pause before the next start, because the workers failed soon after the last {}",
+        text += fmt::format("; a pause of {} before the next start, because the workers failed soon after the last {}",
+                            rounded_seconds_text(state.round.opens_at - state.round.since),
                             counted(static_cast<std::size_t>(state.early_failures), "start"));
     } else if (here >= shape.min_nodes) {
         text += fmt::format("; waiting at most {} for more", seconds_text(state.config.last_call));

@@ -4,6 +4,7 @@
 //   field(key, member, rule)                     always written, must be there
 //   field.optional(key, member, rule, absent)    written unless it equals `absent`; may be missing
 //   field.each(key, vector, max_items, more...)  an array of objects; `more` is passed on to their visit_fields()
+//   field.optional_each(key, vector, max_items)  the same, written unless it is empty; may be missing
 //   field.mark(key)                              always written as true; returns whether it is there
 // A later member may depend on an earlier one, which has been read by then. docs/control-messages.md is the same in
 // prose.
@@ -69,6 +70,13 @@ void visit_fields(Is<FailureReport> auto& failure, auto& field) {
     field.optional("log_file", failure.log_file);
 }
 
+void visit_fields(Is<FailedRanks> auto& failed, auto& field) {
+    field("ranks", failed.ranks, RankRuns{kMaxFailedRuns});
+    field("status", failed.status);
+    field.optional("oom", failed.oom, OneOf<OomKill>{kOomKillNames, true});
+    field.optional("victims", failed.victims);
+}
+
 void visit_fields(Is<Verdict> auto& verdict, auto& field) {
     field("outcome", verdict.outcome, OneOf<Outcome>{kOutcomeNames});
     field("exit_code", verdict.exit_code, Range{0, 255});
@@ -80,6 +88,7 @@ void visit_fields(Is<Verdict> auto& verdict, auto& field) {
     field.optional("names_activity", verdict.names_activity);
     field.optional("hint", verdict.hint);
     field.optional("first_victim", verdict.first_victim);
+    field.optional_each("also_failed", verdict.also_failed, kMaxFailedKinds);
 }
 
 void visit_fields(Is<RecordedGroup> auto& group, auto& field) {

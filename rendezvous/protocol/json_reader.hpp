@@ -53,6 +53,11 @@ public:
         }
     }
 
+    template <typename T>
+    void optional_each(std::string_view key, std::vector<T>& parts, std::size_t max_items) {
+        if (has(key)) each(key, parts, max_items);
+    }
+
     bool mark(std::string_view key) const { return has(key); }
 
     void fail_at(std::string_view key, std::string_view why) { fail(path_of(key), why); }

@@ -46,6 +46,11 @@ public:
         object_.emplace(key, std::move(array));
     }
 
+    template <typename T>
+    void optional_each(std::string_view key, const std::vector<T>& parts, std::size_t max_items) {
+        if (!parts.empty()) each(key, parts, max_items);
+    }
+
     bool mark(std::string_view key) {
         object_.emplace(key, true);
         return true;

@@ -55,6 +55,17 @@ struct FailureReport {
 /// Returns the same as a participle: "killed by SIGKILL by the kernel's out-of-memory killer", "exited with code 3"
 [[nodiscard]] std::string end_participle(const FailureReport& failure);
 
+/// Workers that failed in the same way, beside the culprit.
+struct FailedRanks {
+    std::vector<RankRun> ranks;  ///< of stride 1
+    ExitStatus status;
+    OomKill oom = OomKill::kUnknown;
+    bool victims = false;  ///< another rank had failed before them, as FailureReport::peer_failed or their stderr shows
+    friend bool operator==(const FailedRanks&, const FailedRanks&) = default;
+};
+inline constexpr std::size_t kMaxFailedKinds = 16;
+inline constexpr std::size_t kMaxFailedRuns = 256;
+
 /// The kind of end of a job.
 enum class Outcome {
     kSucceeded,       ///< every worker exited with 0
@@ -76,6 +87,8 @@ struct Verdict {
     bool names_activity = false;  ///< `diagnosis` contains culprit->activity
     std::string hint = {};        ///< what to do about that, one line, may be empty
     bool first_victim = false;  ///< `culprit` holds the first victim; the culprits are the ranks that `diagnosis` names
+    std::vector<FailedRanks> also_failed = {};  ///< ranks that ended by themselves, not because ddprun stopped them;
+                                                ///< at most kMaxFailedKinds, each of at most kMaxFailedRuns
     friend bool operator==(const Verdict&, const Verdict&) = default;
 };
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 #include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -315,5 +317,26 @@ TEST_CASE("in a deleted directory a missing program is reported as everywhere", 
     const auto outcome = e2e::run(sandbox, {.argv = {"sh", "-c", line}}, e2e::Seconds(30));
     CHECK(outcome.status.exit_code() == 127);
     CHECK_THAT(outcome.err, Contains("absent") && !Contains("internal error"));
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("workers that have become another user are named when they cannot be killed", "[e2e]") {
+    if (::geteuid() != 0 || !std::filesystem::exists("/usr/bin/setpriv")) {
+        WARN("SKIPPED: needs root and setpriv");
+        return;
+    }
+    const e2e::Sandbox sandbox("foreign");
+    const std::filesystem::path become = sandbox.path() / "become";  // as sudo: the real user changes, too
+    std::filesystem::copy_file("/usr/bin/setpriv", become);
+    REQUIRE(::chmod(become.c_str(), 04755) == 0);
+    for (const auto& folder : {sandbox.path(), sandbox.path() / "tmp"}) REQUIRE(::chmod(folder.c_str(), 0777) == 0);
+    e2e::Process process(sandbox,
+                         {.argv = {"/usr/bin/setpriv", "--reuid", "65534", "--clear-groups", ddprun_program(),
+                                   "--shutdown-timeout", "0.2", become.string(), "--reuid", "0", "sleep", "3"}});
+    const auto is_worker = [](const std::string& line) { return line.ends_with(": sleep 3 "); };
+    REQUIRE(e2e::eventually(e2e::Seconds(60), [&] { return std::ranges::any_of(sandbox.processes(), is_worker); }));
+    process.signal(SIGTERM);
+    CHECK(process.wait(e2e::Seconds(60)).exit_code() == 143);
+    CHECK_THAT(process.err(), Contains("cannot kill process ") && Contains(", which became another user"));
     CHECK(sandbox.leftovers() == "");
 }

@@ -77,19 +77,23 @@ TEST_CASE("an unmodified DistributedDataParallel script trains on two emulated n
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("ranks meet by tcp:// at --master-addr and --master-port, after a restart too", "[e2e]") {
+TEST_CASE("ranks meet by tcp:// at the port of --master-port or of a static endpoint, after a restart too", "[e2e]") {
     const e2e::Sandbox sandbox("pytorch-tcp");
     if (skipped_without_torch(sandbox)) return;
     e2e::write_file(sandbox.path() / "script.py", kTcpScript);
     const bool restart = GENERATE(false, true);
-    CAPTURE(restart);
+    const bool by_backend = GENERATE(false, true);
+    CAPTURE(restart, by_backend);
     if (restart) e2e::write_file(sandbox.path() / "fail", "");
     const std::string port = std::to_string(e2e::free_port());
-    const auto outcome = e2e::run(
-        sandbox, {.argv = {ddprun_program(), "--nproc-per-node", "2", "--max-restarts", restart ? "1" : "0",
-                           "--master-addr", "localhost", "--master-port", port, "script.py", "localhost", port},
-                  .env = {{"PYTHON_EXEC", "/usr/bin/python3"}},
-                  .directory = sandbox.path()});
+    std::vector<std::string> argv{ddprun_program(), "--nproc-per-node", "2", "--max-restarts", restart ? "1" : "0"};
+    using Words = std::vector<std::string>;
+    const Words endpoint = by_backend ? Words{"--rdzv-backend", "static", "--rdzv-endpoint", "localhost:" + port}
+                                      : Words{"--master-addr", "localhost", "--master-port", port};
+    argv.insert(argv.end(), endpoint.begin(), endpoint.end());
+    argv.insert(argv.end(), {"script.py", "localhost", port});
+    const auto outcome =
+        e2e::run(sandbox, {.argv = argv, .env = {{"PYTHON_EXEC", "/usr/bin/python3"}}, .directory = sandbox.path()});
     CAPTURE(outcome.out, outcome.err);
     CHECK(outcome.status.exit_code() == 0);
     CHECK(lines(outcome.out) == 2);

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <utility>
 
+#include "common/exit_codes.hpp"
 #include "tests/sim/flight_records.hpp"
 
 namespace ddprun::sim {
@@ -121,7 +122,7 @@ void Agent::begin(const Assignment& assignment) {
         world_.time.after(world_.dice.between(0ms, luck_.work), [this, generation] {
             if (life_ != Life::kAlive || running_ != generation || stopping_) return;
             ++facts_.failures;
-            worker_fails(generation, 3);
+            worker_fails(generation, world_.dice.percent(5) ? exit_code::kDoNotRequeue : 3);
         });
         return;
     }

@@ -22,6 +22,8 @@ void Checker::after_step(const State& state, const std::vector<Action>& actions,
     if (state.now - previous_now_ > 500ms) awake_since_ = state.now;
     previous_now_ = state.now;
     note_losses(state);
+    const auto& failure = state.cause.failure;
+    restart_forbidden_ = restart_forbidden_ || (failure && failure->status.exit_code() == exit_code::kDoNotRequeue);
     check_stores(actions);
     check_group(state, actions, truth);
     check_budget(state, truth);
@@ -65,6 +67,7 @@ void Checker::check_group(const State& state, const std::vector<Action>& actions
         }
     }
     if (group.empty()) return;
+    expect(!restart_forbidden_, "workers are started although one has exited with 93");
     const Generation generation = group.begin()->second.generation;
     expect(generation == newest_store_ && open_store_ == generation, "a group starts without its own open store");
     check_fence(group, generation, truth);

@@ -63,7 +63,8 @@ private:
     Generation newest_store_{0};
     Generation newest_group_{0};
     int groups_ = 0;
-    int groups_timed_ = 0;  ///< the two times below are of the newest of so many
+    bool restart_forbidden_ = false;  ///< a worker has exited with 93
+    int groups_timed_ = 0;            ///< the two times below are of the newest of so many
     TimePoint group_began_;
     std::optional<TimePoint> group_failed_at_;  ///< when its first failure was reported
     int restarts_seen_ = 0;                     ///< State::restarts_spent after the step before

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <boost/json.hpp>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -99,10 +100,13 @@ TEST_CASE("an emulated node leaves the verdict to its launcher", "[agent]") {
     daemon.send(end);
     CHECK(agent.end().exit_code() == 3);
     CHECK_THAT(agent.err(), Contains("about to fail\n") && !Contains("===") && !Contains("[ddprun]"));
-    const std::string text = read_all(final_report.read_end.get());
+    const std::string record = read_all(final_report.read_end.get());
+    REQUIRE(record.ends_with('\0'));
+    const auto object = boost::json::parse(record.substr(0, record.size() - 1)).as_object();
+    CHECK_FALSE(object.contains("report"));  // it was not asked for
+    const std::string text = object.at("text").as_string().c_str();
     CHECK_THAT(text, Contains("train.py (python3) FAILED") && Contains("the test says so"));
     CHECK_THAT(text, Contains("stderr      : printed above; its last line:\n    | about to fail\n"));
-    CHECK(text.back() == '\0');
 }
 
 TEST_CASE("the box quotes stderr of a worker of this node only if the console has not shown it", "[agent]") {

@@ -1,15 +1,9 @@
 #include "agent/job_error_file.hpp"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <boost/json.hpp>
 #include <csignal>
 
-#include "common/system/unique_fd.hpp"
 #include "tests/catch.hpp"
-#include "tests/temporary_directory.hpp"
 
 using namespace ddprun;
 using namespace ddprun::agent;
@@ -63,47 +57,4 @@ TEST_CASE("a report made from a verdict has the message and the traceback that t
     CHECK(error.at("message") == "ValueError: x");
     CHECK(error.at("extraInfo").at("py_callstack") ==
           "Traceback (most recent call last):\n  File \"t.py\"\nValueError: x");
-}
-
-TEST_CASE("the job's error file replaces another one in one step, or is kept if another node wrote it", "[agent]") {
-    const TemporaryDirectory directory;
-    const std::string path = directory.path() / "error.json";
-    REQUIRE(write_job_error_file(path, "first", Existing::kKeep).has_value());
-    CHECK(read_file(path) == "first");
-    REQUIRE(write_job_error_file(path, "second", Existing::kKeep).has_value());
-    CHECK(read_file(path) == "first");
-    REQUIRE(write_job_error_file(path, "third", Existing::kReplace).has_value());
-    CHECK(read_file(path) == "third");
-    CHECK(directory.names() == std::set<std::string>{"error.json"});
-    REQUIRE(clear_job_error_file(path).has_value());
-    CHECK(directory.names().empty());
-    CHECK(clear_job_error_file(path).has_value());
-}
-
-TEST_CASE("an error file that is no regular file is written in place, and never removed", "[agent]") {
-    const TemporaryDirectory directory;
-    const std::string link = directory.path() / "link";
-    const std::string target = directory.path() / "target";
-    write_file(target, "old");
-    REQUIRE(::symlink(target.c_str(), link.c_str()) == 0);
-    CHECK(clear_job_error_file(link).has_value());
-    CHECK(read_file(target).empty());
-    CHECK(write_job_error_file(link, "new", Existing::kReplace).has_value());
-    CHECK(read_file(target) == "new");
-    CHECK(std::filesystem::is_symlink(link));
-    for (const Existing existing : {Existing::kKeep, Existing::kReplace})
-        CHECK(write_job_error_file("/dev/null", "text", existing).has_value());
-    CHECK(clear_job_error_file("/dev/null").has_value());
-    CHECK(std::filesystem::is_character_file("/dev/null"));
-}
-
-TEST_CASE("an error file that cannot be written is an error with its name and what to do", "[agent]") {
-    const TemporaryDirectory directory;
-    for (const std::string& path : {std::string("/nonexistent/folder/error.json"), directory.path().string()}) {
-        const auto written = write_job_error_file(path, "text", Existing::kReplace);
-        REQUIRE_FALSE(written.has_value());
-        CHECK_THAT(written.error().message,
-                   Catch::Contains(path) && Catch::Contains("TORCHELASTIC_ERROR_FILE") && Catch::Contains("unset the"));
-    }
-    CHECK(directory.names().empty());
 }

@@ -118,8 +118,9 @@ TEST_CASE("a kill by the kernel is distinguished from one by another process, as
     CHECK_THAT(format_verdict(verdict, "t"), Contains("was killed by SIGKILL, perhaps by the kernel's") &&
                                                  Contains("Unless a user or a scheduler sent the signal"));
     verdict.culprit->oom = OomKill::kNo;
-    CHECK_THAT(format_verdict(verdict, "t"), Contains("was killed by SIGKILL\n") &&
-                                                 Contains("A user, a scheduler or the program itself sent the signal"));
+    CHECK_THAT(format_verdict(verdict, "t"),
+               Contains("was killed by SIGKILL\n") &&
+                   Contains("A user, a scheduler, the program itself or its limit of CPU time"));
     verdict.culprit->status = {ExitStatus::Kind::kExited, 137, false};
     CHECK_THAT(format_verdict(verdict, "t"), Contains("exited with code 137\n") && !Contains("emory"));
     verdict.culprit->oom = OomKill::kYes;  // of what the script had started
@@ -259,4 +260,26 @@ TEST_CASE("text of other nodes cannot control the terminal", "[agent]") {
     const std::string text = format_verdict(verdict, "t");
     CHECK_THAT(text, Contains("rank 5 on n12 exited\\x07\n") && Contains("n12 (node "));
     CHECK(text.find_first_of("\x1b\a\r") == std::string::npos);
+}
+
+TEST_CASE("the box lists the other ranks that failed by themselves, folded, and victims apart", "[agent]") {
+    constexpr ExitStatus kExit1{ExitStatus::Kind::kExited, 1};
+    Verdict verdict = failure(kExit1);
+    verdict.also_failed = {
+        {{{6, 1}}, kExit1, {}, true}, {{{0, 5}, {7, 56}}, kExit1}, {{{63, 1}}, {ExitStatus::Kind::kSignaled, SIGSEGV}}};
+    const std::string text = format_verdict(verdict, "train");
+    CHECK_THAT(text, Contains("  also failed : ranks 0-4, 7-62 exited with code 1\n"
+                              "  also failed : rank 63 was killed by SIGSEGV\n"
+                              "  victims     : rank 6 exited with code 1\n"));
+}
+
+TEST_CASE("the limits of CPU time and of file sizes are named as what ended a worker", "[agent]") {
+    const auto text = [](int signal) {
+        return format_verdict(failure({ExitStatus::Kind::kSignaled, signal, false}), "train");
+    };
+    CHECK_THAT(text(SIGXCPU), Contains("used up its CPU time") && Contains("ulimit -t"));
+    CHECK_THAT(text(SIGXFSZ), Contains("larger than its limit") && Contains("ulimit -f"));
+    Verdict killed = failure({ExitStatus::Kind::kSignaled, SIGKILL, false});
+    killed.culprit->oom = OomKill::kNo;
+    CHECK_THAT(format_verdict(killed, "train"), Contains("ulimit -Ht"));
 }

@@ -5,20 +5,42 @@
 #include "tests/catch.hpp"
 
 using namespace ddprun::launcher;
+namespace json = boost::json;
 
-TEST_CASE("the last whole text of the nodes is the final report", "[launcher][unit]") {
-    using namespace std::string_literals;
-    CHECK(last_report("").empty());
-    CHECK(last_report("cut off").empty());
-    CHECK(last_report("one\n\0"s) == "one\n");
-    CHECK(last_report("one\n\0two\n\0"s) == "two\n");
-    CHECK(last_report("one\n\0cut off"s) == "one\n");
+namespace {
+
+std::string record(const json::object& object) { return json::serialize(object) + '\0'; }
+
+}  // namespace
+
+TEST_CASE("the last text of the nodes is printed, whatever follows it", "[launcher][unit]") {
+    CHECK(nodes_report("").text.empty());
+    CHECK(nodes_report("cut off").text.empty());
+    const std::string one = record({{"text", "one\n"}});
+    CHECK(nodes_report(one).text == "one\n");
+    CHECK(nodes_report(one + record({{"text", "two\n"}})).text == "two\n");
+    CHECK(nodes_report(one + "{\"text\":\"cut o").text == "one\n");
+    CHECK(nodes_report(one + record({{"text", ""}})).text == "one\n");
+    for (const std::string malformed : {"{", "7", "{\"text\":1}", "{\"text\":\"x\",\"report\":3}"})
+        CHECK(nodes_report(malformed + '\0').report.empty());
 }
 
-TEST_CASE("a text that is appended to the descriptor is read as the final report", "[launcher][unit]") {
+TEST_CASE("the report of the culprit's node is preferred to later ones", "[launcher][unit]") {
+    const auto report_of = [](const char* host) {
+        return record({{"text", ""}, {"report", {{"host", host}, {"culprit", {{"host", "n2"}}}}}});
+    };
+    CHECK(nodes_report(report_of("n1")).report.at("host") == "n1");
+    CHECK(nodes_report(report_of("n1") + report_of("n2")).report.at("host") == "n2");
+    CHECK(nodes_report(report_of("n2") + report_of("n1")).report.at("host") == "n2");
+    CHECK(nodes_report(report_of("n1") + report_of("n3")).report.at("host") == "n3");
+    const std::string without = record({{"text", ""}, {"report", {{"host", "n1"}, {"culprit", nullptr}}}});
+    CHECK(nodes_report(without + report_of("n1")).report.at("host") == "n1");
+}
+
+TEST_CASE("a record that is appended to the descriptor is read as the final report", "[launcher][unit]") {
     const FinalReport report;
-    CHECK(report.read().empty());
-    const std::string text("lost\0won\0", 9);
+    CHECK(report.read().text.empty());
+    const std::string text = record({{"text", "lost"}}) + record({{"text", "won"}});
     REQUIRE(::write(report.fd(), text.data(), text.size()) == static_cast<ssize_t>(text.size()));
-    CHECK(report.read() == "won");
+    CHECK(report.read().text == "won");
 }

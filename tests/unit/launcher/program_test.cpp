@@ -86,7 +86,8 @@ TEST_CASE("a program that lies in the current directory is to be called by its p
         return worker_command(asked({name}), {}, folders.search).error().message;
     };
     CHECK_THAT(message("here"), Catch::EndsWith("There is one in this directory: write ./here."));
-    CHECK_THAT(message("plain"), Catch::Contains("chmod +x plain") && Catch::Contains("./plain"));
+    CHECK_THAT(message("plain"),
+               Catch::Contains("chmod +x plain, then write ./plain; a Python script: --run-path plain."));
     CHECK_THAT(message("script"), Catch::Contains("script.py"));
     CHECK_THAT(message("scirpt.py"),
                Catch::Contains("no script scirpt.py") && Catch::Contains("Did you mean script.py?"));
@@ -199,6 +200,7 @@ TEST_CASE("a Python script whose name does not end in .py is to be run with --ru
 TEST_CASE("the box has the program with its arguments as typed, cut", "[launcher][unit]") {
     CHECK(typed_command(asked({"train"})) == "train");
     CHECK(typed_command(asked({"./train", "--lr", "1", "", "a b"})) == "./train --lr 1 '' 'a b'");
+    CHECK(typed_command(asked({"sh", "-c", "a\nb"})) == "sh -c 'a\\x0ab'");
     CHECK(typed_command(asked({"train", "--name", "it's", "$HOME;*"})) == "train --name 'it'\\''s' '$HOME;*'");
     CHECK(typed_command(asked({"train", "--wandb-key", "abc", "--API_TOKEN=x y", "--keys", "3", "key"})) ==
           "train --wandb-key *** --API_TOKEN=*** --keys 3 key");

@@ -83,7 +83,7 @@ TEST_CASE("each way to describe a job determines which node starts the daemon", 
     }
 }
 
-TEST_CASE("the endpoint of --master-addr and --master-port is for the workers, too, as the user wrote it",
+TEST_CASE("the endpoint of --master-addr or of the static backend is for the workers, too, as the user wrote it",
           "[launcher][unit]") {
     const std::vector<std::pair<std::vector<std::string>, std::optional<Endpoint>>> questions{
         {{"--master-addr", "localhost", "--master-port", "29555"}, Endpoint{"localhost", 29555}},
@@ -95,6 +95,12 @@ TEST_CASE("the endpoint of --master-addr and --master-port is for the workers, t
         {{"--rdzv-endpoint", "there:5", "--master-addr", "here"}, std::nullopt},
         {{"--standalone", "--master-port", "78"}, std::nullopt},
         {{"--nnodes", "2"}, std::nullopt},
+        {{"--rdzv-backend", "static", "--rdzv-endpoint", "localhost:77"}, Endpoint{"localhost", 77}},
+        {{"--nnodes", "2", "--node-rank", "1", "--rdzv-endpoint", "there:77"}, Endpoint{"there", 77}},
+        {{"--nnodes", "2", "--rdzv-conf", "rank=1", "--rdzv-endpoint", "there:77"}, Endpoint{"there", 77}},
+        {{"--rdzv-endpoint", "localhost:77"}, std::nullopt},  // elastic: a port for each generation
+        {{"--rdzv-backend", "static", "--nnodes", "1:2", "--rdzv-endpoint", "localhost:77"}, std::nullopt},
+        {{"--rdzv-backend", "c10d", "--node-rank", "0", "--rdzv-endpoint", "localhost:77"}, std::nullopt},
     };
     for (const auto& [words, master] : questions) {
         CAPTURE(words);

@@ -9,7 +9,7 @@
 #include <barrier>
 #include <thread>
 
-#include "launcher/meeting/within.hpp"
+#include "common/system/within.hpp"
 #include "tests/catch.hpp"
 #include "tests/temporary_directory.hpp"
 

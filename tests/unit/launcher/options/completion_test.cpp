@@ -63,6 +63,8 @@ TEST_CASE("each script names every option and parses in its shell", "[launcher][
         if (has_program(shell) && shell == "tcsh") CHECK(output_of("tcsh -f " + file.string()) == "");
     }
     CHECK_FALSE(completion_script("csh").has_value());
+    CHECK_THAT(completion_script("zsh").value(), Catch::Contains(":report:_files'"));
+    CHECK_THAT(completion_script("fish").value(), Catch::Contains("-l report -r -F "));
 }
 
 TEST_CASE("fish completes options, their values, and nothing of the program's", "[launcher][unit]") {

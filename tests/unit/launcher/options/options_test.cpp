@@ -61,6 +61,8 @@ const std::map<std::string_view, std::string> kSamples{
     {"log-keep", "5"},
     {"grep", "loss|error"},
     {"exclude", "^DEBUG"},
+    {"report", "/tmp/report.json"},
+    {"events", "/tmp/events.jsonl"},
 };
 
 }  // namespace
@@ -261,6 +263,14 @@ TEST_CASE("options without effect are accepted with a note", "[launcher][unit]")
     CHECK(parsed({"--local-nodes", "--rdzv-endpoint", "n1", "prog"}).notes.size() == 1);
     CHECK(parsed({"--local-nodes", "--master-port", "1", "prog"}).notes.size() == 1);
     CHECK(parsed({"--log-line-prefix-template", "$rank", "prog"}).notes.size() == 1);
+    CHECK(parsed({"--standalone", "--master-port", "1", "prog"}).notes.size() == 1);
+    CHECK(parsed({"--local-nodes", "--node-rank", "0", "prog"}).notes.size() == 1);
+    CHECK(parsed({"--local-nodes", "--nnodes", "2", "--spare", "prog"}).notes.size() == 1);
+    CHECK(parsed({"--spare", "prog"}).notes.size() == 1);
+    CHECK(parsed({"--spare", "--rdzv-endpoint", "n1", "prog"}).notes.empty());
+    CHECK(parsed({"--spare", "--nnodes", "2", "prog"}).notes.empty());
+    CHECK(parsed({"--run-path", "--no-python", "prog"}).notes.size() == 1);
+    CHECK(parsed({"--run-path", "-m", "prog"}).notes.size() == 1);
     CHECK(parsed({"--log-line-prefix-template", "$rank", "--label", "prog"}).notes.empty());
     CHECK(parsed({"--duplicate-stdout-filters", "loss", "--tee", "3", "prog"}).notes.size() == 1);
     CHECK(parsed({"--duplicate-stderr-filters", "loss", "--log-dir", "logs", "prog"}).notes.size() == 1);
@@ -384,4 +394,11 @@ TEST_CASE("a node waits as long as torchrun's for a first node that starts late"
     CHECK(timeout({"--rdzv-conf", "join_timeout=100,read_timeout=7"}) == 7s);
     CHECK(timeout({"--rdzv-backend", "c10d", "--rdzv-conf", "join_timeout=100"}) == 60s);
     CHECK(timeout({"--rdzv-conf", "timeout=1200"}, false) == 10s);  // the daemon is there
+}
+
+TEST_CASE("the report is named although other options are refused", "[launcher][unit]") {
+    CHECK(named_report({"--nnodes", "x", "--report", "r.json", "prog"}, {}) == "r.json");
+    CHECK(named_report({"--nnodes", "x", "prog"}, {{"PET_REPORT", "r.json"}}) == "r.json");
+    CHECK(named_report({"--nnodes", "x", "prog", "--report", "r.json"}, {}).empty());  // the program's own option
+    CHECK(named_report({"--no-such-option", "--report", "r.json", "prog"}, {}).empty());
 }

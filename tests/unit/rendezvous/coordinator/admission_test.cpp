@@ -176,3 +176,12 @@ TEST_CASE("ranks within a role count the workers of that role alone", "[coordina
     CHECK(role_of("n4") == std::pair(2, 5));
     CHECK(assigned.at("n4").rank_base == 6);
 }
+
+TEST_CASE("a node of another user does not learn the id of the run", "[coordinator]") {
+    Job job;
+    job.join(launched(job, "n1", "train"));
+    Join stranger = launched(job, "x", "train", "bob");
+    stranger.run_id = "another";
+    job.join(stranger);
+    CHECK_THAT(refusal_of(job), Contains("a job of user alice") && !Contains("mnist"));
+}

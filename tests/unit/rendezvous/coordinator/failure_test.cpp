@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include "common/exit_codes.hpp"
 
+#include "rendezvous/coordinator/verdicts.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/rendezvous/coordinator/job.hpp"
 
@@ -250,4 +251,86 @@ TEST_CASE("restarts pause longer and longer while workers fail soon after each s
     CHECK(pause_after_failure(0s) == 0ms);
     for (int i = 0; i < 8; ++i) (void)pause_after_failure(0s);
     CHECK(pause_after_failure(0s) == 10s);
+}
+
+TEST_CASE("the line about a pause between restarts has its length", "[coordinator]") {
+    Job job({.min_nodes = 1, .max_nodes = 1, .max_restarts = 20});
+    job.start({"n1"});
+    for (int i = 0; i < 6; ++i) {
+        job.fail("n1", failure(0, "n1"));
+        job.stopped("n1");
+        if (i == 5) break;
+        while (job.asked<OpenStore>().empty()) job.pass(kTickInterval);
+        job.store_opens();
+    }
+    job.pass(kTickInterval);
+    CHECK_THAT(job.state.explanation.message.reason,
+               Contains("(rank 0 on n1 was killed by SIGKILL); a pause of 1.6 s before the next start"));
+}
+
+TEST_CASE("a worker that exits with 93 ends the job without a restart", "[coordinator]") {
+    constexpr ExitStatus kUseless{ExitStatus::Kind::kExited, exit_code::kDoNotRequeue, false};
+    Job job({.max_restarts = 3, .slots = 2});
+    job.start({"n1", "n2"});
+    FailureReport useless = failure(1, "n1", kUseless);
+    useless.pid = 4711;
+    SECTION("it fails first") { job.fail("n1", useless); }
+    SECTION("a crash elsewhere is reported first") {
+        job.fail("n2", failure(3, "n2"));
+        job.fail("n1", useless);
+    }
+    SECTION("a crash elsewhere is reported later") {
+        job.fail("n1", useless);
+        job.fail("n2", failure(3, "n2"));
+    }
+    SECTION("its node is lost after that") {
+        job.fail("n1", useless);
+        job.disconnect("n2");
+        job.pass(1500ms);
+    }
+    job.stopped("n1");
+    job.stopped("n2");
+    REQUIRE(job.state.verdict);
+    const Verdict& verdict = *job.state.verdict;
+    CHECK(verdict.outcome == Outcome::kWorkerFailed);
+    CHECK(verdict.exit_code == 93);
+    CHECK(verdict.reason == "rank 1 on n1 exited with code 93; code 93 means that another attempt is useless");
+    CHECK(verdict.restarts == 0);
+}
+
+TEST_CASE("code 93 of a worker that could not be started forbids nothing", "[coordinator]") {
+    Job job({.min_nodes = 1, .max_nodes = 1, .max_restarts = 1});
+    job.start({"n1"});
+    job.fail("n1", failure(0, "n1", {ExitStatus::Kind::kExited, exit_code::kDoNotRequeue, false}));
+    job.stopped("n1");
+    CHECK_FALSE(job.ends_job);
+}
+
+TEST_CASE("a verdict lists the other ranks that failed by themselves, victims apart", "[coordinator]") {
+    constexpr ExitStatus kExit1{ExitStatus::Kind::kExited, 1, false};
+    Job job({.max_restarts = 1, .slots = 64});
+    job.start({"n1", "n2"});
+    job.fail("n1", failure(9, "n1"));  // of a group that is restarted
+    job.stopped("n1");
+    job.stopped("n2");
+    job.store_opens();
+    for (int rank = 0; rank < 63; ++rank) job.fail("n1", failure(rank, "n1", kExit1));
+    FailureReport victim = failure(64, "n2", kExit1);
+    victim.peer_failed = true;
+    job.fail("n2", victim);
+    job.fail("n2", failure(90, "n2", kExit1));
+    job.stopped("n1");
+    job.stopped("n2");
+    CHECK(number(job.verdict().culprit->rank) == 0);
+    CHECK(job.verdict().also_failed ==
+          std::vector<FailedRanks>{{{{1, 62}, {90, 1}}, kExit1}, {{{64, 1}}, kExit1, OomKill::kUnknown, true}});
+}
+
+TEST_CASE("the list of the ranks that failed stays within the limits of a message", "[coordinator]") {
+    std::map<Rank, FailedWorker> failed;
+    for (int rank = 0; rank < 2000; rank += 2) failed[Rank{rank}] = {{ExitStatus::Kind::kExited, 1}};
+    for (int rank = 2000; rank < 2100; ++rank) failed[Rank{rank}] = {{ExitStatus::Kind::kExited, rank - 1900}};
+    const auto kinds = also_failed(failed, Rank{0});
+    CHECK(kinds.size() == kMaxFailedKinds);
+    CHECK(kinds.front().ranks.size() == kMaxFailedRuns);
 }

@@ -278,5 +278,23 @@ TEST_CASE("when every node is lost the job ends", "[coordinator]") {
     CHECK(job.closes(1));
     CHECK(job.verdict().outcome == Outcome::kInfrastructure);
     CHECK(job.verdict().exit_code == exit_code::kInfrastructure);
-    CHECK_THAT(job.verdict().reason, Contains("no node is left") && Contains("was lost: connection closed"));
+    CHECK_THAT(job.verdict().reason,
+               Contains("no node is left") && Contains("nodes n1, n2 and n3 were lost: connection closed"));
+}
+
+TEST_CASE("of several nodes that are lost together all are named, to those that wait, too", "[coordinator]") {
+    Job job({.min_nodes = 4, .max_nodes = 4, .max_restarts = 1});
+    job.start({"n1", "n2", "n3", "n4"});
+    job.disconnect("n2");
+    job.disconnect("n4");
+    job.pass(1s);
+    job.stopped("n1");
+    job.stopped("n3");
+    job.pass(1s);
+    CHECK_THAT(job.state.explanation.message.reason,
+               Contains("2 of 4 nodes are here (nodes n2 and n4 were lost: connection closed); waiting"));
+    job.join("n5");
+    job.disconnect("n3");
+    job.pass(1s);
+    CHECK_THAT(job.state.explanation.message.reason, Contains("(nodes n2, n4 and n3 were lost: connection closed)"));
 }

@@ -64,6 +64,11 @@ public:
         for (T& part : parts) visit_fields(part, *this, more...);
     }
 
+    template <typename T>
+    void optional_each(std::string_view key, std::vector<T>& parts, std::size_t max_items) {
+        if (has_optional()) each(key, parts, max_items);
+    }
+
     bool mark(std::string_view) { return true; }
 
 private:

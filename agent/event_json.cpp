@@ -1,0 +1,133 @@
+#include "agent/event_json.hpp"
+
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "agent/job_report.hpp"
+#include "agent/json_values.hpp"
+#include "common/overloaded.hpp"
+
+namespace ddprun::agent {
+namespace {
+
+namespace json = boost::json;
+using Description = std::optional<json::object>;
+
+json::object named(const char* name) { return {{"event", name}}; }
+
+json::object with_reason(const char* name, const std::string& reason) {
+    return {{"event", name}, {"reason", text_json(reason)}};
+}
+
+json::object with_signal(const char* name, int signal) {
+    return {{"event", name}, {"signal", signal}, {"signal_name", signal_name(signal)}};
+}
+
+json::object describe_exit(const WorkerExited& exited, int rank_base) {
+    json::object object = named("worker_exited");
+    object["rank"] = rank_base + number(exited.rank);
+    object["local_rank"] = number(exited.rank);
+    add_end(object, exited.status);
+    object["by_itself"] = exited.by_itself;
+    return object;
+}
+
+json::object describe_abort(const AbortReceived& abort) {
+    json::object object = with_reason("abort", abort.reason);
+    object["generation"] = number(abort.generation);
+    if (abort.signal != 0) object["signal_name"] = signal_name(abort.signal);
+    return object;
+}
+
+json::object describe_assignment(const protocol::Assignment& assignment, int workers) {
+    return {{"event", "assigned"},
+            {"reason", text_json(assignment.reason)},
+            {"nodes", assignment.node_count},
+            {"world_size", assignment.world_size},
+            {"first_rank", assignment.rank_base},
+            {"workers", workers},
+            {"restart", assignment.restart},
+            {"max_restarts", assignment.max_restarts},
+            {"master_addr", assignment.master_addr},
+            {"master_port", assignment.master_port}};
+}
+
+json::object describe_finish(const Finish& finish) {
+    const protocol::Verdict* const verdict = finish.verdict ? &*finish.verdict : nullptr;
+    const std::string_view result = result_of(verdict, finish.exit_code);
+    json::object object =
+        with_reason("verdict", verdict != nullptr && finish.why.empty() ? verdict->reason : finish.why);
+    object["result"] = json::string_view(result.data(), result.size());
+    object["exit_code"] = finish.exit_code;
+    return object;
+}
+
+}  // namespace
+
+Description describe(const Event& event, const worker_group::State& state) {
+    return std::visit(
+        Overloaded{
+            [](const Welcomed&) -> Description { return named("joined"); },
+            [&](const WorkerExited& exited) -> Description { return describe_exit(exited, state.rank_base); },
+            [&](const SpawnFailed& failed) -> Description {
+                json::object object = with_reason("start_failed", failed.error.message);
+                object["rank"] = state.rank_base + number(failed.rank);
+                object["local_rank"] = number(failed.rank);
+                return object;
+            },
+            [](const AbortReceived& abort) -> Description { return describe_abort(abort); },
+            [](const GroupReaped&) -> Description { return named("stopped"); },
+            [](const ConnectionChanged& change) -> Description {
+                return with_reason(change.connected ? "connection_back" : "connection_lost", change.text);
+            },
+            [](const DaemonLost& lost) -> Description { return with_reason("daemon_lost", lost.why); },
+            [](const StopSignal& stop) -> Description { return with_signal("signal", stop.signal); },
+            [](const NotifySignal& notify) -> Description { return with_signal("signal", notify.signal); },
+            [](const NotifyReceived& notify) -> Description { return with_signal("signal_forwarded", notify.signal); },
+            [](const NoticeReceived& notice) -> Description { return with_reason("notice", notice.notice.text); },
+            [](const Suspended&) -> Description { return named("suspended"); },
+            [](const Continued&) -> Description { return named("continued"); },
+            [](const GuardLost&) -> Description { return named("guard_lost"); },
+            [](const auto&) -> Description { return std::nullopt; },
+        },
+        event.what);
+}
+
+Description describe(const Action& action, const worker_group::State& state, const std::string& reason) {
+    return std::visit(Overloaded{
+                          [](const PrintWait& wait) -> Description { return with_reason("waiting", wait.reason); },
+                          [&](const StartWorkers& start) -> Description {
+                              return describe_assignment(start.assignment, state.slots);
+                          },
+                          [&](const SignalGroup& signal) -> Description {
+                              if (state.phase == worker_group::Phase::kSucceeded) return named("succeeded");
+                              json::object object = with_signal("stopping", signal.signal);
+                              object["reason"] = text_json(reason);
+                              return object;
+                          },
+                          [](const Finish& finish) -> Description { return describe_finish(finish); },
+                          [](const auto&) -> Description { return std::nullopt; },
+                      },
+                      action);
+}
+
+json::object describe_start(const std::vector<pid_t>& pids, const JobHistory& history) {
+    json::array started;
+    const int base = history.latest()->assignment.rank_base;
+    for (int local = 0; const pid_t pid : pids) {
+        started.push_back(json::object{{"rank", base + local}, {"local_rank", local}, {"pid", pid}});
+        ++local;
+    }
+    json::object object{{"event", "workers_started"}, {"workers", std::move(started)}};
+    const GroupTimes& group = *history.latest();
+    if (const GroupTimes* const before = history.before_latest()) {
+        object["detect_ms"] = milliseconds_json(before->detected_after);
+        object["stop_ms"] = milliseconds_json(between(before->stop_began_at, before->ended_at));
+    }
+    object["rendezvous_ms"] = milliseconds_json(group.assigned_at - group.waited_since);
+    object["start_ms"] = milliseconds_json(between(group.assigned_at, group.started_at));
+    return object;
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,27 @@
+#pragma once
+// Describes the agent's events and decisions as JSON objects, for --events (docs/report.md). Pure.
+
+#include <boost/json.hpp>
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/group/worker_group.hpp"
+#include "agent/job_history.hpp"
+
+namespace ddprun::agent {
+
+/// Returns what has happened, whatever is decided about it; nullopt: it is not worth a line. The member "event" is its
+/// name. `state`: after the event.
+[[nodiscard]] std::optional<boost::json::object> describe(const Event& event, const worker_group::State& state);
+/// Returns what is decided; nullopt: it is not worth a line. `state` and `reason`: those of the step.
+[[nodiscard]] std::optional<boost::json::object> describe(const Action& action, const worker_group::State& state,
+                                                          const std::string& reason);
+/// Returns the start of the newest group of `history`, with the phases of the restart that led to it. `pids`: of the
+/// workers, by local rank.
+[[nodiscard]] boost::json::object describe_start(const std::vector<pid_t>& pids, const JobHistory& history);
+
+}  // namespace ddprun::agent

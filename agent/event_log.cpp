@@ -1,0 +1,55 @@
+#include "agent/event_log.hpp"
+
+#include <chrono>
+#include <utility>
+#include <variant>
+
+#include "agent/job_report.hpp"
+#include "agent/json_values.hpp"
+
+namespace ddprun::agent {
+
+namespace json = boost::json;
+
+void EventLog::record(const Event& event, const worker_group::State& state) {
+    if (file_) append(describe(event, state), event.now);
+}
+
+void EventLog::record(const Action& action, const worker_group::State& state, const std::string& reason,
+                      TimePoint now) {
+    if (!file_) return;
+    if (const auto* wait = std::get_if<PrintWait>(&action)) {
+        if (std::exchange(waits_for_, wait->reason) == wait->reason) return;
+    }
+    append(describe(action, state, reason), now);
+}
+
+void EventLog::record_start(const std::vector<pid_t>& pids, TimePoint now) {
+    if (file_) append(describe_start(pids, history_), now);
+}
+
+void EventLog::append(const std::optional<json::object>& object, TimePoint at) {
+    if (!object) return;
+    if (file_.backlogged()) {
+        ++dropped_;
+        return;
+    }
+    const auto ago = std::chrono::duration_cast<std::chrono::system_clock::duration>(Clock::now() - at);
+    const GroupTimes* const group = history_.latest();
+    json::object line{{"version", kReportVersion},
+                      {"time", utc_text(std::chrono::system_clock::now() - ago)},
+                      {"ms", milliseconds_json(at - began_)},
+                      {"host", text_json(config_.node_name)},
+                      {"run_id", text_json(history_.run_id())},
+                      {"node_rank", nullptr},
+                      {"generation", nullptr}};
+    if (group != nullptr) {
+        line["node_rank"] = number(group->assignment.node_rank);
+        line["generation"] = number(group->assignment.generation);
+    }
+    for (const auto& member : *object) line[member.key()] = member.value();
+    if (const std::size_t dropped = std::exchange(dropped_, 0); dropped > 0) line["lines_dropped"] = dropped;
+    file_.write(json_text(line) + "\n");
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,35 @@
+#pragma once
+// The files of --report and --events, as far as the launcher has to do with them: they are checked before anything is
+// started, and the report is written here where no agent runs, or several do. Called by launch().
+
+#include <boost/json.hpp>
+
+#include <string>
+
+#include "agent/verdict_text.hpp"
+#include "common/error.hpp"
+#include "common/system/unique_fd.hpp"
+#include "launcher/local_cluster.hpp"
+#include "launcher/options/options.hpp"
+
+namespace ddprun::launcher {
+
+/// Removes the report of an earlier run, and checks that one can be written. Errors: Errc::kUsage.
+[[nodiscard]] Result<void> prepare_report(const std::string& path);
+
+/// Opens the file of the events for appending; `path` empty: none. Errors: Errc::kUsage.
+[[nodiscard]] Result<UniqueFd> open_events(const std::string& path);
+
+/// Removes an earlier attempt's error file, which must not be taken for that of this job. A failure is a warning.
+void clear_error_file(const std::string& path);
+
+/// Writes the report; a failure is a warning. `path` empty: none is wanted.
+void write_report(const std::string& path, const boost::json::object& report);
+
+/// Returns the report of a ddprun that ends with `error` before it has joined.
+[[nodiscard]] boost::json::object refusal_report(const Error& error, int code, const agent::JobName& job);
+
+/// Returns the report about all emulated nodes: that of a node, with what the launcher found out.
+[[nodiscard]] boost::json::object cluster_report(const ClusterEnd& end, const agent::JobName& job);
+
+}  // namespace ddprun::launcher

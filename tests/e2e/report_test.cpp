@@ -1,0 +1,324 @@
+// --report and --events: every end of a job leaves a report, and the events tell its course.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <csignal>
+#include <filesystem>
+#include <sstream>
+
+#include "common/system/unique_fd.hpp"
+#include "tests/catch.hpp"
+#include "tests/e2e/process.hpp"
+
+using namespace std::chrono_literals;
+namespace json = boost::json;
+
+namespace {
+
+std::string ddprun_program() { return (e2e::bin() / "ddprun").string(); }
+
+std::string text_of(const json::object& object, const char* key) { return object.at(key).as_string().c_str(); }
+
+/// A job whose report and events are in the sandbox.
+class ReportedJob {
+public:
+    explicit ReportedJob(const std::string& name) : sandbox(name) {}
+
+    [[nodiscard]] e2e::Command command(std::vector<std::string> options) const {
+        options.insert(options.begin(), {ddprun_program(), "--report", report_path(), "--events", events_path()});
+        return {.argv = std::move(options)};
+    }
+    e2e::Outcome run(std::vector<std::string> options) const { return e2e::run(sandbox, command(std::move(options))); }
+
+    [[nodiscard]] std::string report_path() const { return sandbox.path() / "report.json"; }
+    [[nodiscard]] std::string events_path() const { return sandbox.path() / "events.jsonl"; }
+    [[nodiscard]] json::object report() const {
+        const std::string text = e2e::read_file(report_path());
+        INFO(text);
+        return json::parse(text).as_object();
+    }
+    [[nodiscard]] std::vector<json::object> events() const {
+        std::vector<json::object> events;
+        std::istringstream lines(e2e::read_file(events_path()));
+        for (std::string line; std::getline(lines, line);) events.push_back(json::parse(line).as_object());
+        return events;
+    }
+    [[nodiscard]] std::vector<std::string> event_names(const std::string& host) const {
+        std::vector<std::string> names;
+        for (const json::object& event : events())
+            if (text_of(event, "host") == host) names.emplace_back(event.at("event").as_string());
+        return names;
+    }
+
+    e2e::Sandbox sandbox;
+};
+
+using Names = std::vector<std::string>;
+
+/// Returns a shell script whose workers report that they run, and go on with `then`.
+std::string when_up(const e2e::Sandbox& sandbox, const std::string& then) {
+    return "touch " + (sandbox.path() / "up-").string() + "$RANK-$TORCHELASTIC_RESTART_COUNT; " + then;
+}
+
+/// Waits until workers of when_up() run for each of `files`: "0-0" is rank 0 of the first group.
+bool are_up(const e2e::Sandbox& sandbox, const Names& files) {
+    return e2e::eventually(e2e::Seconds(60), [&] {
+        return std::ranges::all_of(
+            files, [&](const std::string& file) { return std::filesystem::exists(sandbox.path() / ("up-" + file)); });
+    });
+}
+
+}  // namespace
+
+TEST_CASE("a success and a failure of a worker leave their reports", "[e2e]") {
+    const ReportedJob job("report-ends");
+    e2e::write_file(job.report_path(), "of an earlier run");
+    CHECK(job.run({"--nproc-per-node", "2", "true"}).status.exit_code() == 0);
+    const json::object success = job.report();
+    CHECK(success.at("result") == "succeeded");
+    CHECK(success.at("exit_code") == 0);
+    CHECK(success.at("world_size") == 2);
+    CHECK(success.at("groups").as_array().size() == 1);
+
+    const auto outcome =
+        job.run({"--nproc-per-node", "2", "--rdzv-id", "j7", "sh", "-c",
+                 "[ $RANK = 0 ] && exec sleep 1000; echo oh >&2; kill -SEGV $$", "x", "--api-key", "geheim"});
+    CHECK(outcome.status.exit_code() == 139);
+    const json::object failure = job.report();
+    CHECK(failure.at("result") == "worker_failed");
+    CHECK(failure.at("exit_code") == 139);
+    CHECK(failure.at("run_id") == "j7");
+    CHECK(failure.at("culprit").at("rank") == 1);
+    CHECK(failure.at("culprit").at("signal_name") == "SIGSEGV");
+    CHECK(failure.at("culprit").at("last_lines").at(0) == "oh");
+    CHECK_THAT(text_of(failure, "command"), Catch::Contains("--api-key ***") && !Catch::Contains("geheim"));
+    CHECK_THAT(outcome.err, Catch::Contains(text_of(failure, "reason")) && Catch::Contains(text_of(failure, "hint")));
+    CHECK(job.sandbox.leftovers() == "");
+}
+
+TEST_CASE("ranks that fail in the same moment are all listed, in the box and in the report", "[e2e]") {
+    const ReportedJob job("report-all");
+    // Those that have begun to fail when the first one ends are left to end by themselves.
+    const std::string up = (job.sandbox.path() / "up-").string();
+    const std::string fail = "echo 'Traceback (most recent call last):' >&2; touch " + up + "$RANK; " +
+                             "for rank in 0 1 2 3; do while [ ! -e " + up +
+                             "$rank ]; do sleep 0.01; done; done; [ $RANK = 0 ] || sleep 0.2; exit 7";
+    const auto outcome = job.run({"--nproc-per-node", "4", "sh", "-c", fail});
+    INFO(outcome.err);
+    CHECK(outcome.status.exit_code() == 7);
+    CHECK(job.report().at("culprit").at("rank") == 0);
+    CHECK(job.report().at("also_failed") == json::parse(R"([{"ranks":[[1,3]],"exit_code":7}])"));
+    CHECK_THAT(outcome.err, Catch::Contains("  also failed : ranks 1-3 exited with code 7\n"));
+    CHECK(job.sandbox.leftovers() == "");
+}
+
+TEST_CASE("a job that cannot run leaves a report with the reason that was printed", "[e2e]") {
+    struct Refused {
+        std::vector<std::string> options;
+        int code;
+        std::string result;
+    };
+    const std::string port = std::to_string(e2e::free_port());
+    const auto refused = GENERATE_COPY(values<Refused>({
+        {{"no-such-program"}, 127, "usage"},
+        {{"--nnodes", "3:2", "true"}, 2, "usage"},
+        {{"--log-dir", "/proc/none", "true"}, 2, "usage"},
+        {{"--nnodes", "2", "--rdzv-endpoint", "127.0.0.1:" + port, "--rdzv-conf", "is_host=0,read_timeout=0.2", "true"},
+         69,
+         "infrastructure"},
+        {{"--nnodes", "2", "--rdzv-endpoint", "127.0.0.1:" + port, "--rdzv-conf", "join_timeout=0.2", "true"},
+         69,
+         "infrastructure"},
+    }));
+    const ReportedJob job("report-refused");
+    CAPTURE(refused.options);
+    e2e::write_file(job.report_path(), "of an earlier run");
+    const auto outcome = job.run(refused.options);
+    INFO(outcome.err);
+    CHECK(outcome.status.exit_code() == refused.code);
+    const json::object report = job.report();
+    CHECK(text_of(report, "result") == refused.result);
+    CHECK(report.at("exit_code") == refused.code);
+    CHECK_THAT(outcome.err, Catch::Contains(text_of(report, "reason")));
+    CHECK(job.sandbox.leftovers() == "");
+}
+
+TEST_CASE("an interruption names its signal in the report, also of emulated nodes", "[e2e]") {
+    const ReportedJob job("report-interrupted");
+    const bool emulated = GENERATE(false, true);
+    std::vector<std::string> options{"sh", "-c", when_up(job.sandbox, "exec sleep 1000")};
+    if (emulated) options.insert(options.begin(), {"--nnodes", "2", "--local-nodes"});
+    e2e::Process process(job.sandbox, job.command(options));
+    REQUIRE(are_up(job.sandbox, emulated ? Names{"0-0", "1-0"} : Names{"0-0"}));
+    process.signal(SIGTERM);
+    CHECK(process.wait(e2e::Seconds(60)).exit_code() == 143);
+    const json::object report = job.report();
+    CHECK(report.at("result") == "interrupted");
+    CHECK(report.at("signal_name") == "SIGTERM");
+    CHECK(report.at("exit_code") == 143);
+    CHECK_THAT(process.err(), Catch::Contains(text_of(report, "reason")));
+    CHECK(job.sandbox.leftovers() == "");
+}
+
+TEST_CASE("emulated nodes share one report, with the error file of the culprit, and one file of events", "[e2e]") {
+    const ReportedJob job("report-emulated");
+    const auto outcome =
+        job.run({"--nnodes", "2", "--local-nodes", "--max-restarts", "1", "sh", "-c",
+                 "[ $RANK = 0 ] && exec sleep 1000; echo '{\"message\":{\"message\":\"boom\",\"extraInfo\":{}}}' "
+                 ">$TORCHELASTIC_ERROR_FILE; exit 3"});
+    INFO(outcome.err);
+    CHECK(outcome.status.exit_code() == 3);
+    const json::object report = job.report();
+    CHECK(report.at("result") == "worker_failed");
+    CHECK(report.at("culprit").at("host") == "node1");
+    CHECK(report.at("culprit").at("message") == "boom");
+    CHECK(report.at("error_file").at("message").at("message") == "boom");
+    CHECK(report.at("host").is_null());
+    CHECK(report.at("restarts") == 1);
+    Names names = job.event_names("node1");
+    std::erase_if(names, [](const std::string& name) { return name == "waiting" || name == "abort"; });  // may be late
+    CHECK(names == Names{"joined", "assigned", "workers_started", "worker_exited", "stopping", "stopped", "assigned",
+                         "workers_started", "worker_exited", "stopping", "stopped", "verdict"});
+    for (const json::object& event : job.events()) {
+        CHECK(event.at("version") == 1);
+        if (event.at("event") != "workers_started" || event.at("generation") != 2) continue;
+        CHECK(event.at("detect_ms").is_number() == (event.at("host") == "node1"));
+        for (const char* phase : {"stop_ms", "rendezvous_ms", "start_ms"})
+            CHECK(event.at(phase).to_number<double>() >= 0);
+        CHECK(event.at("workers").at(0).at("pid").as_int64() > 1);
+    }
+    CHECK(job.sandbox.leftovers() == "");
+}
+
+TEST_CASE("a path that cannot be written is refused before anything is started", "[e2e]") {
+    const e2e::Sandbox sandbox("report-unwritable");
+    const std::string option = GENERATE("--report", "--events");
+    const std::string path = GENERATE("/proc/none/file", "/");
+    const auto outcome =
+        e2e::run(sandbox, {.argv = {ddprun_program(), option, path, "touch", (sandbox.path() / "ran").string()}});
+    CHECK(outcome.status.exit_code() == 2);
+    CHECK_THAT(outcome.err, Catch::Contains("ddprun: cannot write the ") &&
+                                Catch::Contains(path + " (" + option + ")") &&
+                                Catch::Contains(". Name a file that this user can create.\n"));
+    CHECK_FALSE(std::filesystem::exists(sandbox.path() / "ran"));
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("a report about wrong usage that cannot be written is one warning more", "[e2e]") {
+    const e2e::Sandbox sandbox("report-usage");
+    const auto outcome =
+        e2e::run(sandbox, {.argv = {ddprun_program(), "--report", "/proc/none/r", "--nnodes", "0", "true"}});
+    CHECK(outcome.status.exit_code() == 2);
+    CHECK(outcome.out == "");
+    CHECK_THAT(outcome.err, Catch::StartsWith("ddprun: --nnodes 0: ") &&
+                                Catch::Contains("\n[ddprun] cannot write the report /proc/none/r (--report): "));
+}
+
+TEST_CASE("a full disk under the events or the report costs a warning, not the job", "[e2e]") {
+    const e2e::Sandbox sandbox("report-full");
+    const std::string option = GENERATE("--report", "--events");
+    const auto outcome = e2e::run(sandbox, {.argv = {ddprun_program(), option, "/dev/full", "sh", "-c", "exit 5"}});
+    CHECK(outcome.status.exit_code() == 5);
+    CHECK_THAT(outcome.err, Catch::Contains("/dev/full") && Catch::Contains("No space left on device"));
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("events whose reader hangs delay no worker, and the end by the documented 8 s at most", "[e2e]") {
+    const e2e::Sandbox sandbox("report-hangs");
+    const std::string path = sandbox.path() / "events";
+    REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+    const ddprun::UniqueFd reader(::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+    const std::string filling(4096, 'x');
+    while (::write(reader.get(), filling.data(), filling.size()) > 0) {
+    }
+    e2e::Process process(sandbox,
+                         {.argv = {ddprun_program(), "--events", path, "sh", "-c", when_up(sandbox, "exit 5")}});
+    CHECK(are_up(sandbox, {"0-0"}));
+    CHECK(process.wait(e2e::Seconds(60)).exit_code() == 5);
+    CHECK_THAT(process.err(), Catch::Contains("were not written within 8 s") && Catch::Contains(path));
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("a worker that exits with 93 is not restarted", "[e2e]") {
+    const ReportedJob job("report-93");
+    const auto outcome = job.run(
+        {"--nproc-per-node", "2", "--max-restarts", "5", "sh", "-c", "[ $RANK = 0 ] && exit 93; exec sleep 1000"});
+    INFO(outcome.err);
+    CHECK(outcome.status.exit_code() == 93);
+    CHECK(job.report().at("restarts") == 0);
+    CHECK_THAT(outcome.err, Catch::Contains("code 93 means that another attempt is useless"));
+    CHECK(job.sandbox.leftovers() == "");
+}
+
+TEST_CASE("a spare that was not needed says so in its report", "[e2e]") {
+    const ReportedJob job("report-spare");
+    const std::string port = std::to_string(e2e::free_port());
+    const std::vector<std::string> node{
+        "--nnodes",
+        "1",
+        "--spare",
+        "--rdzv-endpoint",
+        "127.0.0.1:" + port,
+        "sh",
+        "-c",
+        when_up(job.sandbox, "while [ ! -e " + (job.sandbox.path() / "go").string() + " ]; do sleep 0.01; done")};
+    std::vector<std::string> argv{ddprun_program()};
+    argv.insert(argv.end(), node.begin(), node.end());
+    e2e::Process first(job.sandbox, {.argv = argv});
+    REQUIRE(are_up(job.sandbox, {"0-0"}));
+    e2e::Process spare(job.sandbox, job.command(node));
+    REQUIRE(e2e::eventually(e2e::Seconds(60), [&] {
+        const auto events = job.events();
+        return std::ranges::any_of(events, [](const json::object& event) { return event.at("event") == "waiting"; });
+    }));
+    e2e::write_file(job.sandbox.path() / "go", "");
+    CHECK(first.wait(e2e::Seconds(60)).exit_code() == 0);
+    CHECK(spare.wait(e2e::Seconds(60)).exit_code() == 94);
+    CHECK(job.report().at("result") == "not_needed");
+    CHECK(job.report().at("exit_code") == 94);
+    CHECK(job.sandbox.leftovers() == "");
+}
+
+TEST_CASE("a node whose daemon others still need says so when a signal ends it", "[e2e]") {
+    const e2e::Sandbox sandbox("daemon-left");
+    const std::string port = std::to_string(e2e::free_port());
+    const std::vector<std::string> argv{ddprun_program(),
+                                        "--nnodes",
+                                        "1:2",
+                                        "--rdzv-endpoint",
+                                        "127.0.0.1:" + port,
+                                        "--rdzv-conf",
+                                        "last_call_timeout=60",
+                                        "sh",
+                                        "-c",
+                                        when_up(sandbox, "exec sleep 1000")};
+    e2e::Process first(sandbox, {.argv = argv});
+    REQUIRE(e2e::eventually(e2e::Seconds(60), [&] { return sandbox.pids("ddprund").size() == 1; }));
+    e2e::Process second(sandbox, {.argv = argv});
+    REQUIRE(are_up(sandbox, {"0-0", "1-0"}));
+    first.signal(SIGTERM);
+    CHECK(first.wait(e2e::Seconds(60)).exit_code() == 143);
+    CHECK_THAT(first.err(),
+               Catch::Contains("other nodes of the job have not ended") && Catch::Contains("leave ddprund (pid "));
+    second.signal(SIGTERM);
+    CHECK(second.wait(e2e::Seconds(60)).exit_code() == 143);
+    CHECK_THAT(second.err(), !Catch::Contains("leave ddprund"));
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("two nodes with one --node-rank: the second one reports its other number", "[e2e]") {
+    const e2e::Sandbox sandbox("one-number");
+    const std::string port = std::to_string(e2e::free_port());
+    const e2e::Command node{
+        .argv = {ddprun_program(), "--nnodes", "2", "--node-rank", "1", "--master-port", port, "true"}};
+    e2e::Process first(sandbox, node);
+    e2e::Process second(sandbox, node);
+    CHECK(first.wait(e2e::Seconds(60)).exit_code() == 0);
+    CHECK(second.wait(e2e::Seconds(60)).exit_code() == 0);
+    CHECK_THAT(first.err() + second.err(), Catch::Contains("this is node 0, not 1 as --node-rank says"));
+    CHECK(sandbox.leftovers() == "");
+}
