@@ -22,6 +22,7 @@
 #include "agent/signal_source.hpp"
 #include "agent/status_reporter.hpp"
 #include "agent/workers/strays.hpp"
+#include "common/system/host_pid.hpp"
 #include "common/system/signals.hpp"
 
 namespace ddprun::agent {
@@ -37,7 +38,7 @@ protocol::Join join_of(const AgentConfig& config) {
     protocol::Join join;
     join.node = random_id();
     join.host = config.node_name;
-    join.pid = ::getpid();
+    join.pid = host_pid(::getpid());
     join.slots = config.slots;
     join.min_nodes = config.min_nodes;
     join.max_nodes = config.max_nodes;
@@ -198,7 +199,7 @@ void Agent::perform(const AdoptNames& action) {
 
 void Agent::perform(const Finish& action) {
     exit_code_ = action.exit_code;
-    const std::vector<pid_t> left = action.processes_left ? group_.abandon() : std::vector<pid_t>();
+    const std::vector<std::string> left = action.processes_left ? group_.abandon() : std::vector<std::string>();
     status_reporter_.report_end(action, left);  // first: the folder of the error file may hang
     if (action.verdict && action.verdict->culprit && action.exit_code != exit_code::kSuccess)
         write_error_file(*action.verdict->culprit);

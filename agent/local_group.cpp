@@ -8,6 +8,7 @@
 #include <system_error>
 #include <utility>
 
+#include "agent/guard/describe_process.hpp"
 #include "agent/output/log_files.hpp"
 #include "agent/workers/environment.hpp"
 
@@ -45,6 +46,7 @@ LocalGroup::LocalGroup(boost::asio::io_context& io, const AgentConfig& config, C
       config_(config),
       events_(events),
       spec_builder_(config, console, logs),
+      fence_(config.control_group.empty() ? ControlGroup() : ControlGroup(config.control_group.c_str())),
       run_id_(config.run_id.value_or("none")) {}
 
 std::string LocalGroup::log_folder() const {
@@ -58,12 +60,14 @@ std::string LocalGroup::log_folder() const {
 void LocalGroup::start(const protocol::Assignment& assignment) {
     assignment_ = assignment;
     processes_.reset();  // before the next one is made: there may be one at a time
-    processes_.emplace(io_, WorkerProcesses::Callbacks{
-                                [this](LocalRank rank, const ExitStatus& status, bool by_itself) {
-                                    events_.push(WorkerExited{rank, status, by_itself});
-                                },
-                                [this] { events_.push(GroupReaped{}); },
-                            });
+    processes_.emplace(io_,
+                       WorkerProcesses::Callbacks{
+                           [this](LocalRank rank, const ExitStatus& status, bool by_itself) {
+                               events_.push(WorkerExited{rank, status, by_itself});
+                           },
+                           [this] { events_.push(GroupReaped{}); },
+                       },
+                       OomWatch(), fence_.is_open() ? &fence_ : nullptr);
     start_more(LocalRank{0});
 }
 
@@ -107,8 +111,9 @@ std::optional<RecordedWorkers> LocalGroup::recorded() const {
     return RecordedWorkers{*assignment_, *processes_};
 }
 
-std::vector<pid_t> LocalGroup::abandon() {
-    std::vector<pid_t> left = processes_->remaining();
+std::vector<std::string> LocalGroup::abandon() {
+    std::vector<std::string> left;
+    for (const pid_t pid : processes_->remaining()) left.push_back(describe_process(pid));
     processes_->abandon();
     return left;
 }

@@ -46,7 +46,7 @@ public:
     /// of its own.
     void report_log_folder(const std::string& folder);
     /// Prints how the job, or this node, ended. `left`: processes that survive SIGKILL.
-    void report_end(const Finish& finish, const std::vector<pid_t>& left);
+    void report_end(const Finish& finish, const std::vector<std::string>& left);
 
     /// Returns the node's name, as the beginning of a status line of a job of several nodes; else nothing.
     [[nodiscard]] std::string tag() const { return config_.max_nodes == 1 ? "" : config_.node_name + ": "; }

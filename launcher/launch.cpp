@@ -22,6 +22,7 @@
 #include "common/logging.hpp"
 #include "common/system/signals.hpp"
 #include "common/text/print.hpp"
+#include "launcher/fence.hpp"
 #include "launcher/host/limits.hpp"
 #include "launcher/host/placement.hpp"
 #include "launcher/host/slots.hpp"
@@ -202,7 +203,7 @@ int emulate(Plan plan, const std::vector<std::string>& arguments, Hosted hosted,
             const std::filesystem::path& guard_path) {
     share_cpus(plan);
     const pid_t guard = ::getpid();  // the parent keeps it after the fork below
-    const UniqueFd unread = agent::become_guarded(guard_path);
+    const agent::GuardPipes unread = agent::become_guarded(guard_path);
     if (!die_with_guard(guard)) return exit_code::kInternal;
     LocalCluster cluster;
     cluster.arguments = arguments;
@@ -211,6 +212,7 @@ int emulate(Plan plan, const std::vector<std::string>& arguments, Hosted hosted,
     cluster.nodes = plan.options.nodes.max;
     cluster.workers_per_node = plan.slots;
     cluster.program_name = program_name(plan.options, plan.command.argv);
+    cluster.guard_program = std::filesystem::canonical(guard_path).string();
     cluster.min_nodes = plan.options.nodes.min;
     cluster.endpoint = hosted.endpoint;
     cluster.daemon_lifeline = hosted.lifeline.get();
@@ -222,6 +224,14 @@ int emulate(Plan plan, const std::vector<std::string>& arguments, Hosted hosted,
     agent::end_on_stop_signal(code);  // they were blocked until now; the job's end is known
     (void)ends_after_release(hosted.lifeline);
     return code;
+}
+
+agent::GuardSettings guard_settings(const agent::AgentConfig& config, const ChosenFence& fence) {
+    agent::GuardSettings settings;
+    if (config.emulated) settings.leads = agent::Leads::kGroup;
+    settings.control_group = config.control_group;
+    settings.pid_namespace = fence.pid_namespace;
+    return settings;
 }
 
 /// The reason why a job cannot run.
@@ -278,6 +288,9 @@ int run(Plan plan, std::optional<JobMeeting> meeting, const std::vector<std::str
         const Environment& environment) {
     // Looks for the guard before anything is started, because a daemon would be left behind without it.
     const std::filesystem::path guard = agent::find_guard();
+    auto fence = make_fence(plan.options.fence);
+    if (!fence) return refuse(fence.error(), exit_code::kUsage);
+    if (!plan.options.as_local_node) spdlog::debug("fence: {}", fence->description);
     auto hosted = find_daemon(plan, meeting);
     if (!hosted) {
         const bool usage = hosted.error().code == Errc::kUsage;
@@ -293,10 +306,14 @@ int run(Plan plan, std::optional<JobMeeting> meeting, const std::vector<std::str
     }
     if (plan.placement.part == Placement::Part::kEmulate) {
         plan.temporary_log_dir = std::move(*temporary_log_dir);
+        fence->group.reset();  // each node has its own
         return emulate(std::move(plan), arguments, std::move(*hosted), guard);
     }
     agent::AgentConfig config = agent_config(std::move(plan), hosted->endpoint);
-    config.guard_pipe = agent::become_guarded(guard, config.emulated ? agent::Leads::kGroup : agent::Leads::kSession);
+    config.control_group = fence->group ? fence->group->path() : "";
+    agent::GuardPipes pipes = agent::become_guarded(guard, guard_settings(config, *fence));
+    config.guard_pipe = std::move(pipes.guard_pipe);
+    config.keeper_lifeline = std::move(pipes.keeper_lifeline);
     const int code = agent::run_agent(std::move(config));
     temporary_log_dir->release(code == exit_code::kSuccess);  // the agent has printed its path if files are left there
     const bool ended = hosted->started_here && ends_after_release(hosted->lifeline);

@@ -17,6 +17,8 @@
 
 #include "agent/group/worker_group.hpp"
 #include "agent/guard/children.hpp"
+#include "agent/guard/describe_process.hpp"
+#include "agent/guard/keeper.hpp"
 #include "agent/verdict_text.hpp"
 #include "common/clock.hpp"
 #include "common/error.hpp"
@@ -192,14 +194,21 @@ private:
             end_job_at_ = std::min(end_job_at_, Clock::now() + kTooFewTimeout);
     }
 
-    /// Kills every child that is not a node: this process became its parent because its guard is dead.
-    void end_orphans() {
-        std::array<pid_t, 256> children{};  // those that do not fit are killed in the next round
+    /// Returns every child that is not a node, and does not end by itself: this process became its parent because its
+    /// guard is dead. Those that do not fit are returned by the next call.
+    [[nodiscard]] std::vector<pid_t> orphans() const {
+        std::array<pid_t, 256> children{};
         int count = agent::list_children(children.data(), children.size());
         if (count < 0) count = agent::list_children_by_scan(children.data(), children.size());
-        for (int i = 0; i < count; ++i) {
-            if (!running_.contains(children[i])) ::kill(children[i], SIGKILL);
-        }
+        std::vector<pid_t> found(children.begin(), children.begin() + std::max(0, count));
+        std::erase_if(found, [this](pid_t child) {
+            return running_.contains(child) || agent::is_keeper(child, cluster_.guard_program.c_str());
+        });
+        return found;
+    }
+
+    void end_orphans() const {
+        for (const pid_t orphan : orphans()) ::kill(orphan, SIGKILL);
     }
 
     /// Kills and reaps until no child is left: the last orphans of a normal end, or everything after an exception.
@@ -217,8 +226,12 @@ private:
             while (signals_.next()) {
             }
         }
+        std::vector<std::string> left;
+        for (const pid_t child : orphans()) left.push_back(agent::describe_process(child));
         spdlog::warn(
-            "a process of the job survives SIGKILL (it waits in the kernel, state D in ps); it is left behind");
+            "processes of the job have survived SIGKILL and are left behind: pid {}. In state D they wait in the "
+            "kernel, and this machine may need a reboot",
+            fmt::join(left, ", "));
     }
 
     /// A node that had not joined when the signal ended the others may find that the daemon has ended.

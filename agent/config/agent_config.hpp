@@ -58,6 +58,8 @@ struct AgentConfig {
     bool emulated = false;  ///< one of several nodes below one launcher (--local-nodes), which prints for all of them
     UniqueFd final_report;  ///< of an emulated node: the file for its final report, ended by a zero byte
     UniqueFd guard_pipe;    ///< reads end-of-file when the guard has ended; invalid: no guard
+    std::string control_group = {};  ///< the folder of the control group for the workers; empty: none
+    UniqueFd keeper_lifeline;  ///< held for the keeper of that group, which reads end-of-file when this process ends
 };
 
 }  // namespace ddprun::agent

@@ -17,6 +17,7 @@
 #include <csignal>
 #include <utility>
 
+#include "agent/guard/control_group.hpp"
 #include "common/system/signals_blocked.hpp"
 
 namespace ddprun::agent {
@@ -27,6 +28,8 @@ using boost::system::error_code;
 
 /// Marks an errno in the pipe of Boost.Process's launcher as that of a call before the exec.
 constexpr int kBeforeExec = 1 << 16;
+/// Marks, beside kBeforeExec, the errno of joining the control group.
+constexpr int kJoining = 1 << 17;
 
 /// Ends the child if an exception leaves the launcher there: Asio makes a new reactor in the child and may throw, and
 /// no code of the agent may run in a second process.
@@ -69,6 +72,7 @@ struct InChild {
     int stdout_fd;
     int stderr_fd;
     int inherited_fd;
+    int group_fd;
     pid_t parent;
 
     template <typename Launcher, typename Path, typename Argv>
@@ -76,6 +80,10 @@ struct InChild {
         ::setpgid(0, 0);  // and no session: docs/design/014
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (::getppid() != parent) ::_exit(exit_code::kSignalBase + SIGKILL);  // it died before the line above
+        if (const int refused = group_fd >= 0 ? join_control_group(group_fd) : 0; refused != 0) {
+            errno = refused | kBeforeExec | kJoining;
+            return {errno, boost::system::system_category()};
+        }
         if (!place_descriptors(stdout_fd, stderr_fd)) {
             errno |= kBeforeExec;  // the launcher writes errno, not the error that is returned
             return {errno, boost::system::system_category()};
@@ -156,8 +164,8 @@ Error start_error(std::string_view what, int errno_value) {
 Result<ChildProcess> ChildProcess::start(boost::asio::io_context& io, const ChildSpec& spec) {
     const std::vector<char*> argv = pointers(spec.argv);
     const std::vector<char*> environment = pointers(spec.environment);
-    const InChild in_child{argv.data(),    environment.data(), spec.stdout_fd,
-                           spec.stderr_fd, spec.inherited_fd,  ::getpid()};
+    const InChild in_child{argv.data(),       environment.data(), spec.stdout_fd, spec.stderr_fd,
+                           spec.inherited_fd, spec.group_fd,      ::getpid()};
 
     process::posix::default_launcher launcher;
     error_code error;
@@ -174,7 +182,10 @@ Result<ChildProcess> ChildProcess::start(boost::asio::io_context& io, const Chil
         if (launcher.pid > 0) wait_for(launcher.pid, info);  // the launcher leaves the failed child as a zombie
         if (launcher.pid <= 0) return start_error("cannot fork", error.value());
         if ((error.value() & kBeforeExec) != 0) {
-            return start_error("cannot give the new process its stdout and stderr", error.value() & ~kBeforeExec);
+            const bool joining = (error.value() & kJoining) != 0;
+            return start_error(joining ? "cannot move the new process into the control group of its node"
+                                       : "cannot give the new process its stdout and stderr",
+                               error.value() & ~(kBeforeExec | kJoining));
         }
         return exec_error(spec.argv[0], error);
     }

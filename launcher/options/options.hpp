@@ -21,6 +21,14 @@ using ddprun::Environment;
 /// is not there yet, and etcd is a place where the nodes find its address.
 enum class RdzvBackend { kStatic, kC10d, kEtcd };
 
+/// The value of --fence: what ends the processes of a node when nothing else can (docs/design/019).
+enum class Fence {
+    kAuto,       ///< a control group if this process may make one, else the guard alone
+    kCgroup,     ///< a control group
+    kNamespace,  ///< a pid namespace
+    kGuard,      ///< the guard alone
+};
+
 /// One member for each option that has an effect.
 struct Options {
     // the job
@@ -65,6 +73,7 @@ struct Options {
     std::chrono::milliseconds grace{30'000};
     /// The signals that end the job and reach the workers as themselves (--signals-to-handle).
     std::vector<int> handled_signals{SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+    Fence fence = Fence::kAuto;
     std::chrono::milliseconds stall_warning{30'000};  ///< 0: none
     bool verbose = false;                             ///< log the decisions of ddprun
 
