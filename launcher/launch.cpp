@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <boost/asio/io_context.hpp>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -16,7 +17,9 @@
 #include "agent/agent.hpp"
 #include "agent/guard/start_guard.hpp"
 #include "agent/job_error_file.hpp"
+#include "agent/output/console.hpp"
 #include "agent/output/log_files.hpp"
+#include "agent/output/log_sink.hpp"
 #include "agent/signal_source.hpp"
 #include "common/exit_codes.hpp"
 #include "common/logging.hpp"
@@ -205,7 +208,10 @@ int emulate(Plan plan, const std::vector<std::string>& arguments, Hosted hosted,
     const pid_t guard = ::getpid();  // the parent keeps it after the fork below
     const agent::GuardPipes unread = agent::become_guarded(guard_path);
     if (!die_with_guard(guard)) return exit_code::kInternal;
-    LocalCluster cluster;
+    boost::asio::io_context io(1);
+    agent::Console console(io, STDOUT_FILENO, STDERR_FILENO);
+    const agent::ConsoleLog console_log(console);
+    LocalCluster cluster{.console = console};
     cluster.arguments = arguments;
     if (const std::string& folder = plan.temporary_log_dir.path(); !folder.empty())
         cluster.arguments.insert(cluster.arguments.begin(), {"--temporary-log-dir", folder});
@@ -218,10 +224,12 @@ int emulate(Plan plan, const std::vector<std::string>& arguments, Hosted hosted,
     cluster.daemon_lifeline = hosted.lifeline.get();
     cluster.grace = plan.options.grace;
     cluster.handled_signals = plan.options.handled_signals;
-    const int code = run_local_cluster(cluster);
+    const auto [code, stop_signal, console_full] = run_local_cluster(cluster);
     const std::string kept = agent::files_kept_text(plan.temporary_log_dir.path());
     if (plan.temporary_log_dir.release(code == exit_code::kSuccess)) spdlog::info("{}", kept);
     agent::end_on_stop_signal(code);  // they were blocked until now; the job's end is known
+    const bool interrupted = code != exit_code::kSuccess && stop_signal != 0;  // of a failed job, too
+    agent::drain_at_end(console, interrupted ? exit_code::kSignalBase + stop_signal : code, "", console_full);
     (void)ends_after_release(hosted.lifeline);
     return code;
 }

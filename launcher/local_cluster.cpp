@@ -34,6 +34,10 @@ namespace {
 
 /// A node whose daemon has ended gets this much more than the grace of its workers before it is killed.
 constexpr std::chrono::seconds kAfterGrace{10};
+/// While the console takes nothing, a node whose job has failed gets this much, as it waits for the console itself.
+constexpr std::chrono::seconds kConsoleGrace{5};
+/// How often the console is looked at, after the daemon has ended or while lines wait.
+constexpr std::chrono::milliseconds kConsoleInterval{100};
 /// With too few nodes left the daemon gets this long to end the job by itself.
 constexpr std::chrono::seconds kTooFewTimeout{5};
 
@@ -50,7 +54,7 @@ public:
     Cluster& operator=(const Cluster&) = delete;
     ~Cluster() { end_everything(); }
 
-    int run() {
+    ClusterEnd run() {
         for (int index = 0; index < cluster_.nodes; ++index) start_node(index);
         while (!running_.empty()) {
             wait_for_event();
@@ -58,7 +62,10 @@ public:
             end_orphans();
         }
         end_everything();
-        return report_verdict();
+        watch_console();
+        const int code = report_verdict();
+        const auto full = full_since_ ? Clock::now() - *full_since_ : Duration(0);
+        return {code, stop_signal_, std::chrono::duration_cast<std::chrono::milliseconds>(full)};
     }
 
 private:
@@ -91,7 +98,8 @@ private:
     /// Waits for a signal, the daemon's end or the next deadline, and acts on it.
     void wait_for_event() {
         std::array<pollfd, 2> sources{pollfd{signals_.fd(), POLLIN, 0}, pollfd{lifeline_, POLLIN, 0}};
-        const TimePoint next = std::min({end_job_at_, kill_stragglers_at_, report_wait_at_});
+        watch_console();
+        const TimePoint next = std::min({end_job_at_, kill_stragglers_at_, report_wait_at_, look_at_console_at_});
         int timeout_ms = -1;
         if (next != TimePoint::max()) {
             const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now());
@@ -112,8 +120,28 @@ private:
         kill_stragglers_at_ = Clock::now() + cluster_.grace + kAfterGrace;
     }
 
+    /// Writes the lines that wait, as far as the console takes them, and notes since when it takes nothing.
+    void watch_console() {
+        const bool lines_wait = cluster_.console.drain(std::chrono::milliseconds(0)) > 0;
+        pollfd room{STDERR_FILENO, POLLOUT, 0};
+        if (::poll(&room, 1, 0) == 1)
+            full_since_.reset();
+        else if (!full_since_)
+            full_since_ = Clock::now();
+        const bool look_again = lines_wait || kill_stragglers_at_ != TimePoint::max();
+        look_at_console_at_ = look_again ? Clock::now() + kConsoleInterval : TimePoint::max();
+    }
+
+    /// Returns whether the nodes may still be waiting for the console, after which they end by themselves.
+    [[nodiscard]] bool nodes_wait_for_console() const {
+        const auto limit = agent::console_timeout(stop_signal_ == 0 ? exit_code::kInfrastructure
+                                                                    : exit_code::kSignalBase + stop_signal_);
+        return full_since_ && Clock::now() < *full_since_ + limit + kConsoleGrace;
+    }
+
     void kill_stragglers() {
-        kill_stragglers_at_ = TimePoint::max();
+        kill_stragglers_at_ = nodes_wait_for_console() ? Clock::now() + kConsoleInterval : TimePoint::max();
+        if (kill_stragglers_at_ != TimePoint::max()) return;
         for (const auto& [pid, index] : running_) {
             spdlog::warn("{} still runs although the rendezvous daemon has ended: sending it SIGKILL",
                          local_node_name(index));
@@ -252,8 +280,7 @@ private:
             spdlog::error("interrupted by {}: {} stopped on {}", signal_name(stop_signal_), counted(workers, "worker"),
                           counted(stopped_nodes_, "node"));
         } else if (!final_report.empty() && code != 0) {
-            // fmt::print would throw without a reader, and the exit code would be lost.
-            std::fputs(final_report.c_str(), stderr);
+            cluster_.console.write(agent::Console::Stream::kErr, agent::Console::kAgent, {final_report, true});
         } else if (code == exit_code::kInfrastructure && lifeline_ < 0) {  // each node has reported its own end
             spdlog::error(
                 "the rendezvous daemon of the job, ddprund, ended before the job: look for what killed it "
@@ -299,11 +326,13 @@ private:
     TimePoint kill_stragglers_at_ = TimePoint::max();
     TimePoint stopped_at_{};  ///< when the first signal came
     TimePoint report_wait_at_ = TimePoint::max();
+    TimePoint look_at_console_at_ = TimePoint::max();
+    std::optional<TimePoint> full_since_;  ///< the console takes nothing
 };
 
 }  // namespace
 
-int run_local_cluster(const LocalCluster& cluster) { return Cluster(cluster).run(); }
+ClusterEnd run_local_cluster(const LocalCluster& cluster) { return Cluster(cluster).run(); }
 
 std::string local_node_name(int index) { return fmt::format("node{}", index); }
 

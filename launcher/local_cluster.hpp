@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/output/console.hpp"
 #include "common/endpoint.hpp"
 #include "common/system/exit_status.hpp"
 
@@ -26,11 +27,20 @@ struct LocalCluster {
     int daemon_lifeline = -1;           ///< a descriptor that reads end-of-file when the daemon has ended; not owned
     std::chrono::milliseconds grace{};  ///< of the workers on every node
     std::vector<int> handled_signals;   ///< end the job, beside INT, TERM, HUP and QUIT
+    agent::Console& console;            ///< for messages; the nodes write to the same one
 };
 
-/// Starts the nodes, passes signals on to them, prints once how the job ended, and returns the job's exit code when no
-/// process of it is left. Throws ErrorException when the system refuses a process; started nodes are killed then.
-[[nodiscard]] int run_local_cluster(const LocalCluster& cluster);
+/// How a job of emulated nodes has ended.
+struct ClusterEnd {
+    int exit_code = 0;
+    int stop_signal = 0;                       ///< from outside, that has ended it or came while it ended; 0: none
+    std::chrono::milliseconds console_full{};  ///< the time for which the console has taken nothing until now
+};
+
+/// Starts the nodes, passes signals on to them, and returns when no process of the job is left; the text about its end
+/// is in the console's queue then. Never waits for the console. Throws ErrorException when the system refuses a
+/// process; started nodes are killed then.
+[[nodiscard]] ClusterEnd run_local_cluster(const LocalCluster& cluster);
 
 /// Returns the name of an emulated node: "node0" for the first.
 [[nodiscard]] std::string local_node_name(int index);

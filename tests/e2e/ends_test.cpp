@@ -1,4 +1,4 @@
-// Jobs that end, and leave nothing, although something makes it hard: a fork bomb, a container that ends with its first process.
+// Jobs that end, and leave nothing, although something makes it hard: a fork bomb, a console that takes nothing, a container that ends with its first process.
 
 #include <fmt/format.h>
 #include <signal.h>
@@ -83,6 +83,33 @@ TEST_CASE("a fork bomb ends with its job, also with the guard alone", "[e2e]") {
     CHECK(process.wait(e2e::Seconds(30)).exit_code() == (end == "SIGTERM" ? 143 : 137));
     CHECK(e2e::eventually(e2e::Seconds(20), [&] { return limit.processes() == 0; }));
     INFO(process.err());
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("a failed job of emulated nodes can be ended while the console takes nothing", "[e2e]") {
+    const e2e::Sandbox sandbox("full-console");
+    const std::string script = "while :; do printf %0500d 1; echo; done";
+    e2e::Process process(
+        sandbox,
+        shell(fmt::format("({} --nnodes 2 --local-nodes --shutdown-timeout 0.2 sh -c '{}' 2>&1; echo $? >{}) | "
+                          "exec sleep 1000",
+                          program(), script, (sandbox.path() / "code").string())));
+    const auto worker = [&] {
+        for (const pid_t pid : sandbox.pids(script)) {
+            if (e2e::read_file(fmt::format("/proc/{}/environ", pid)).find("DDPRUN_GENERATION=") != std::string::npos)
+                return pid;
+        }
+        return pid_t(-1);
+    };
+    REQUIRE(e2e::eventually(e2e::Seconds(20), [&] { return worker() > 0; }));
+    ::kill(worker(), SIGKILL);
+    REQUIRE(e2e::eventually(e2e::Seconds(20), [&] { return worker() < 0; }));
+    for (const pid_t pid : sandbox.pids("--local-nodes")) {
+        const std::string command = e2e::read_file(fmt::format("/proc/{}/cmdline", pid));
+        if (command.find("--as-local-node") == std::string::npos && !command.starts_with("sh")) ::kill(pid, SIGTERM);
+    }
+    CHECK(e2e::eventually(e2e::Seconds(30), [&] { return e2e::read_file(sandbox.path() / "code") != ""; }));
+    for (const pid_t pid : sandbox.pids("sleep 1000")) ::kill(pid, SIGTERM);
     CHECK(sandbox.leftovers() == "");
 }
 
