@@ -195,6 +195,7 @@ void Agent::perform(const SendRecord& action) {
 void Agent::perform(const AdoptNames& action) {
     group_.set_run_id(action.run_id);
     if (!action.node_name.empty()) config_.node_name = action.node_name;
+    config_.session = action.session;
 }
 
 void Agent::perform(const Finish& action) {

@@ -11,6 +11,8 @@
 #include "agent/guard/describe_process.hpp"
 #include "agent/output/log_files.hpp"
 #include "agent/workers/environment.hpp"
+#include "agent/workers/older_processes.hpp"
+#include "common/text/number.hpp"
 
 namespace ddprun::agent {
 
@@ -58,6 +60,7 @@ std::string LocalGroup::log_folder() const {
 }
 
 void LocalGroup::start(const protocol::Assignment& assignment) {
+    if (!assignment_ && number(assignment.generation) > 1) end_older_processes(assignment.generation);
     assignment_ = assignment;
     processes_.reset();  // before the next one is made: there may be one at a time
     processes_.emplace(io_,
@@ -69,6 +72,14 @@ void LocalGroup::start(const protocol::Assignment& assignment) {
                        },
                        OomWatch(), fence_.is_open() ? &fence_ : nullptr);
     start_more(LocalRank{0});
+}
+
+/// Ends the processes that an agent which was killed has left here: this node comes back to a job that went on.
+void LocalGroup::end_older_processes(Generation generation) const {
+    const int count = agent::end_older_processes(config_.session, generation);
+    if (count > 0)
+        spdlog::warn("{}: killed {} that an earlier ddprun of this job had left here", config_.node_name,
+                     counted(count, "process", "processes"));
 }
 
 void LocalGroup::start_more(LocalRank next) {

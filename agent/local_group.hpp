@@ -27,7 +27,7 @@ namespace ddprun::agent {
 
 class LocalGroup {
 public:
-    /// All outlive this object. The node's name in `config` may change.
+    /// All outlive this object. The node's name and the session in `config` may change.
     LocalGroup(boost::asio::io_context& io, const AgentConfig& config, Console& console, LogWriter& logs,
                EventQueue& events);
 
@@ -64,6 +64,8 @@ public:
     std::vector<std::string> abandon();
 
 private:
+    void end_older_processes(Generation generation) const;
+
     boost::asio::io_context& io_;
     const AgentConfig& config_;
     EventQueue& events_;

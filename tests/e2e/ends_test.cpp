@@ -1,4 +1,5 @@
-// Jobs that end, and leave nothing, although something makes it hard: a fork bomb, a console that takes nothing, a container that ends with its first process.
+// Jobs that end, and leave nothing, although something makes it hard: a fork bomb, a console that takes nothing, a node
+// that comes back to its leftovers, a container that ends with its first process.
 
 #include <fmt/format.h>
 #include <signal.h>
@@ -110,6 +111,49 @@ TEST_CASE("a failed job of emulated nodes can be ended while the console takes n
     }
     CHECK(e2e::eventually(e2e::Seconds(30), [&] { return e2e::read_file(sandbox.path() / "code") != ""; }));
     for (const pid_t pid : sandbox.pids("sleep 1000")) ::kill(pid, SIGTERM);
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("a node that comes back ends what its earlier ddprun has left there", "[e2e]") {
+    const e2e::Sandbox sandbox("comes-back");
+    const std::string endpoint = fmt::format("127.0.0.1:{}", e2e::free_port());
+    const std::string end = sandbox.path() / "end";
+    const std::string script = "setsid sleep 1000 & echo up; while [ ! -e " + end + " ]; do sleep 0.05; done";
+    std::vector<std::string> line{program(), "--fence", "guard", "--nnodes", "1:2", "--rdzv-id", "back"};
+    line.insert(line.end(), {"--rdzv-conf", "last_call_timeout=0.2", "--rdzv-endpoint", endpoint});
+    line.insert(line.end(), {"--max-restarts", "5", "sh", "-c", script});
+    e2e::Process stays(sandbox, {line, {}, {}});
+    REQUIRE(e2e::eventually(e2e::Seconds(20), [&] { return lines_of(stays.out()) == 1; }));
+    e2e::Process lost(sandbox, {line, {{"LOST", "yes"}}, {}});
+    REQUIRE(e2e::eventually(e2e::Seconds(20), [&] { return lines_of(lost.out()) == 1; }));
+    const pid_t agent = agent_below(sandbox, lost.pid());
+    REQUIRE(agent > 0);
+    const auto sleepers = [&](const std::string& of) {
+        std::vector<pid_t> found = sandbox.pids("sleep 1000");
+        std::erase_if(found, [&](pid_t pid) {
+            const std::string folder = fmt::format("/proc/{}/", pid);
+            return e2e::read_file(folder + "cmdline") != std::string("sleep\0001000\0", 11) ||
+                   e2e::read_file(folder + "environ").find(of) == std::string::npos;
+        });
+        return found.size();
+    };
+    const auto left_by_lost = [&] { return sleepers("LOST=yes"); };
+    REQUIRE(e2e::eventually(e2e::Seconds(20), [&] { return left_by_lost() == 1; }));
+    const auto restarts = lines_of(stays.out());
+    lost.signal(SIGSTOP);  // so that the guard cannot act on the agent's end
+    ::kill(agent, SIGKILL);
+    lost.signal(SIGKILL);
+    REQUIRE(e2e::eventually(e2e::Seconds(20), [&] { return lines_of(stays.out()) > restarts; }));
+    CHECK(left_by_lost() == 1);  // the hole of the guard alone
+
+    e2e::Process back(sandbox, {line, {}, {}});
+    REQUIRE(e2e::eventually(e2e::Seconds(20), [&] { return lines_of(back.out()) >= 1; }));
+    CHECK(left_by_lost() == 0);
+    CHECK_THAT(back.err(), Contains("killed 1 process that an earlier ddprun of this job had left here"));
+    CHECK(e2e::eventually(e2e::Seconds(20), [&] { return sleepers("DDPRUN_GENERATION=4") >= 2; }));  // not killed
+    e2e::write_file(end, "");
+    CHECK(stays.wait(e2e::Seconds(20)).exit_code() == 0);
+    CHECK(back.wait(e2e::Seconds(20)).exit_code() == 0);
     CHECK(sandbox.leftovers() == "");
 }
 
