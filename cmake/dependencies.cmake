@@ -4,7 +4,13 @@ find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(CLI11 REQUIRED)
-find_package(OpenSSL 3 REQUIRED)   # TLS to etcd
+# TLS to etcd. Static where that is installed: no job but one that uses etcd would need it, and loading it took a tenth of the start.
+set(OPENSSL_USE_STATIC_LIBS ON)
+find_package(OpenSSL 3 QUIET)
+if(NOT OpenSSL_FOUND)
+    set(OPENSSL_USE_STATIC_LIBS OFF)
+    find_package(OpenSSL 3 REQUIRED)
+endif()
 find_package(hwy REQUIRED)     # Highway: reductions for each instruction set, chosen at run time
 
 set(Boost_USE_STATIC_LIBS ON)   # so that a program runs on a node that has no Boost

@@ -21,7 +21,10 @@ namespace {
 constexpr std::chrono::milliseconds kLookAgain{20};
 
 /// Returns the endpoint that an agent on this machine connects to.
-Endpoint for_local_agent(const Endpoint& bound) { return {address_to_dial(bound.host, this_host()), bound.port}; }
+Endpoint for_local_agent(const Endpoint& bound) {
+    if (!is_wildcard(bound.host)) return bound;  // asking the kernel for all addresses takes a while
+    return {address_to_dial(bound.host, this_host()), bound.port};
+}
 
 /// StartLock: a lock between processes, held while a port is probed and perhaps taken, so that only one of two ddprun
 /// that start at the same time starts a daemon. It is a name in the abstract socket space: like the port it belongs to
@@ -43,6 +46,10 @@ private:
     UniqueFd socket_;
     bool held_ = false;
 };
+
+Hosted hosted_here(RunningDaemon daemon) {
+    return {for_local_agent(daemon.endpoint), true, std::move(daemon.lifeline), daemon.pid};
+}
 
 Error held_by(const Endpoint& endpoint, const std::string& holder) {
     return {Errc::kInUse,
@@ -81,13 +88,12 @@ Result<Hosted> host_or_join(const DaemonRequest& request) {
     for (;; std::this_thread::sleep_for(kLookAgain)) {
         const bool last_look = Clock::now() >= give_up;
         const StartLock lock(bind);
-        if (bind.port != 0 && !lock.held() && !last_look) continue;  // another process is starting one now
+        if (!lock.held() && !last_look) continue;  // another process is starting one now
 
         const int error = probe_bind(bind);
         if (error == 0) {
             auto daemon = start_daemon(request);
-            if (daemon)
-                return Hosted{for_local_agent(daemon->endpoint), true, std::move(daemon->lifeline), daemon->pid};
+            if (daemon) return hosted_here(std::move(*daemon));
             if (last_look || probe_bind(bind) != EADDRINUSE) return daemon.error();
         } else if (error != EADDRINUSE) {
             return cannot_bind(bind, error);
@@ -103,6 +109,22 @@ Result<Hosted> host_or_join(const DaemonRequest& request) {
                                      to_string(bind))};
         }
     }
+}
+
+Result<DaemonOfJob> DaemonOfJob::begin(const DaemonRequest& request) {
+    if (request.bind.port != 0) {
+        auto hosted = host_or_join(request);
+        return hosted ? Result<DaemonOfJob>(DaemonOfJob(std::move(*hosted))) : hosted.error();
+    }
+    if (const int error = probe_bind(request.bind); error != 0) return cannot_bind(request.bind, error);
+    auto starting = StartingDaemon::start(request);
+    return starting ? Result<DaemonOfJob>(DaemonOfJob(std::move(*starting))) : starting.error();
+}
+
+Result<Hosted> DaemonOfJob::wait() {
+    if (auto* const hosted = std::get_if<Hosted>(&daemon_)) return std::move(*hosted);
+    auto daemon = std::get<StartingDaemon>(daemon_).wait();
+    return daemon ? Result<Hosted>(hosted_here(std::move(*daemon))) : daemon.error();
 }
 
 }  // namespace ddprun::launcher

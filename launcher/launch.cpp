@@ -105,15 +105,23 @@ DaemonRequest daemon_request(const Plan& plan) {
     return request;
 }
 
-/// Returns the daemon of this job. `meeting` is empty unless the placement is kMeet.
-Result<Hosted> find_daemon(const Plan& plan, std::optional<JobMeeting>& meeting) {
-    if (plan.placement.part == Placement::Part::kJoin) return Hosted{plan.placement.endpoint, false, {}, 0};
+/// Finds or starts the daemon of this job. `meeting` is empty unless the placement is kMeet.
+Result<DaemonOfJob> begin_daemon(const Plan& plan, std::optional<JobMeeting>& meeting) {
+    if (plan.placement.part == Placement::Part::kJoin)
+        return DaemonOfJob(Hosted{plan.placement.endpoint, false, {}, 0});
     DaemonRequest request = daemon_request(plan);
     auto program = own_program(own_folder(), "ddprund");
     if (!program) return program.error();
     request.program = *program;
     const auto look_up_here = [](const std::string& host) { return address_here(host, look_up(host), this_host()); };
-    return meeting ? meeting->host_or_join(request, look_up_here) : host_or_join(request);
+    if (!meeting) return DaemonOfJob::begin(request);
+    auto hosted = meeting->host_or_join(request, look_up_here);
+    return hosted ? Result<DaemonOfJob>(DaemonOfJob(std::move(*hosted))) : hosted.error();
+}
+
+/// Reports why there is no daemon. Returns the exit code.
+int refuse_daemon(const Error& error) {
+    return refuse(error, error.code == Errc::kUsage ? exit_code::kUsage : exit_code::kInfrastructure);
 }
 
 void report_endpoint(const Plan& plan, const Hosted& hosted) {
@@ -143,7 +151,7 @@ agent::AgentConfig agent_config(Plan plan, const Endpoint& endpoint) {
     config.master = master_of(plan, endpoint);
     config.local_address = plan.local_address.value_or("");
     config.run_id = options.rdzv_id;
-    config.node_name = this_host().name;
+    config.node_name = host_name();
     config.node_rank = options.node_rank;
     config.min_nodes = options.nodes.min;
     config.max_nodes = options.nodes.max;
@@ -198,12 +206,15 @@ bool ends_after_release(const UniqueFd& lifeline) {
     return daemon_ends_within(lifeline, kDaemonEndTimeout);
 }
 
-int emulate(Plan plan, const std::vector<std::string>& arguments, Hosted hosted,
+int emulate(Plan plan, const std::vector<std::string>& arguments, DaemonOfJob daemon,
             const std::filesystem::path& guard_path) {
     share_cpus(plan);
     const pid_t guard = ::getpid();  // the parent keeps it after the fork below
     const UniqueFd unread = agent::become_guarded(guard_path);
     if (!die_with_guard(guard)) return exit_code::kInternal;
+    const auto hosted = daemon.wait();
+    if (!hosted) return refuse_daemon(hosted.error());
+    report_endpoint(plan, *hosted);
     LocalCluster cluster;
     cluster.arguments = arguments;
     if (const std::string& folder = plan.temporary_log_dir.path(); !folder.empty())
@@ -212,15 +223,15 @@ int emulate(Plan plan, const std::vector<std::string>& arguments, Hosted hosted,
     cluster.workers_per_node = plan.slots;
     cluster.program_name = program_name(plan.options, plan.command.argv);
     cluster.min_nodes = plan.options.nodes.min;
-    cluster.endpoint = hosted.endpoint;
-    cluster.daemon_lifeline = hosted.lifeline.get();
+    cluster.endpoint = hosted->endpoint;
+    cluster.daemon_lifeline = hosted->lifeline.get();
     cluster.grace = plan.options.grace;
     cluster.handled_signals = plan.options.handled_signals;
     const int code = run_local_cluster(cluster);
     const std::string kept = agent::files_kept_text(plan.temporary_log_dir.path());
     if (plan.temporary_log_dir.release(code == exit_code::kSuccess)) spdlog::info("{}", kept);
     agent::end_on_stop_signal(code);  // they were blocked until now; the job's end is known
-    (void)ends_after_release(hosted.lifeline);
+    (void)ends_after_release(hosted->lifeline);
     return code;
 }
 
@@ -278,25 +289,27 @@ int run(Plan plan, std::optional<JobMeeting> meeting, const std::vector<std::str
         const Environment& environment) {
     // Looks for the guard before anything is started, because a daemon would be left behind without it.
     const std::filesystem::path guard = agent::find_guard();
-    auto hosted = find_daemon(plan, meeting);
-    if (!hosted) {
-        const bool usage = hosted.error().code == Errc::kUsage;
-        return refuse(hosted.error(), usage ? exit_code::kUsage : exit_code::kInfrastructure);
-    }
-    report_endpoint(plan, *hosted);
+    auto daemon = begin_daemon(plan, meeting);
+    if (!daemon) return refuse_daemon(daemon.error());
     agent::hold_stop_signals();  // until the agent, or the launcher of emulated nodes, has its handlers
     auto temporary_log_dir = make_temporary_log_dir(plan.options, environment);
     if (!temporary_log_dir) {
-        const bool ended = hosted->started_here && ends_after_release(hosted->lifeline);
+        const auto hosted = daemon->wait();
+        const bool ended = hosted && hosted->started_here && ends_after_release(hosted->lifeline);
         if (meeting && ended) meeting->withdraw();
         return refuse(temporary_log_dir.error(), exit_code::kUsage);
     }
     if (plan.placement.part == Placement::Part::kEmulate) {
         plan.temporary_log_dir = std::move(*temporary_log_dir);
-        return emulate(std::move(plan), arguments, std::move(*hosted), guard);
+        return emulate(std::move(plan), arguments, std::move(*daemon), guard);
     }
+    UniqueFd guard_pipe =
+        agent::become_guarded(guard, plan.options.as_local_node ? agent::Leads::kGroup : agent::Leads::kSession);
+    const auto hosted = daemon->wait();
+    if (!hosted) return refuse_daemon(hosted.error());
+    report_endpoint(plan, *hosted);
     agent::AgentConfig config = agent_config(std::move(plan), hosted->endpoint);
-    config.guard_pipe = agent::become_guarded(guard, config.emulated ? agent::Leads::kGroup : agent::Leads::kSession);
+    config.guard_pipe = std::move(guard_pipe);
     const int code = agent::run_agent(std::move(config));
     temporary_log_dir->release(code == exit_code::kSuccess);  // the agent has printed its path if files are left there
     const bool ended = hosted->started_here && ends_after_release(hosted->lifeline);
