@@ -18,6 +18,7 @@
 #include "agent/workers/oom.hpp"
 #include "agent/workers/strays.hpp"
 #include "agent/workers/worker.hpp"
+#include "common/clock.hpp"
 #include "common/ids.hpp"
 #include "rendezvous/protocol/messages.hpp"
 
@@ -81,6 +82,7 @@ private:
     void watch_children();
     void forget_old_kills();
     void sweep();
+    void sweep_at(TimePoint when);
     void reap_if_empty();
 
     boost::asio::io_context& io_;
@@ -93,6 +95,7 @@ private:
     bool reaped_ = false;
     boost::asio::signal_set child_changed_;
     boost::asio::steady_timer sweep_timer_;
+    TimePoint swept_at_{};
     boost::asio::steady_timer oom_timer_;
     std::shared_ptr<int> alive_ = std::make_shared<int>();  ///< handlers that are already queued look at it
 };
