@@ -109,15 +109,23 @@ DaemonRequest daemon_request(const Plan& plan) {
     return request;
 }
 
-/// Returns the daemon of this job. `meeting` is empty unless the placement is kMeet.
-Result<Hosted> find_daemon(const Plan& plan, std::optional<JobMeeting>& meeting) {
-    if (plan.placement.part == Placement::Part::kJoin) return Hosted{plan.placement.endpoint, false, {}, 0};
+/// Finds or starts the daemon of this job. `meeting` is empty unless the placement is kMeet.
+Result<DaemonOfJob> begin_daemon(const Plan& plan, std::optional<JobMeeting>& meeting) {
+    if (plan.placement.part == Placement::Part::kJoin)
+        return DaemonOfJob(Hosted{plan.placement.endpoint, false, {}, 0});
     DaemonRequest request = daemon_request(plan);
     auto program = own_program(own_folder(), "ddprund");
     if (!program) return program.error();
     request.program = *program;
     const auto look_up_here = [](const std::string& host) { return address_here(host, look_up(host), this_host()); };
-    return meeting ? meeting->host_or_join(request, look_up_here) : host_or_join(request);
+    if (!meeting) return DaemonOfJob::begin(request);
+    auto hosted = meeting->host_or_join(request, look_up_here);
+    return hosted ? Result<DaemonOfJob>(DaemonOfJob(std::move(*hosted))) : hosted.error();
+}
+
+/// Reports why there is no daemon. Returns the exit code.
+int refuse_daemon(const Error& error) {
+    return refuse(error, error.code == Errc::kUsage ? exit_code::kUsage : exit_code::kInfrastructure);
 }
 
 void report_endpoint(const Plan& plan, const Hosted& hosted) {
@@ -147,7 +155,7 @@ agent::AgentConfig agent_config(Plan plan, const Endpoint& endpoint) {
     config.master = master_of(plan, endpoint);
     config.local_address = plan.local_address.value_or("");
     config.run_id = options.rdzv_id;
-    config.node_name = this_host().name;
+    config.node_name = host_name();
     config.node_rank = options.node_rank;
     config.min_nodes = options.nodes.min;
     config.max_nodes = options.nodes.max;
@@ -202,12 +210,15 @@ bool ends_after_release(const UniqueFd& lifeline) {
     return daemon_ends_within(lifeline, kDaemonEndTimeout);
 }
 
-int emulate(Plan plan, const std::vector<std::string>& arguments, Hosted hosted,
+int emulate(Plan plan, const std::vector<std::string>& arguments, DaemonOfJob daemon,
             const std::filesystem::path& guard_path) {
     share_cpus(plan);
     const pid_t guard = ::getpid();  // the parent keeps it after the fork below
     const agent::GuardPipes unread = agent::become_guarded(guard_path);
     if (!die_with_guard(guard)) return exit_code::kInternal;
+    const auto hosted = daemon.wait();
+    if (!hosted) return refuse_daemon(hosted.error());
+    report_endpoint(plan, *hosted);
     boost::asio::io_context io(1);
     agent::Console console(io, STDOUT_FILENO, STDERR_FILENO);
     const agent::ConsoleLog console_log(console);
@@ -220,8 +231,8 @@ int emulate(Plan plan, const std::vector<std::string>& arguments, Hosted hosted,
     cluster.program_name = program_name(plan.options, plan.command.argv);
     cluster.guard_program = std::filesystem::canonical(guard_path).string();
     cluster.min_nodes = plan.options.nodes.min;
-    cluster.endpoint = hosted.endpoint;
-    cluster.daemon_lifeline = hosted.lifeline.get();
+    cluster.endpoint = hosted->endpoint;
+    cluster.daemon_lifeline = hosted->lifeline.get();
     cluster.grace = plan.options.grace;
     cluster.handled_signals = plan.options.handled_signals;
     const auto [code, stop_signal, console_full] = run_local_cluster(cluster);
@@ -230,14 +241,14 @@ int emulate(Plan plan, const std::vector<std::string>& arguments, Hosted hosted,
     agent::end_on_stop_signal(code);  // they were blocked until now; the job's end is known
     const bool interrupted = code != exit_code::kSuccess && stop_signal != 0;  // of a failed job, too
     agent::drain_at_end(console, interrupted ? exit_code::kSignalBase + stop_signal : code, "", console_full);
-    (void)ends_after_release(hosted.lifeline);
+    (void)ends_after_release(hosted->lifeline);
     return code;
 }
 
-agent::GuardSettings guard_settings(const agent::AgentConfig& config, const ChosenFence& fence) {
+agent::GuardSettings guard_settings(const Plan& plan, const ChosenFence& fence) {
     agent::GuardSettings settings;
-    if (config.emulated) settings.leads = agent::Leads::kGroup;
-    settings.control_group = config.control_group;
+    if (plan.options.as_local_node) settings.leads = agent::Leads::kGroup;
+    if (fence.group) settings.control_group = fence.group->path();
     settings.pid_namespace = fence.pid_namespace;
     return settings;
 }
@@ -299,27 +310,27 @@ int run(Plan plan, std::optional<JobMeeting> meeting, const std::vector<std::str
     auto fence = make_fence(plan.options.fence);
     if (!fence) return refuse(fence.error(), exit_code::kUsage);
     if (!plan.options.as_local_node) spdlog::debug("fence: {}", fence->description);
-    auto hosted = find_daemon(plan, meeting);
-    if (!hosted) {
-        const bool usage = hosted.error().code == Errc::kUsage;
-        return refuse(hosted.error(), usage ? exit_code::kUsage : exit_code::kInfrastructure);
-    }
-    report_endpoint(plan, *hosted);
+    auto daemon = begin_daemon(plan, meeting);
+    if (!daemon) return refuse_daemon(daemon.error());
     agent::hold_stop_signals();  // until the agent, or the launcher of emulated nodes, has its handlers
     auto temporary_log_dir = make_temporary_log_dir(plan.options, environment);
     if (!temporary_log_dir) {
-        const bool ended = hosted->started_here && ends_after_release(hosted->lifeline);
+        const auto hosted = daemon->wait();
+        const bool ended = hosted && hosted->started_here && ends_after_release(hosted->lifeline);
         if (meeting && ended) meeting->withdraw();
         return refuse(temporary_log_dir.error(), exit_code::kUsage);
     }
     if (plan.placement.part == Placement::Part::kEmulate) {
         plan.temporary_log_dir = std::move(*temporary_log_dir);
         fence->group.reset();  // each node has its own
-        return emulate(std::move(plan), arguments, std::move(*hosted), guard);
+        return emulate(std::move(plan), arguments, std::move(*daemon), guard);
     }
+    agent::GuardPipes pipes = agent::become_guarded(guard, guard_settings(plan, *fence));
+    const auto hosted = daemon->wait();
+    if (!hosted) return refuse_daemon(hosted.error());
+    report_endpoint(plan, *hosted);
     agent::AgentConfig config = agent_config(std::move(plan), hosted->endpoint);
     config.control_group = fence->group ? fence->group->path() : "";
-    agent::GuardPipes pipes = agent::become_guarded(guard, guard_settings(config, *fence));
     config.guard_pipe = std::move(pipes.guard_pipe);
     config.keeper_lifeline = std::move(pipes.keeper_lifeline);
     const int code = agent::run_agent(std::move(config));

@@ -21,6 +21,9 @@ constexpr std::chrono::milliseconds kSweepInterval{10};
 /// again. In all other cases it is enough to kill the groups and strays.
 constexpr std::chrono::milliseconds kKillAgainAfter{200};
 constexpr std::chrono::seconds kKillAgainInterval{1};
+/// The minimum time between sweeps because of SIGCHLD: each lists all children, so one for each of many workers that
+/// end at once would take a time that grows with the square of their number.
+constexpr std::chrono::milliseconds kMinSweepInterval{2};
 
 }  // namespace
 
@@ -113,6 +116,7 @@ void WorkerProcesses::kill_again() {
 
 /// Takes exit statuses that were withheld, reaps strays and, while the group is stopping, signals new ones.
 void WorkerProcesses::sweep() {
+    swept_at_ = Clock::now();
     for (std::size_t i = 0; i < workers_.size(); ++i) {
         if (workers_[i]->is_status_withheld()) on_exit(LocalRank{static_cast<int>(i)});
     }
@@ -120,7 +124,11 @@ void WorkerProcesses::sweep() {
     reap_if_empty();
     if (group_signal_ == 0 || reaped_) return;
     kill_again();
-    sweep_timer_.expires_after(kSweepInterval);
+    sweep_at(swept_at_ + kSweepInterval);
+}
+
+void WorkerProcesses::sweep_at(TimePoint when) {
+    sweep_timer_.expires_at(when);
     sweep_timer_.async_wait([this, alive = std::weak_ptr<int>(alive_)](const error_code& error) {
         if (!error && !alive.expired()) sweep();  // an error means that a later sweep is due instead
     });
@@ -129,7 +137,10 @@ void WorkerProcesses::sweep() {
 void WorkerProcesses::watch_children() {
     child_changed_.async_wait([this, alive = std::weak_ptr<int>(alive_)](const error_code& error, int) {
         if (error || alive.expired()) return;
-        sweep();
+        if (const TimePoint next = swept_at_ + kMinSweepInterval; Clock::now() < next)
+            sweep_at(next);
+        else
+            sweep();
         watch_children();
     });
 }

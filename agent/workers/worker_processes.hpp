@@ -86,6 +86,7 @@ private:
     void forget_old_kills();
     void sweep();
     void kill_again();
+    void sweep_at(TimePoint when);
     void reap_if_empty();
 
     boost::asio::io_context& io_;
@@ -100,6 +101,7 @@ private:
     bool reaped_ = false;
     boost::asio::signal_set child_changed_;
     boost::asio::steady_timer sweep_timer_;
+    TimePoint swept_at_{};
     boost::asio::steady_timer oom_timer_;
     std::shared_ptr<int> alive_ = std::make_shared<int>();  ///< handlers that are already queued look at it
 };
