@@ -27,6 +27,7 @@
 #include "agent/signal_source.hpp"
 #include "agent/status_reporter.hpp"
 #include "agent/workers/strays.hpp"
+#include "common/system/host_pid.hpp"
 #include "common/system/signals.hpp"
 
 namespace ddprun::agent {
@@ -39,7 +40,7 @@ protocol::Join join_of(const AgentConfig& config) {
     protocol::Join join;
     join.node = random_id();
     join.host = config.node_name;
-    join.pid = ::getpid();
+    join.pid = host_pid(::getpid());
     join.slots = config.slots;
     join.min_nodes = config.min_nodes;
     join.max_nodes = config.max_nodes;
@@ -240,11 +241,12 @@ void Agent::perform(const SendRecord& action) {
 void Agent::perform(const AdoptNames& action) {
     group_.set_run_id(action.run_id);
     if (!action.node_name.empty()) config_.node_name = action.node_name;
+    config_.session = action.session;
 }
 
 void Agent::perform(const Finish& action) {
     exit_code_ = action.exit_code;
-    const std::vector<pid_t> left = action.processes_left ? group_.abandon() : std::vector<pid_t>();
+    const std::vector<std::string> left = action.processes_left ? group_.abandon() : std::vector<std::string>();
     JobReport report = report_of(action, config_, history_);
     if (action.verdict && action.verdict->culprit && action.verdict->culprit->host == config_.node_name)
         report.error_text = group_.error_text(*action.verdict->culprit);

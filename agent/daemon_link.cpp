@@ -165,7 +165,7 @@ void DaemonLink::accept(const Welcome& welcome) {
     if (!welcome.session.empty()) join_.session = welcome.session;
     if (std::exchange(interrupted_, false))
         events_.push(ConnectionChanged{"connected to the rendezvous daemon again", true});
-    events_.push(Welcomed{welcome.run_id, welcome.node_name});
+    events_.push(Welcomed{welcome.run_id, welcome.node_name, welcome.session});
 }
 
 /// Reports that the daemon is that of a job that is ending. converse() tries again until the connect timeout.

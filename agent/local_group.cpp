@@ -11,8 +11,11 @@
 #include <system_error>
 #include <utility>
 
+#include "agent/guard/describe_process.hpp"
 #include "agent/output/log_files.hpp"
 #include "agent/workers/environment.hpp"
+#include "agent/workers/older_processes.hpp"
+spec_builder_.prepare_console(assignment);
 #include "common/text/number.hpp"
 
 namespace ddprun::agent {
@@ -57,6 +60,7 @@ LocalGroup::LocalGroup(boost::asio::io_context& io, const AgentConfig& config, C
       config_(config),
       events_(events),
       spec_builder_(config, console, logs),
+      fence_(config.control_group.empty() ? ControlGroup() : ControlGroup(config.control_group.c_str())),
       run_id_(config.run_id.value_or("none")) {}
 
 std::string LocalGroup::log_folder() const {
@@ -68,16 +72,27 @@ std::string LocalGroup::log_folder() const {
 }
 
 void LocalGroup::start(const protocol::Assignment& assignment) {
+    if (!assignment_ && number(assignment.generation) > 1) end_older_processes(assignment.generation);
     assignment_ = assignment;
     processes_.reset();  // before the next one is made: there may be one at a time
-    processes_.emplace(io_, WorkerProcesses::Callbacks{
-                                [this](LocalRank rank, const ExitStatus& status, bool by_itself) {
-                                    events_.push(WorkerExited{rank, status, by_itself});
-                                },
-                                [this] { events_.push(GroupReaped{}); },
-                            });
+    processes_.emplace(io_,
+                       WorkerProcesses::Callbacks{
+                           [this](LocalRank rank, const ExitStatus& status, bool by_itself) {
+                               events_.push(WorkerExited{rank, status, by_itself});
+                           },
+                           [this] { events_.push(GroupReaped{}); },
+                       },
+                       OomWatch(), fence_.is_open() ? &fence_ : nullptr);
     spec_builder_.prepare_console(assignment);
     start_more(LocalRank{0});
+}
+
+/// Ends the processes that an agent which was killed has left here: this node comes back to a job that went on.
+void LocalGroup::end_older_processes(Generation generation) const {
+    const int count = agent::end_older_processes(config_.session, generation);
+    if (count > 0)
+        spdlog::warn("{}: killed {} that an earlier ddprun of this job had left here", config_.node_name,
+                     counted(count, "process", "processes"));
 }
 
 void LocalGroup::start_more(LocalRank next) {
@@ -121,8 +136,9 @@ std::optional<RecordedWorkers> LocalGroup::recorded() const {
     return RecordedWorkers{*assignment_, *processes_};
 }
 
-std::vector<pid_t> LocalGroup::abandon() {
-    std::vector<pid_t> left = processes_->remaining();
+std::vector<std::string> LocalGroup::abandon() {
+    std::vector<std::string> left;
+    for (const pid_t pid : processes_->remaining()) left.push_back(describe_process(pid));
     processes_->abandon();
     return left;
 }

@@ -14,6 +14,7 @@
 #include "agent/config/agent_config.hpp"
 #include "agent/event_queue.hpp"
 #include "agent/group/actions.hpp"
+#include "agent/guard/control_group.hpp"
 #include "agent/output/console.hpp"
 #include "agent/output/log_writer.hpp"
 #include "agent/recorder_service.hpp"
@@ -26,7 +27,7 @@ namespace ddprun::agent {
 
 class LocalGroup {
 public:
-    /// All outlive this object. The node's name in `config` may change.
+    /// All outlive this object. The node's name and the session in `config` may change.
     LocalGroup(boost::asio::io_context& io, const AgentConfig& config, Console& console, LogWriter& logs,
                EventQueue& events);
 
@@ -64,14 +65,17 @@ public:
     /// Returns the workers whose flight records can be read; empty before the first start().
     [[nodiscard]] std::optional<RecordedWorkers> recorded() const;
 
-    /// Stops waiting for processes that survive SIGKILL; returns their pids.
-    std::vector<pid_t> abandon();
+    /// Stops waiting for processes that survive SIGKILL. Returns them as "71 (train, state D in nfs_wait)".
+    std::vector<std::string> abandon();
 
 private:
+    void end_older_processes(Generation generation) const;
+
     boost::asio::io_context& io_;
     const AgentConfig& config_;
     EventQueue& events_;
     WorkerSpecBuilder spec_builder_;
+    ControlGroup fence_;
     std::string run_id_;
     std::optional<protocol::Assignment> assignment_;  ///< of the latest group
     std::optional<WorkerProcesses> processes_;        ///< of the latest group

@@ -134,11 +134,11 @@ void StatusReporter::report_ranks(const Assignment& assignment) {
     ranks_line_ = std::move(line);
 }
 
-void StatusReporter::report_end(const Finish& finish, const std::vector<pid_t>& left, const JobReport& report) {
+void StatusReporter::report_end(const Finish& finish, const std::vector<std::string>& left, const JobReport& report) {
     waiting_line_.drop();
     stop_line_.drop();
     if (!left.empty()) {
-        spdlog::error("{}{}: pids {}", tag(), finish.why, fmt::join(left, ", "));
+        spdlog::error("{}{}: pid {}", tag(), finish.why, fmt::join(left, ", "));
     } else if (config_.emulated && finish.interrupted) {
         // The launcher of emulated nodes prints an interruption once for all of them.
         if (!finish.failure.empty()) spdlog::error("{}before the signal: {}", tag(), finish.failure);

@@ -50,7 +50,7 @@ public:
     /// Prints how the job, or this node, ended. `left`: processes that survive SIGKILL. An emulated node leaves it to
     /// its launcher instead, as one JSON object, {"text": what is printed, "report": that of --report}, and a
     /// zero byte.
-    void report_end(const Finish& finish, const std::vector<pid_t>& left, const JobReport& report);
+    void report_end(const Finish& finish, const std::vector<std::string>& left, const JobReport& report);
 
     /// Returns the node's name, as the beginning of a status line of a job of several nodes; else nothing.
     [[nodiscard]] std::string tag() const { return config_.max_nodes == 1 ? "" : config_.node_name + ": "; }

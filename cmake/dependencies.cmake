@@ -3,8 +3,16 @@
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(spdlog REQUIRED)
+# Programs take both header-only (docs/design/020). spdlog's target names the shared fmt, whose macros the header-only one excludes.
+set_property(TARGET spdlog::spdlog_header_only PROPERTY INTERFACE_LINK_LIBRARIES Threads::Threads fmt::fmt-header-only)
 find_package(CLI11 REQUIRED)
-find_package(OpenSSL 3 REQUIRED)   # TLS to etcd
+# TLS to etcd; static where that is installed, so that ddprun loads quickly (docs/design/020).
+set(OPENSSL_USE_STATIC_LIBS ON)
+find_package(OpenSSL 3 QUIET)
+if(NOT OpenSSL_FOUND)
+    set(OPENSSL_USE_STATIC_LIBS OFF)
+    find_package(OpenSSL 3 REQUIRED)
+endif()
 find_package(hwy REQUIRED)     # Highway: reductions for each instruction set, chosen at run time
 
 # hwloc, for --numa-binding. It has no package file for CMake.
@@ -25,7 +33,7 @@ find_package(Boost 1.81 REQUIRED COMPONENTS json container filesystem)
 add_library(ddprun_asio STATIC cmake/asio_impl.cpp cmake/asio_pch.cpp)
 target_compile_definitions(ddprun_asio PUBLIC
     BOOST_ASIO_SEPARATE_COMPILATION BOOST_BEAST_SEPARATE_COMPILATION BOOST_ASIO_NO_DEPRECATED)
-target_link_libraries(ddprun_asio PUBLIC Boost::headers Threads::Threads PRIVATE fmt::fmt ddprun_settings)
+target_link_libraries(ddprun_asio PUBLIC Boost::headers Threads::Threads PRIVATE fmt::fmt-header-only ddprun_settings)
 target_compile_features(ddprun_asio PUBLIC cxx_std_20)
 target_precompile_headers(ddprun_asio PRIVATE <cmake/asio_pch.hpp>)
 ddprun_quick_to_sanitize(ddprun_asio)

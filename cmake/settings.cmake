@@ -67,9 +67,13 @@ function(ddprun_library name alias)
 endfunction()
 
 # ddprun_program(NAME SOURCES... PRIVATE targets...): a program that lands in bin/ and is installed.
+# It links no shared library of C++, so that it loads quickly (docs/design/020).
 function(ddprun_program name)
     cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "SOURCES;PRIVATE")
     add_executable(${name} ${ARG_SOURCES})
+    if(NOT DDP_SANITIZE)
+        target_link_options(${name} PRIVATE -static-libstdc++ -static-libgcc LINKER:--as-needed)
+    endif()
     target_link_libraries(${name} PRIVATE ddprun_settings ${ARG_PRIVATE})
     install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endfunction()

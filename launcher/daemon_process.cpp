@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <boost/json/parse.hpp>
 #include <boost/json/value_to.hpp>
 #include <cerrno>
@@ -25,7 +26,7 @@ namespace {
 constexpr int kReadyFd = 3;
 constexpr int kLifelineFd = 4;  // carries nothing: it closes when the daemon, or its starter, ends
 
-/// Executes the daemon in the grandchild. Makes only system calls, as it runs between fork and exec.
+/// Executes the daemon in the grandchild. Makes only system calls, as it runs between vfork and exec.
 [[noreturn]] void become_daemon(char* const* argv, int ready, int lifeline) {
     // Both are copied to high numbers first, because each may have the number that the other one needs.
     const int ready_copy = ::fcntl(ready, F_DUPFD, 10);
@@ -46,18 +47,18 @@ constexpr int kLifelineFd = 4;  // carries nothing: it closes when the daemon, o
     ::_exit(127);
 }
 
-/// Forks twice and lets the middle process end at once, so that the daemon is no child of this process.
+/// Forks twice and lets the middle process end at once, so that the daemon is no child of this process. Both share our
+/// memory (docs/design/020): ddprun has no handler of signals yet that could run in them.
 Result<void> spawn_detached(std::vector<std::string> arguments, const UniqueFd& ready, const UniqueFd& lifeline) {
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);
 
-    std::fflush(nullptr);
-    const pid_t middle = ::fork();
+    const pid_t middle = ::vfork();
     if (middle < 0) return system_error("cannot fork ddprund", errno);
     if (middle == 0) {
         ::setsid();
-        const pid_t daemon = ::fork();
+        const pid_t daemon = ::vfork();
         if (daemon == 0) become_daemon(argv.data(), ready.get(), lifeline.get());
         ::_exit(daemon < 0 ? 1 : 0);
     }
@@ -68,23 +69,22 @@ Result<void> spawn_detached(std::vector<std::string> arguments, const UniqueFd& 
     return {};
 }
 
-/// Reads one line from `fd`, without its line end. Errors: kTimeout, kClosed, kLimit.
+/// Reads the one line that the daemon writes to `fd`, without its line end. Errors: kTimeout, kClosed, kLimit.
 Result<std::string> read_line(int fd, TimePoint deadline) {
-    constexpr std::size_t kMaxLineBytes = 4096;
-    std::string line;
-    while (line.size() < kMaxLineBytes) {
+    std::array<char, 4096> buffer;
+    for (std::size_t size = 0; size < buffer.size();) {
         const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
         pollfd readable{fd, POLLIN, 0};
         const int ready = left.count() > 0 ? ::poll(&readable, 1, static_cast<int>(left.count())) : 0;
         if (ready < 0 && errno == EINTR) continue;
         if (ready == 0) return Error{Errc::kTimeout, "no ready line"};
-        char byte = 0;
-        const ssize_t got = ::read(fd, &byte, 1);
+        const ssize_t got = ::read(fd, buffer.data() + size, buffer.size() - size);
         if (got == 0) return Error{Errc::kClosed, "end of file"};
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return system_error("reading the ready line", errno);
-        if (byte == '\n') return line;
-        line.push_back(byte);
+        size += static_cast<std::size_t>(got);
+        const std::string_view text(buffer.data(), size);
+        if (const auto end = text.find('\n'); end != std::string_view::npos) return std::string(text.substr(0, end));
     }
     return Error{Errc::kLimit, "the ready line is too long"};
 }
@@ -134,35 +134,43 @@ Result<RunningDaemon> parse_ready_line(std::string_view line) {
     return daemon;
 }
 
-Result<RunningDaemon> start_daemon(const DaemonRequest& request) {
+Result<StartingDaemon> StartingDaemon::start(const DaemonRequest& request) {
     auto ready = make_pipe("to ddprund");
     if (!ready) return ready.error();
     int ends[2] = {-1, -1};
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
         return system_error("cannot make a socket to ddprund", errno);
     UniqueFd lifeline(ends[0]);
-    UniqueFd for_daemon(ends[1]);
+    const UniqueFd for_daemon(ends[1]);
+    const TimePoint deadline = Clock::now() + request.ready_within;
     const Result<void> spawned =
         spawn_detached(daemon_arguments(request, kReadyFd, kLifelineFd), ready->write_end, for_daemon);
     if (!spawned) return spawned.error();
-    ready->write_end.reset();
-    for_daemon.reset();
+    return StartingDaemon(request, deadline, std::move(ready->read_end), std::move(lifeline));
+}
 
-    const auto line = read_line(ready->read_end.get(), Clock::now() + request.ready_within);
+Result<RunningDaemon> StartingDaemon::wait() {
+    const auto line = read_line(ready_.get(), deadline_);
+    ready_.reset();
     if (!line && line.error().code == Errc::kClosed) {
         return Error{Errc::kClosed,
                      fmt::format("ddprund ended before it listened at {}. Its own message is above; if there is "
                                  "none, try {} --help.",
-                                 to_string(request.bind), request.program.string())};
+                                 to_string(request_.bind), request_.program.string())};
     }
     if (!line) {
         return with_context(fmt::format("ddprund did not report within {} that it listens at {}",
-                                        seconds_text(request.ready_within), to_string(request.bind)),
+                                        seconds_text(request_.ready_within), to_string(request_.bind)),
                             line.error());
     }
     auto daemon = parse_ready_line(*line);
-    if (daemon) daemon->lifeline = std::move(lifeline);
+    if (daemon) daemon->lifeline = std::move(lifeline_);
     return daemon;
+}
+
+Result<RunningDaemon> start_daemon(const DaemonRequest& request) {
+    auto starting = StartingDaemon::start(request);
+    return starting ? starting->wait() : Result<RunningDaemon>(starting.error());
 }
 
 bool daemon_ends_within(const UniqueFd& lifeline, std::chrono::milliseconds limit) {

@@ -9,8 +9,10 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "common/clock.hpp"
 #include "common/endpoint.hpp"
 #include "common/error.hpp"
 #include "common/system/unique_fd.hpp"
@@ -37,6 +39,27 @@ struct RunningDaemon {
     pid_t pid = 0;      ///< 0: the daemon did not report it
 };
 
+/// StartingDaemon: owns a daemon that was executed and has not reported yet that it listens. Used on the main thread;
+/// the process may fork meanwhile. The daemon ends soon if this object is destroyed.
+class StartingDaemon {
+public:
+    /// Executes the daemon, which shares our stderr. Errors: kSystem.
+    [[nodiscard]] static Result<StartingDaemon> start(const DaemonRequest& request);
+
+    /// Returns when the daemon listens; to be called once. Errors: kTimeout, kMalformed, kSystem; kClosed when it ended
+    /// before it listened (its own message went to stderr).
+    [[nodiscard]] Result<RunningDaemon> wait();
+
+private:
+    StartingDaemon(DaemonRequest request, TimePoint deadline, UniqueFd ready, UniqueFd lifeline)
+        : request_(std::move(request)), deadline_(deadline), ready_(std::move(ready)), lifeline_(std::move(lifeline)) {}
+
+    DaemonRequest request_;
+    TimePoint deadline_;
+    UniqueFd ready_;  ///< the daemon writes its ready line to the other end
+    UniqueFd lifeline_;
+};
+
 /// Returns argv of the daemon, which writes its ready line to `ready_fd`, and holds the other end of its starter's
 /// lifeline as `starter_fd`.
 [[nodiscard]] std::vector<std::string> daemon_arguments(const DaemonRequest& request, int ready_fd, int starter_fd);
@@ -44,8 +67,7 @@ struct RunningDaemon {
 /// Parses {"address":"127.0.0.1","port":40001,"run_id":"…","pid":71}. Errors: Errc::kMalformed.
 [[nodiscard]] Result<RunningDaemon> parse_ready_line(std::string_view line);
 
-/// Starts the daemon and returns when it listens. It shares our stderr. Errors: kTimeout, kMalformed, kSystem; kClosed
-/// when it ended before it listened (its own message went to stderr).
+/// Starts the daemon and returns when it listens. Errors: of StartingDaemon.
 [[nodiscard]] Result<RunningDaemon> start_daemon(const DaemonRequest& request);
 
 /// Returns whether the daemon of this lifeline has ended, or does so within `limit`.

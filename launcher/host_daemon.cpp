@@ -1,8 +1,11 @@
 #include "launcher/host_daemon.hpp"
 
 #include <fmt/format.h>
+#include <poll.h>
+#include <spdlog/spdlog.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -19,30 +22,66 @@ namespace ddprun::launcher {
 namespace {
 
 constexpr std::chrono::milliseconds kLookAgain{20};
+/// A daemon starts within a few milliseconds; longer waits for one are reported.
+constexpr std::chrono::milliseconds kSilentWait{500};
 
 /// Returns the endpoint that an agent on this machine connects to.
-Endpoint for_local_agent(const Endpoint& bound) { return {address_to_dial(bound.host, this_host()), bound.port}; }
+Endpoint for_local_agent(const Endpoint& bound) {
+    if (!is_wildcard(bound.host)) return bound;  // asking the kernel for all addresses takes a while
+    return {address_to_dial(bound.host, this_host()), bound.port};
+}
 
-/// StartLock: a lock between processes, held while a port is probed and perhaps taken, so that only one of two ddprun
-/// that start at the same time starts a daemon. It is a name in the abstract socket space: like the port it belongs to
-/// the network namespace, and it is released when the process ends.
+/// StartLock: a lock between processes of one user, held while a port is probed and perhaps taken, so that only one of
+/// two ddprun that start at the same time starts a daemon. It is a name in the abstract socket space: like the port it
+/// belongs to the network namespace, and it is released when the process ends. Any user can take such a name, so the
+/// lock of another user does not count: both start a daemon then, and one of these fails to bind.
 class StartLock {
 public:
-    explicit StartLock(const Endpoint& endpoint) : socket_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
-        sockaddr_un name{};
-        name.sun_family = AF_UNIX;
+    explicit StartLock(const Endpoint& endpoint) : socket_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+        name_.sun_family = AF_UNIX;
         const std::string text = fmt::format("ddprun-start-{}", to_string(endpoint));
-        const std::size_t length = std::min(text.size(), sizeof name.sun_path - 1);
-        text.copy(name.sun_path + 1, length);  // after a zero byte: not a file
-        const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
-        held_ = ::bind(socket_.get(), reinterpret_cast<const sockaddr*>(&name), size) == 0;
+        const std::size_t length = std::min(text.size(), sizeof name_.sun_path - 1);
+        text.copy(name_.sun_path + 1, length);  // after a zero byte: not a file
+        size_ = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
+        held_ = ::bind(socket_.get(), address(), size_) == 0 && ::listen(socket_.get(), SOMAXCONN) == 0;
     }
     [[nodiscard]] bool held() const { return held_; }
 
+    /// Waits until the holder releases the lock, or until `deadline`. Returns false at once if that is another user's
+    /// process, or none.
+    [[nodiscard]] bool wait_for_holder(TimePoint deadline) const {
+        const UniqueFd waiting(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+        ucred holder{};
+        socklen_t holder_size = sizeof holder;
+        if (::connect(waiting.get(), address(), size_) != 0 ||
+            ::getsockopt(waiting.get(), SOL_SOCKET, SO_PEERCRED, &holder, &holder_size) != 0)
+            return false;
+        if (holder.uid != ::getuid() && holder.uid != 0) return false;
+        if (closes(waiting, std::min(deadline, Clock::now() + kSilentWait))) return true;
+        spdlog::info("waiting for another ddprun (pid {}), which is starting the rendezvous at the same port",
+                     holder.pid);
+        closes(waiting, deadline);
+        return true;
+    }
+
 private:
+    /// Returns whether the other end is closed before `deadline`.
+    static bool closes(const UniqueFd& socket, TimePoint deadline) {
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+        pollfd closed{socket.get(), POLLIN, 0};  // nothing is ever written, so readable means end-of-file
+        return left.count() > 0 && ::poll(&closed, 1, static_cast<int>(left.count())) == 1;
+    }
+    [[nodiscard]] const sockaddr* address() const { return reinterpret_cast<const sockaddr*>(&name_); }
+
     UniqueFd socket_;
+    sockaddr_un name_{};
+    socklen_t size_ = 0;
     bool held_ = false;
 };
+
+Hosted hosted_here(RunningDaemon daemon) {
+    return {for_local_agent(daemon.endpoint), true, std::move(daemon.lifeline), daemon.pid};
+}
 
 Error held_by(const Endpoint& endpoint, const std::string& holder) {
     return {Errc::kInUse,
@@ -81,13 +120,12 @@ Result<Hosted> host_or_join(const DaemonRequest& request) {
     for (;; std::this_thread::sleep_for(kLookAgain)) {
         const bool last_look = Clock::now() >= give_up;
         const StartLock lock(bind);
-        if (bind.port != 0 && !lock.held() && !last_look) continue;  // another process is starting one now
+        if (!lock.held() && !last_look && lock.wait_for_holder(give_up)) continue;  // it is starting one now
 
         const int error = probe_bind(bind);
         if (error == 0) {
             auto daemon = start_daemon(request);
-            if (daemon)
-                return Hosted{for_local_agent(daemon->endpoint), true, std::move(daemon->lifeline), daemon->pid};
+            if (daemon) return hosted_here(std::move(*daemon));
             if (last_look || probe_bind(bind) != EADDRINUSE) return daemon.error();
         } else if (error != EADDRINUSE) {
             return cannot_bind(bind, error);
@@ -103,6 +141,22 @@ Result<Hosted> host_or_join(const DaemonRequest& request) {
                                      to_string(bind))};
         }
     }
+}
+
+Result<DaemonOfJob> DaemonOfJob::begin(const DaemonRequest& request) {
+    if (request.bind.port != 0) {
+        auto hosted = host_or_join(request);
+        return hosted ? Result<DaemonOfJob>(DaemonOfJob(std::move(*hosted))) : hosted.error();
+    }
+    if (const int error = probe_bind(request.bind); error != 0) return cannot_bind(request.bind, error);
+    auto starting = StartingDaemon::start(request);
+    return starting ? Result<DaemonOfJob>(DaemonOfJob(std::move(*starting))) : starting.error();
+}
+
+Result<Hosted> DaemonOfJob::wait() {
+    if (auto* const hosted = std::get_if<Hosted>(&daemon_)) return std::move(*hosted);
+    auto daemon = std::get<StartingDaemon>(daemon_).wait();
+    return daemon ? Result<Hosted>(hosted_here(std::move(*daemon))) : daemon.error();
 }
 
 }  // namespace ddprun::launcher

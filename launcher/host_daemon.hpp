@@ -2,6 +2,9 @@
 // Hosts the rendezvous at an endpoint of this machine, or joins the daemon that is there already: the second of two
 // terminals joins what the first has started. Called by launch(); docs/design/005 has the reasons.
 
+#include <utility>
+#include <variant>
+
 #include "common/endpoint.hpp"
 #include "common/error.hpp"
 #include "launcher/daemon_process.hpp"
@@ -28,5 +31,23 @@ struct Hosted {
 /// once, one starts the daemon and the others join it. Errors: kInUse with the holder's pid and command; kRefused,
 /// kSystem when the address cannot be bound; those of start_daemon().
 [[nodiscard]] Result<Hosted> host_or_join(const DaemonRequest& request);
+
+/// DaemonOfJob: owns the daemon of this job while it may still be starting. Used on the main thread; the process may
+/// fork meanwhile.
+class DaemonOfJob {
+public:
+    /// As host_or_join(). A daemon on a free port has no rivals, so it is only started: the launcher prepares the agent
+    /// while it loads.
+    [[nodiscard]] static Result<DaemonOfJob> begin(const DaemonRequest& request);
+    explicit DaemonOfJob(Hosted hosted) : daemon_(std::move(hosted)) {}
+
+    /// Returns when the daemon listens; to be called once. Errors: those of start_daemon().
+    [[nodiscard]] Result<Hosted> wait();
+
+private:
+    explicit DaemonOfJob(StartingDaemon starting) : daemon_(std::move(starting)) {}
+
+    std::variant<Hosted, StartingDaemon> daemon_;
+};
 
 }  // namespace ddprun::launcher

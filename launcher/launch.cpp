@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <boost/asio/io_context.hpp>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -15,13 +16,16 @@
 
 #include "agent/agent.hpp"
 #include "agent/guard/start_guard.hpp"
+#include "agent/output/console.hpp"
 #include "agent/output/log_files.hpp"
+#include "agent/output/log_sink.hpp"
 #include "agent/signal_source.hpp"
 #include "common/exit_codes.hpp"
 #include "common/logging.hpp"
 #include "common/system/signals.hpp"
 #include "common/text/print.hpp"
 #include "launcher/dry_run.hpp"
+#include "launcher/fence.hpp"
 #include "launcher/host/gpus.hpp"
 #include "launcher/host/limits.hpp"
 #include "launcher/host/placement.hpp"
@@ -123,15 +127,23 @@ DaemonRequest daemon_request(const Plan& plan) {
     return request;
 }
 
-/// Returns the daemon of this job. `meeting` is empty unless the placement is kMeet.
-Result<Hosted> find_daemon(const Plan& plan, std::optional<JobMeeting>& meeting) {
-    if (plan.placement.part == Placement::Part::kJoin) return Hosted{plan.placement.endpoint, false, {}, 0};
+/// Finds or starts the daemon of this job. `meeting` is empty unless the placement is kMeet.
+Result<DaemonOfJob> begin_daemon(const Plan& plan, std::optional<JobMeeting>& meeting) {
+    if (plan.placement.part == Placement::Part::kJoin)
+        return DaemonOfJob(Hosted{plan.placement.endpoint, false, {}, 0});
     DaemonRequest request = daemon_request(plan);
     auto program = own_program(own_folder(), "ddprund");
     if (!program) return program.error();
     request.program = *program;
     const auto look_up_here = [](const std::string& host) { return address_here(host, look_up(host), this_host()); };
-    return meeting ? meeting->host_or_join(request, look_up_here) : host_or_join(request);
+    if (!meeting) return DaemonOfJob::begin(request);
+    auto hosted = meeting->host_or_join(request, look_up_here);
+    return hosted ? Result<DaemonOfJob>(DaemonOfJob(std::move(*hosted))) : hosted.error();
+}
+
+/// Reports why there is no daemon. Returns the exit code.
+int refuse_daemon(const Error& error, const ReportTarget& report) {
+    return refuse(error, error.code == Errc::kUsage ? exit_code::kUsage : exit_code::kInfrastructure, report);
 }
 
 void report_endpoint(const Plan& plan, const Hosted& hosted) {
@@ -161,7 +173,7 @@ agent::AgentConfig agent_config(Plan plan, const Endpoint& endpoint) {
     config.master = master_of(plan, endpoint);
     config.local_address = plan.local_address.value_or("");
     config.run_id = options.rdzv_id;
-    config.node_name = this_host().name;
+    config.node_name = host_name();
     config.node_rank = options.node_rank;
     config.min_nodes = options.nodes.min;
     config.max_nodes = options.nodes.max;
@@ -238,33 +250,50 @@ void report_daemon_left(const Hosted& hosted) {
         hosted.pid > 0 ? fmt::format(" (pid {})", hosted.pid) : "");
 }
 
-int emulate(Plan plan, const std::vector<std::string>& arguments, Hosted hosted,
+int emulate(Plan plan, const std::vector<std::string>& arguments, DaemonOfJob daemon,
             const std::filesystem::path& guard_path) {
+    const ReportTarget report = report_target(plan.options);
     share_cpus(plan);
     const pid_t guard = ::getpid();  // the parent keeps it after the fork below
-    const UniqueFd unread = agent::become_guarded(guard_path);
+    const agent::GuardPipes unread = agent::become_guarded(guard_path);
     if (!die_with_guard(guard)) return exit_code::kInternal;
-    LocalCluster cluster;
+    const auto hosted = daemon.wait();
+    if (!hosted) return refuse_daemon(hosted.error(), report);
+    report_endpoint(plan, *hosted);
+    boost::asio::io_context io(1);
+    agent::Console console(io, STDOUT_FILENO, STDERR_FILENO);
+    const agent::ConsoleLog console_log(console, log_start(plan.options));
+    LocalCluster cluster{.console = console};
     cluster.arguments = arguments;
     if (const std::string& folder = plan.temporary_log_dir.path(); !folder.empty())
         cluster.arguments.insert(cluster.arguments.begin(), {"--temporary-log-dir", folder});
     cluster.nodes = plan.options.nodes.max;
     cluster.workers_per_node = plan.slots;
     cluster.program_name = program_name(plan.options, plan.command.argv);
+    cluster.guard_program = std::filesystem::canonical(guard_path).string();
     cluster.min_nodes = plan.options.nodes.min;
-    cluster.endpoint = hosted.endpoint;
-    cluster.daemon_lifeline = hosted.lifeline.get();
+    cluster.endpoint = hosted->endpoint;
+    cluster.daemon_lifeline = hosted->lifeline.get();
     cluster.grace = plan.options.grace;
     cluster.handled_signals = plan.options.handled_signals;
-    const ReportTarget report = report_target(plan.options);
     const ClusterEnd end = run_local_cluster(cluster);
     const int code = end.exit_code;
     if (!report.path.empty()) write_report(report.path, cluster_report(end, report.job));
     const std::string kept = agent::files_kept_text(plan.temporary_log_dir.path());
     if (plan.temporary_log_dir.release(code == exit_code::kSuccess)) spdlog::info("{}", kept);
     agent::end_on_stop_signal(code);  // they were blocked until now; the job's end is known
-    (void)ends_after_release(hosted.lifeline);
+    const bool interrupted = code != exit_code::kSuccess && end.stop_signal != 0;  // of a failed job, too
+    agent::drain_at_end(console, interrupted ? exit_code::kSignalBase + end.stop_signal : code, "", end.console_full);
+    (void)ends_after_release(hosted->lifeline);
     return code;
+}
+
+agent::GuardSettings guard_settings(const Plan& plan, const ChosenFence& fence) {
+    agent::GuardSettings settings;
+    if (plan.options.as_local_node) settings.leads = agent::Leads::kGroup;
+    if (fence.group) settings.control_group = fence.group->path();
+    settings.pid_namespace = fence.pid_namespace;
+    return settings;
 }
 
 /// The reason why a job cannot run.
@@ -335,26 +364,33 @@ int run(Plan plan, std::optional<JobMeeting> meeting, const std::vector<std::str
     const ReportTarget report = report_target(plan.options);
     // Looks for the guard before anything is started, because a daemon would be left behind without it.
     const std::filesystem::path guard = agent::find_guard();
-    auto hosted = find_daemon(plan, meeting);
-    if (!hosted) {
-        const bool usage = hosted.error().code == Errc::kUsage;
-        return refuse(hosted.error(), usage ? exit_code::kUsage : exit_code::kInfrastructure, report);
-    }
-    report_endpoint(plan, *hosted);
+    auto fence = make_fence(plan.options.fence);
+    if (!fence) return refuse(fence.error(), exit_code::kUsage, report);
+    if (!plan.options.as_local_node) spdlog::debug("fence: {}", fence->description);
+    auto daemon = begin_daemon(plan, meeting);
+    if (!daemon) return refuse_daemon(daemon.error(), report);
     agent::hold_stop_signals();  // until the agent, or the launcher of emulated nodes, has its handlers
     auto temporary_log_dir = make_temporary_log_dir(plan.options, environment);
     if (!temporary_log_dir) {
-        const bool ended = hosted->started_here && ends_after_release(hosted->lifeline);
+        const auto hosted = daemon->wait();
+        const bool ended = hosted && hosted->started_here && ends_after_release(hosted->lifeline);
         if (meeting && ended) meeting->withdraw();
         return refuse(temporary_log_dir.error(), exit_code::kUsage, report);
     }
     const bool several_nodes = plan.options.nodes.max > 1;
     if (plan.placement.part == Placement::Part::kEmulate) {
         plan.temporary_log_dir = std::move(*temporary_log_dir);
-        return emulate(std::move(plan), arguments, std::move(*hosted), guard);
+        fence->group.reset();  // each node has its own
+        return emulate(std::move(plan), arguments, std::move(*daemon), guard);
     }
+    agent::GuardPipes pipes = agent::become_guarded(guard, guard_settings(plan, *fence));
+    const auto hosted = daemon->wait();
+    if (!hosted) return refuse_daemon(hosted.error(), report);
+    report_endpoint(plan, *hosted);
     agent::AgentConfig config = agent_config(std::move(plan), hosted->endpoint);
-    config.guard_pipe = agent::become_guarded(guard, config.emulated ? agent::Leads::kGroup : agent::Leads::kSession);
+    config.control_group = fence->group ? fence->group->path() : "";
+    config.guard_pipe = std::move(pipes.guard_pipe);
+    config.keeper_lifeline = std::move(pipes.keeper_lifeline);
     const int code = agent::run_agent(std::move(config));
     temporary_log_dir->release(code == exit_code::kSuccess);  // the agent has printed its path if files are left there
     const bool ended = hosted->started_here && ends_after_release(hosted->lifeline);

@@ -17,6 +17,8 @@
 
 #include "agent/group/worker_group.hpp"
 #include "agent/guard/children.hpp"
+#include "agent/guard/describe_process.hpp"
+#include "agent/guard/keeper.hpp"
 #include "agent/verdict_text.hpp"
 #include "common/clock.hpp"
 #include "common/error.hpp"
@@ -32,6 +34,10 @@ namespace {
 
 /// A node whose daemon has ended gets this much more than the grace of its workers before it is killed.
 constexpr std::chrono::seconds kAfterGrace{10};
+/// While the console takes nothing, a node whose job has failed gets this much, as it waits for the console itself.
+constexpr std::chrono::seconds kConsoleGrace{5};
+/// How often the console is looked at, after the daemon has ended or while lines wait.
+constexpr std::chrono::milliseconds kConsoleInterval{100};
 /// With too few nodes left the daemon gets this long to end the job by itself.
 constexpr std::chrono::seconds kTooFewTimeout{5};
 
@@ -56,7 +62,12 @@ public:
             end_orphans();
         }
         end_everything();
-        return report_end();
+        watch_console();
+        ClusterEnd end = report_end();
+        end.stop_signal = stop_signal_;
+        if (full_since_)
+            end.console_full = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - *full_since_);
+        return end;
     }
 
 private:
@@ -89,7 +100,8 @@ private:
     /// Waits for a signal, the daemon's end or the next deadline, and acts on it.
     void wait_for_event() {
         std::array<pollfd, 2> sources{pollfd{signals_.fd(), POLLIN, 0}, pollfd{lifeline_, POLLIN, 0}};
-        const TimePoint next = std::min({end_job_at_, kill_stragglers_at_, report_wait_at_});
+        watch_console();
+        const TimePoint next = std::min({end_job_at_, kill_stragglers_at_, report_wait_at_, look_at_console_at_});
         int timeout_ms = -1;
         if (next != TimePoint::max()) {
             const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now());
@@ -110,8 +122,28 @@ private:
         kill_stragglers_at_ = Clock::now() + cluster_.grace + kAfterGrace;
     }
 
+    /// Writes the lines that wait, as far as the console takes them, and notes since when it takes nothing.
+    void watch_console() {
+        const bool lines_wait = cluster_.console.drain(std::chrono::milliseconds(0)) > 0;
+        pollfd room{STDERR_FILENO, POLLOUT, 0};
+        if (::poll(&room, 1, 0) == 1)
+            full_since_.reset();
+        else if (!full_since_)
+            full_since_ = Clock::now();
+        const bool look_again = lines_wait || kill_stragglers_at_ != TimePoint::max();
+        look_at_console_at_ = look_again ? Clock::now() + kConsoleInterval : TimePoint::max();
+    }
+
+    /// Returns whether the nodes may still be waiting for the console, after which they end by themselves.
+    [[nodiscard]] bool nodes_wait_for_console() const {
+        const auto limit = agent::console_timeout(stop_signal_ == 0 ? exit_code::kInfrastructure
+                                                                    : exit_code::kSignalBase + stop_signal_);
+        return full_since_ && Clock::now() < *full_since_ + limit + kConsoleGrace;
+    }
+
     void kill_stragglers() {
-        kill_stragglers_at_ = TimePoint::max();
+        kill_stragglers_at_ = nodes_wait_for_console() ? Clock::now() + kConsoleInterval : TimePoint::max();
+        if (kill_stragglers_at_ != TimePoint::max()) return;
         for (const auto& [pid, index] : running_) {
             spdlog::warn("{} still runs although the rendezvous daemon has ended: sending it SIGKILL",
                          local_node_name(index));
@@ -192,14 +224,21 @@ private:
             end_job_at_ = std::min(end_job_at_, Clock::now() + kTooFewTimeout);
     }
 
-    /// Kills every child that is not a node: this process became its parent because its guard is dead.
-    void end_orphans() {
-        std::array<pid_t, 256> children{};  // those that do not fit are killed in the next round
+    /// Returns every child that is not a node, and does not end by itself: this process became its parent because its
+    /// guard is dead. Those that do not fit are returned by the next call.
+    [[nodiscard]] std::vector<pid_t> orphans() const {
+        std::array<pid_t, 256> children{};
         int count = agent::list_children(children.data(), children.size());
         if (count < 0) count = agent::list_children_by_scan(children.data(), children.size());
-        for (int i = 0; i < count; ++i) {
-            if (!running_.contains(children[i])) ::kill(children[i], SIGKILL);
-        }
+        std::vector<pid_t> found(children.begin(), children.begin() + std::max(0, count));
+        std::erase_if(found, [this](pid_t child) {
+            return running_.contains(child) || agent::is_keeper(child, cluster_.guard_program.c_str());
+        });
+        return found;
+    }
+
+    void end_orphans() const {
+        for (const pid_t orphan : orphans()) ::kill(orphan, SIGKILL);
     }
 
     /// Kills and reaps until no child is left: the last orphans of a normal end, or everything after an exception.
@@ -217,8 +256,12 @@ private:
             while (signals_.next()) {
             }
         }
+        std::vector<std::string> left;
+        for (const pid_t child : orphans()) left.push_back(agent::describe_process(child));
         spdlog::warn(
-            "a process of the job survives SIGKILL (it waits in the kernel, state D in ps); it is left behind");
+            "processes of the job have survived SIGKILL and are left behind: pid {}. In state D they wait in the "
+            "kernel, and this machine may need a reboot",
+            fmt::join(left, ", "));
     }
 
     /// A node that had not joined when the signal ended the others may find that the daemon has ended.
@@ -262,8 +305,9 @@ private:
         return end;
     }
 
-    /// fmt::print would throw without a reader, and the exit code would be lost.
-    static void print(const std::string& text) { std::fputs(text.c_str(), stderr); }
+    void print(const std::string& text) const {
+        cluster_.console.write(agent::Console::Stream::kErr, agent::Console::kAgent, {text, true});
+    }
 
     protocol::Verdict too_few_verdict() const {
         protocol::Verdict verdict;
@@ -297,6 +341,8 @@ private:
     TimePoint kill_stragglers_at_ = TimePoint::max();
     TimePoint stopped_at_{};  ///< when the first signal came
     TimePoint report_wait_at_ = TimePoint::max();
+    TimePoint look_at_console_at_ = TimePoint::max();
+    std::optional<TimePoint> full_since_;  ///< the console takes nothing
 };
 
 }  // namespace

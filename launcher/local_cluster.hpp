@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/output/console.hpp"
 #include "common/endpoint.hpp"
 #include "common/system/exit_status.hpp"
 
@@ -23,22 +24,27 @@ struct LocalCluster {
     int min_nodes = 1;  ///< with fewer the job cannot go on: a lost emulated node is not replaced
     int workers_per_node = 1;
     std::string program_name;           ///< for messages
+    std::string guard_program;          ///< whose keepers end by themselves (keeper.hpp)
     Endpoint endpoint;                  ///< of the daemon
     int daemon_lifeline = -1;           ///< a descriptor that reads end-of-file when the daemon has ended; not owned
     std::chrono::milliseconds grace{};  ///< of the workers on every node
     std::vector<int> handled_signals;   ///< end the job, beside INT, TERM, HUP and QUIT
+    agent::Console& console;            ///< for messages; the nodes write to the same one
 };
 
-/// How the job ended.
+/// How a job of emulated nodes has ended.
 struct ClusterEnd {
     int exit_code = 0;
-    std::string reason = {};          ///< what the launcher found out; empty: that of the nodes' report
-    std::string hint = {};            ///< a sentence without its full stop
-    boost::json::object report = {};  ///< of --report, that of one node; empty: none has left one
+    std::string reason = {};                   ///< what the launcher found out; empty: that of the nodes' report
+    std::string hint = {};                     ///< a sentence without its full stop
+    boost::json::object report = {};           ///< of --report, that of one node; empty: none has left one
+    int stop_signal = 0;                       ///< from outside, that has ended it or came while it ended; 0: none
+    std::chrono::milliseconds console_full{};  ///< the time for which the console has taken nothing until now
 };
 
-/// Starts the nodes, passes signals on to them, prints once how the job ended, and returns that when no process of it
-/// is left. Throws ErrorException when the system refuses a process; started nodes are killed then.
+/// Starts the nodes, passes signals on to them, and returns when no process of the job is left; the text about its end
+/// is in the console's queue then. Never waits for the console. Throws ErrorException when the system refuses a
+/// process; started nodes are killed then.
 [[nodiscard]] ClusterEnd run_local_cluster(const LocalCluster& cluster);
 
 /// Returns the name of an emulated node: "node0" for the first.

@@ -47,6 +47,7 @@ struct AgentConfig {
     std::string local_address;          ///< at which other nodes reach the workers; empty: any that they find
     std::optional<std::string> run_id;  ///< absent: any job that the daemon serves
     std::string node_name;              ///< in messages, and for workers (DDPRUN_NODE_NAME)
+    std::string session = {};           ///< of the daemon, once it is known; empty: it has none
     std::optional<int> node_rank;
     int min_nodes = 1;
     int max_nodes = 1;
@@ -77,6 +78,8 @@ struct AgentConfig {
     bool emulated = false;  ///< one of several nodes below one launcher (--local-nodes), which prints for all of them
     UniqueFd final_report;  ///< of an emulated node: the file for its final report (status_reporter.hpp)
     UniqueFd guard_pipe;    ///< reads end-of-file when the guard has ended; invalid: no guard
+    std::string control_group = {};  ///< the folder of the control group for the workers; empty: none
+    UniqueFd keeper_lifeline;  ///< held for the keeper of that group, which reads end-of-file when this process ends
 };
 
 }  // namespace ddprun::agent

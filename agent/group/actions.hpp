@@ -94,10 +94,11 @@ struct SendRecord {
 
 // ---- the user ----
 
-/// Uses the names that the job has for itself and for this node.
+/// Uses the names that the job has for itself, for this run of it and for this node.
 struct AdoptNames {
     std::string run_id;
     std::string node_name;  ///< empty: this node keeps its name
+    std::string session;    ///< of the daemon, by which the workers' processes are recognized; empty: it has none
     friend bool operator==(const AdoptNames&, const AdoptNames&) = default;
 };
 /// Prints why the job cannot start yet.

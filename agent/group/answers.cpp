@@ -14,7 +14,9 @@ bool is_current(const State& state, const protocol::RequestRecords& request) {
 
 }  // namespace
 
-std::vector<Action> answer(const State&, const Welcomed& event) { return {AdoptNames{event.run_id, event.node_name}}; }
+std::vector<Action> answer(const State&, const Welcomed& event) {
+    return {AdoptNames{event.run_id, event.node_name, event.session}};
+}
 
 std::vector<Action> answer(const State&, const WaitReceived& event) { return {PrintWait{event.reason}}; }
 

@@ -20,6 +20,7 @@ namespace ddprun::agent {
 struct Welcomed {
     std::string run_id;
     std::string node_name;  ///< the job's name for this node; empty: it keeps its own
+    std::string session;    ///< of the daemon; empty: it has none
 };
 /// The job cannot start yet.
 struct WaitReceived {

@@ -1,4 +1,5 @@
-// ddprun-guard --agent-pid PID --lifeline FD
+// ddprun-guard --agent-pid PID --lifeline FD [--group PATH --keeper PID --keeper-lifeline FD] [--older-child PID]…
+// ddprun-keeper PATH    (the same program under another name, see keeper.hpp)
 //
 // The guard is the last defence against orphans (docs/design/001). The process that forked the agent becomes the guard
 // by exec, and is a child subreaper by then: every process that the agent leaves behind becomes its child. The guard
@@ -11,6 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -18,6 +21,13 @@
 #include <initializer_list>
 
 #include "agent/guard/children.hpp"
+#include "agent/guard/control_group.hpp"
+#include "agent/guard/descendants.hpp"
+#include "agent/guard/keeper.hpp"
+#include "agent/guard/line.hpp"
+#include "agent/guard/process_look.hpp"
+#include "agent/guard/survivors.hpp"
+#include "common/clock.hpp"
 #include "common/exit_codes.hpp"
 #include "common/system/signals.hpp"
 #include "common/system/standard_fds.hpp"
@@ -25,45 +35,36 @@
 namespace {
 
 using namespace ddprun;
+using agent::ControlGroup;
+using agent::Line;
+using agent::Spared;
 
-constexpr int kMaxChildren = 1024;       // per list; the next list contains the others
-constexpr long kUnkillableSeconds = 60;  // a process in uninterruptible sleep does not die of SIGKILL
+constexpr int kMaxChildren = 1024;  // per list; the next list contains the others
 constexpr long kSweepNanoseconds = 2'000'000;
-
-/// A line for stderr, built without allocation; text that does not fit is cut.
-struct Line {
-    char text[256] = "";
-    std::size_t size = 0;
-
-    Line& add(const char* string) {
-        while (*string != '\0' && size < sizeof text - 1) text[size++] = *string++;
-        return *this;
-    }
-    Line& add(long number) {
-        char digits[24];
-        int first = sizeof digits;
-        digits[--first] = '\0';
-        do digits[--first] = static_cast<char>('0' + number % 10);
-        while ((number /= 10) > 0);
-        return add(digits + first);
-    }
-    void print() {
-        text[size++] = '\n';
-        // A failure to print cannot be printed.
-        [[maybe_unused]] const ssize_t ignored = ::write(STDERR_FILENO, text, size);
-    }
-};
+/// The time after which descendants that are left count as a fork bomb. To look through all processes costs more than
+/// to kill the children, which is enough in all other cases.
+constexpr std::chrono::milliseconds kFreezeAfter{200};
 
 struct Arguments {
     pid_t agent = -1;
     int lifeline = -1;
+    const char* group = nullptr;  ///< the control group of the fence; null: none
+    pid_t keeper = 0;             ///< of that group; 0: none
+    int keeper_lifeline = -1;
+    Spared spared;
 };
 
 Arguments parse(int argc, char** argv) {
     Arguments arguments;
     for (int i = 1; i + 1 < argc; i += 2) {
-        if (std::strcmp(argv[i], "--agent-pid") == 0) arguments.agent = static_cast<pid_t>(std::atol(argv[i + 1]));
-        if (std::strcmp(argv[i], "--lifeline") == 0) arguments.lifeline = static_cast<int>(std::atol(argv[i + 1]));
+        const auto is = [&](const char* name) { return std::strcmp(argv[i], name) == 0; };
+        const int number = std::atoi(argv[i + 1]);
+        if (is("--agent-pid")) arguments.agent = number;
+        if (is("--lifeline")) arguments.lifeline = number;
+        if (is("--group")) arguments.group = argv[i + 1];
+        if (is("--keeper")) arguments.keeper = number;
+        if (is("--keeper-lifeline")) arguments.keeper_lifeline = number;
+        if (is("--older-child")) arguments.spared.add_older(number);
     }
     return arguments;
 }
@@ -105,14 +106,21 @@ void stop_until_continued(pid_t agent) {
     ::kill(agent, SIGCONT);
 }
 
+/// The children that are not killed.
+struct OwnProcesses {
+    pid_t keeper = 0;  ///< ends with the last process of its group; 0: none
+    Spared spared;
+};
+
 /// Forwards signals to the agent until it has ended; returns its wait status.
-int follow(pid_t agent, const sigset_t& signals) {
+int follow(pid_t agent, OwnProcesses& own, const sigset_t& signals) {
     const bool ignores_hangup = is_ignored(SIGHUP);  // nohup
     const bool ignores_stop = is_ignored(SIGTSTP);   // started by a shell without job control
     for (;;) {
         int status = 0;
         for (pid_t ended; (ended = ::waitpid(-1, &status, WNOHANG)) != 0;) {
             if (ended == agent) return status;
+            own.spared.forget(ended);
             if (ended < 0) return exit_code::kInternal << 8;  // there is no child: PID is not a child of this process
         }
         const int signal = ::sigwaitinfo(&signals, nullptr);
@@ -126,48 +134,111 @@ int follow(pid_t agent, const sigset_t& signals) {
     }
 }
 
-long seconds_now() {
-    timespec now{};
-    ::clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec;
-}
-
-/// Reaps the children that have ended and returns their number. Sets `left` if any child is left.
-int reap_ended(bool& left) {
+/// Reaps the children that have ended and returns their number, without the keeper. Sets `left` if any child is left.
+int reap_ended(OwnProcesses& own, bool& left) {
     int reaped = 0;
     pid_t ended = 0;
-    while ((ended = ::waitpid(-1, nullptr, WNOHANG)) > 0) ++reaped;
+    while ((ended = ::waitpid(-1, nullptr, WNOHANG)) > 0) {
+        own.spared.forget(ended);
+        if (ended != own.keeper) ++reaped;
+    }
     left = ended == 0;
     return reaped;
 }
 
 /// Kills and reaps every descendant: one that loses its parent becomes a child of this process, so a later round finds
-/// it. Returns how many were reaped. After a minute it prints the pid of a process that cannot be killed and gives up.
-int kill_descendants() {
+/// it. Returns how many were reaped. Waits for the keeper. After a minute it prints the processes that are left and
+/// gives up.
+int kill_descendants(OwnProcesses& own) {
     static pid_t children[kMaxChildren];
     sigset_t child_ended;
     ::sigemptyset(&child_ended);
     ::sigaddset(&child_ended, SIGCHLD);
-    const long give_up = seconds_now() + kUnkillableSeconds;
+    const TimePoint start = Clock::now();
     int reaped = 0;
     for (bool left = true;;) {
-        const int count = agent::list_children(children, kMaxChildren);
-        for (int i = 0; i < count; ++i) ::kill(children[i], SIGKILL);
-        reaped += reap_ended(left);
-        if (!left) return reaped;
-        if (seconds_now() >= give_up) {
-            Line()
-                .add("ddprun-guard: process ")
-                .add(count > 0 ? children[0] : 0L)
-                .add(
-                    " survives SIGKILL (it waits in the kernel, see its state D in ps); leaving it behind. "
-                    "This node may need a reboot.")
-                .print();
+        const int listed = std::max(0, agent::list_children(children, kMaxChildren));
+        const bool only_older = listed > 0 && std::all_of(children, children + listed,
+                                                          [&](pid_t child) { return own.spared.is_older(child); });
+        pid_t* const end =
+            std::remove_if(children, children + listed, [&](pid_t child) { return own.spared.contains(child); });
+        std::for_each(children, end, [](pid_t child) { ::kill(child, SIGKILL); });
+        reaped += reap_ended(own, left);
+        if (!left || only_older) return reaped;
+        const Duration passed = Clock::now() - start;
+        if (passed >= std::chrono::seconds(agent::kUnkillableSeconds)) {
+            agent::report_survivors("ddprun-guard", {children, end});
             return reaped;
         }
+        if (passed >= kFreezeAfter) agent::freeze_and_kill_descendants(own.spared);
         const timespec pause{0, kSweepNanoseconds};
         ::sigtimedwait(&child_ended, nullptr, &pause);
     }
+}
+
+/// Returns ddprund if it is a child of this process; 0: it is not.
+pid_t find_daemon(const Spared& spared) {
+    for (std::size_t i = 0; i < spared.older_count; ++i) {
+        if (std::strcmp(agent::look_at(spared.older[i]).name, "ddprund") == 0) return spared.older[i];
+    }
+    return 0;
+}
+
+/// Waits for the end of ddprund, which is a child of this process: the init process of a container, with which it would
+/// end although it serves other nodes. A signal ends the wait.
+void wait_for_daemon(pid_t daemon, const sigset_t& signals) {
+    Line()
+        .add("ddprun-guard: this node has ended; waiting for ddprund (pid ")
+        .add(static_cast<long>(daemon))
+        .add("), which serves the other nodes of the job and would end with this container. SIGTERM ends it")
+        .print();
+    while (::waitpid(daemon, nullptr, WNOHANG) == 0) {
+        const int signal = ::sigwaitinfo(&signals, nullptr);
+        if (signal == SIGTERM || signal == SIGINT || signal == SIGQUIT) return;
+    }
+}
+
+void print_end_by_signal(pid_t agent, int signal, int left_behind) {
+    const char* name = ::sigabbrev_np(signal);
+    Line line;
+    line.add("ddprun-guard: ddprun (pid ").add(static_cast<long>(agent)).add(") was killed by ");
+    if (name != nullptr)
+        line.add("SIG").add(name);
+    else
+        line.add("signal ").add(static_cast<long>(signal));
+    line.add("; stopped ").add(static_cast<long>(left_behind));
+    line.add(left_behind == 1 ? " process it left" : " processes it left");
+    if (signal == SIGKILL) line.add(". A user or a scheduler sent it, or memory ran out: see dmesg | grep -i oom");
+    line.print();
+}
+
+/// Returns the path of this program; the text lives as long as the process.
+const char* own_path() {
+    static char path[4096];
+    const ssize_t size = ::readlink("/proc/self/exe", path, sizeof path - 1);
+    path[size > 0 ? size : 0] = '\0';
+    return path;
+}
+
+int run_guard(const Arguments& arguments, const sigset_t& signals) {
+    ::fcntl(arguments.lifeline, F_SETFD, FD_CLOEXEC);
+    make_unlikely_oom_victim();
+    const ControlGroup group = arguments.group != nullptr ? ControlGroup(arguments.group) : ControlGroup();
+    OwnProcesses own{arguments.keeper, arguments.spared};
+    own.spared.guard_program = own_path();
+
+    const int status = follow(arguments.agent, own, signals);
+    if (group.is_open()) group.kill();
+    if (own.keeper > 0) {
+        ::close(arguments.keeper_lifeline);
+        ::kill(own.keeper, SIGCONT);  // a scheduler may have suspended it with the rest of the job
+    }
+    const int left_behind = kill_descendants(own);
+    if (arguments.group != nullptr) agent::remove_control_group(arguments.group);  // if the keeper was killed
+    if (WIFSIGNALED(status)) print_end_by_signal(arguments.agent, WTERMSIG(status), left_behind);
+    const pid_t daemon = ::getpid() == 1 ? find_daemon(own.spared) : 0;
+    if (daemon > 0) wait_for_daemon(daemon, signals);
+    return WIFSIGNALED(status) ? exit_code::kSignalBase + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
 }  // namespace
@@ -175,28 +246,9 @@ int kill_descendants() {
 int main(int argc, char** argv) {
     open_standard_fds();
     const sigset_t signals = block_signals();
+    if (argc == 2 && std::strcmp(argv[0], agent::kKeeperName) == 0) return agent::run_keeper(argv[1]);
     const Arguments arguments = parse(argc, argv);
-    if (arguments.agent <= 1 || arguments.lifeline < 0) {
-        Line().add("ddprun-guard: only ddprun can start this program").print();
-        return exit_code::kUsage;
-    }
-    ::fcntl(arguments.lifeline, F_SETFD, FD_CLOEXEC);
-    make_unlikely_oom_victim();
-
-    const int status = follow(arguments.agent, signals);
-    const int left_behind = kill_descendants();
-    if (!WIFSIGNALED(status)) return WEXITSTATUS(status);
-
-    const int signal = WTERMSIG(status);
-    const char* name = ::sigabbrev_np(signal);
-    Line line;
-    line.add("ddprun-guard: ddprun (pid ").add(arguments.agent).add(") was killed by ");
-    if (name != nullptr)
-        line.add("SIG").add(name);
-    else
-        line.add("signal ").add(signal);
-    line.add("; stopped ").add(left_behind).add(left_behind == 1 ? " process it left" : " processes it left");
-    if (signal == SIGKILL) line.add(". A user or a scheduler sent it, or memory ran out: see dmesg | grep -i oom");
-    line.print();
-    return exit_code::kSignalBase + signal;
+    if (arguments.agent > 1 && arguments.lifeline >= 0) return run_guard(arguments, signals);
+    Line().add("ddprun-guard: only ddprun can start this program").print();
+    return exit_code::kUsage;
 }

@@ -2,16 +2,23 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <spawn.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <vector>
 
+#include "agent/guard/children.hpp"
+#include "agent/guard/descendants.hpp"
+#include "agent/guard/keeper.hpp"
+#include "agent/guard/pid_namespace.hpp"
 #include "common/error.hpp"
 #include "common/exit_codes.hpp"
 #include "common/system/process.hpp"
@@ -20,12 +27,69 @@
 namespace ddprun::agent {
 namespace {
 
+/// Returns the children that this process has before it starts any for the job's node. They are not the guard's to
+/// kill: ddprund, where this process is the init process of a container, or what a shell has started before its exec.
+std::vector<pid_t> list_older_children() {
+    std::vector<pid_t> children(Spared().older.size());
+    const int count = list_children(children.data(), static_cast<int>(children.size()));
+    children.resize(static_cast<std::size_t>(std::max(0, count)));
+    return children;
+}
+
+/// The keeper of the agent's control group, below this process.
+struct Keeper {
+    pid_t pid = 0;      ///< 0: none
+    UniqueFd lifeline;  ///< it reads end-of-file when all copies of this descriptor are closed
+};
+
+/// Starts the keeper in a session of its own: signals to the process groups of this job do not reach it, and it blocks
+/// those to itself from its first instruction on.
+Keeper start_keeper(const std::filesystem::path& guard_path, const std::string& group) {
+    if (group.empty()) return {};
+    Pipe pipe = make_pipe("to the keeper").value();
+    posix_spawnattr_t attributes;
+    ::posix_spawnattr_init(&attributes);
+    ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
+    sigset_t all;
+    ::sigfillset(&all);
+    ::posix_spawnattr_setsigmask(&attributes, &all);
+    posix_spawn_file_actions_t actions;
+    ::posix_spawn_file_actions_init(&actions);
+    ::posix_spawn_file_actions_adddup2(&actions, pipe.read_end.get(), kKeeperLifelineFd);
+    std::string name = kKeeperName;
+    std::string path = group;
+    char* const argv[] = {name.data(), path.data(), nullptr};
+    Keeper keeper;
+    const int error = ::posix_spawn(&keeper.pid, guard_path.c_str(), &actions, &attributes, argv, environ);
+    ::posix_spawn_file_actions_destroy(&actions);
+    ::posix_spawnattr_destroy(&attributes);
+    if (error != 0) throw ErrorException(system_error("cannot start the keeper of the control group", error));
+    keeper.lifeline = std::move(pipe.write_end);
+    return keeper;
+}
+
+/// Returns the number of `fd`, which survives the exec; the guard makes it close-on-exec again.
+std::string handed_over(const UniqueFd& fd) {
+    ::fcntl(fd.get(), F_SETFD, 0);
+    return std::to_string(fd.get());
+}
+
 /// Turns this process, the parent, into ddprun-guard.
-[[noreturn]] void become_guard(const std::filesystem::path& guard_path, pid_t agent, const UniqueFd& lifeline) {
-    const std::string pid = std::to_string(agent);
-    const std::string fd = std::to_string(lifeline.get());
-    ::fcntl(lifeline.get(), F_SETFD, 0);  // survives the exec; the guard sets the flag again
-    ::execl(guard_path.c_str(), "ddprun-guard", "--agent-pid", pid.c_str(), "--lifeline", fd.c_str(), nullptr);
+[[noreturn]] void become_guard(const std::filesystem::path& guard_path, pid_t agent, const UniqueFd& lifeline,
+                               const Keeper& keeper, const std::vector<pid_t>& older_children,
+                               const GuardSettings& settings) {
+    std::vector<std::string> arguments{"ddprun-guard", "--agent-pid", std::to_string(agent), "--lifeline",
+                                       handed_over(lifeline)};
+    if (keeper.pid > 0) {
+        arguments.insert(arguments.end(), {"--group", settings.control_group, "--keeper", std::to_string(keeper.pid),
+                                           "--keeper-lifeline", handed_over(keeper.lifeline)});
+    }
+    for (const pid_t child : older_children)
+        arguments.insert(arguments.end(), {"--older-child", std::to_string(child)});
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    ::execv(guard_path.c_str(), argv.data());
 
     const std::string text =
         fmt::format("[ddprun] cannot execute {}: {}. Reinstall ddprun, or keep ddprun-guard beside it.\n",
@@ -51,7 +115,7 @@ std::filesystem::path find_guard() {
                                       candidates[0].string(), candidates[1].string())});
 }
 
-UniqueFd become_guarded(const std::filesystem::path& guard_path, Leads leads) {
+GuardPipes become_guarded(const std::filesystem::path& guard_path, const GuardSettings& settings) {
     Pipe pipe = make_pipe("to the guard").value();
 
     // Signals stay blocked until the guard's loop takes them: none may kill the guard while the agent runs. The agent
@@ -59,21 +123,27 @@ UniqueFd become_guarded(const std::filesystem::path& guard_path, Leads leads) {
     const SignalsBlocked blocked;
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     std::fflush(nullptr);  // buffered output would be written twice
+    const std::vector<pid_t> older_children = list_older_children();
+    Keeper keeper = start_keeper(guard_path, settings.control_group);
 
+    if (settings.pid_namespace) prepare_pid_namespace().value();
     const pid_t guarded = ::fork();
     if (guarded < 0) {
         throw ErrorException(system_error("cannot fork ddprun from its guard", errno));
     }
     if (guarded > 0) {
         pipe.read_end.reset();
-        become_guard(guard_path, guarded, pipe.write_end);
+        become_guard(guard_path, guarded, pipe.write_end, keeper, older_children, settings);
     }
-    if (leads == Leads::kSession)
+    // If the guard has died before this line, this process has not been stopped, and reads end-of-file.
+    ::prctl(PR_SET_PDEATHSIG, SIGCONT);
+    if (settings.leads == Leads::kSession)
         ::setsid();
     else
         ::setpgid(0, 0);
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-    return std::move(pipe.read_end);  // only the guard holds the other end now
+    if (settings.pid_namespace) enter_pid_namespace().value();
+    return {std::move(pipe.read_end), std::move(keeper.lifeline)};  // only the guard holds the other end now
 }
 
 }  // namespace ddprun::agent

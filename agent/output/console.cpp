@@ -171,14 +171,18 @@ std::size_t Console::drain(std::chrono::milliseconds timeout) {
     return left_bytes;
 }
 
-void drain_at_end(Console& console, int exit_code, std::string_view tag) {
+std::chrono::seconds console_timeout(int exit_code) {
+    return was_interrupted(exit_code) ? kInterruptedTimeout : kFailedTimeout;
+}
+
+void drain_at_end(Console& console, int exit_code, std::string_view tag, std::chrono::milliseconds waited) {
     report_lost_output(console, tag);
     if (exit_code == exit_code::kSuccess) {
         console.drain();
         return;
     }
-    const auto timeout = was_interrupted(exit_code) ? kInterruptedTimeout : kFailedTimeout;
-    const std::size_t lost_bytes = console.drain(timeout);
+    const std::chrono::milliseconds timeout = console_timeout(exit_code);
+    const std::size_t lost_bytes = console.drain(std::max(std::chrono::milliseconds(0), timeout - waited));
     pollfd standard_error{STDERR_FILENO, POLLOUT, 0};  // it may be the console that is not read
     if (lost_bytes == 0 || ::poll(&standard_error, 1, 0) != 1) return;
     spdlog::warn("{}the console was not read for {}, so ddprun ends without the last {} bytes of output", tag,

@@ -100,7 +100,12 @@ private:
 /// Writes the console's queue. After a success (exit code 0) it waits for a slow reader as long as that takes, as any
 /// program does. After a failure or an interruption it gives up when the console has taken nothing for a while, and
 /// prints a warning: a scheduler waits for the end of the job. Output that could not be written (a full disk) costs a
-/// warning too, and changes no exit code. `tag` begins the warnings.
-void drain_at_end(Console& console, int exit_code, std::string_view tag);
+/// warning too, and changes no exit code. `tag` begins the warnings. `waited`: the time for which the console has taken
+/// nothing already.
+void drain_at_end(Console& console, int exit_code, std::string_view tag,
+                  std::chrono::milliseconds waited = std::chrono::milliseconds(0));
+
+/// Returns for how long drain_at_end() waits at most after a failure or an interruption (exit codes other than 0).
+[[nodiscard]] std::chrono::seconds console_timeout(int exit_code);
 
 }  // namespace ddprun::agent

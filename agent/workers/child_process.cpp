@@ -1,43 +1,57 @@
 #include "agent/workers/child_process.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/close_range.h>
 #include <linux/mempolicy.h>
+#include <linux/sched.h>
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-// The only file that uses Boost.Process. In 1.81 its second version wants the first one included before it.
-#include <boost/process.hpp>
-#include <boost/process/v2/posix/default_launcher.hpp>
-#include <boost/process/v2/process.hpp>
-
+#include <array>
 #include <cassert>
 #include <cerrno>
 #include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
 #include <utility>
 
+#include "agent/guard/control_group.hpp"
+#include "common/exit_codes.hpp"
 #include "common/system/signals_blocked.hpp"
+#include "common/system/unique_fd.hpp"
+
+// A new process shares the memory of the agent until its exec (docs/design/020). The functions that it runs make only
+// system calls: they neither allocate nor lock, and no sanitizer may keep books about them in the agent's memory.
+#define DDPRUN_RUNS_IN_CHILD __attribute__((no_sanitize("address", "thread")))
 
 namespace ddprun::agent {
 namespace {
 
-namespace process = boost::process::v2;
 using boost::system::error_code;
 
-/// Mark an errno in the pipe of Boost.Process's launcher as that of a call before the exec.
-constexpr int kOfDescriptors = 1 << 16;
-constexpr int kOfBinding = 1 << 17;
+/// Enough for system calls, and for the dynamic linker to look up the functions that make them.
+constexpr std::size_t kChildStackBytes = 64u << 10;
 
-/// Ends the child if an exception leaves the launcher there: Asio makes a new reactor in the child and may throw, and
-/// no code of the agent may run in a second process.
-struct StaysInParent {
+/// All that the child reads between clone and exec, and the error that it leaves there for its parent.
+struct NewProcess {
+    char* const* argv;
+    char* const* environment;
+    int stdout_fd;
+    int stderr_fd;
+    int inherited_fd;
+    int group_fd;           ///< of the control group that the child joins; -1: none, or it is born in it
+    const void* cpus;       ///< the mask of those on which it may run
+    std::size_t cpu_bytes;  ///< the size of that mask; 0: as the caller
     pid_t parent;
-    ~StaysInParent() {
-        if (::getpid() != parent) ::_exit(exit_code::kInternal);
-    }
+    const char* failed_before_exec = nullptr;  ///< what failed; nullptr: nothing, or the exec itself
+    bool failed_to_bind = false;               ///< to `cpus`
+    int error = 0;                             ///< errno; 0: the program runs
 };
 
 std::vector<char*> pointers(const std::vector<std::string>& strings) {
@@ -49,7 +63,7 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
 }
 
 /// Makes `out` and `err` the descriptors 1 and 2. Both are first copied above 2: one may have the other's number.
-bool place_descriptors(int out, int err) {
+DDPRUN_RUNS_IN_CHILD bool place_descriptors(int out, int err) {
     const int high_out = ::fcntl(out, F_DUPFD_CLOEXEC, 3);
     const int high_err = ::fcntl(err, F_DUPFD_CLOEXEC, 3);
     return high_out >= 0 && high_err >= 0 && ::dup2(high_out, STDOUT_FILENO) >= 0 &&
@@ -59,58 +73,84 @@ bool place_descriptors(int out, int err) {
 /// Binds the calling process to `cpus`, if there are any. Memory comes from the NUMA node of the CPU that first uses it
 /// while that node has some, whatever policy the agent was started with. A container may forbid set_mempolicy(2): its
 /// failure is ignored, because this is also the kernel's default.
-bool bind_to(const CpuMask& cpus) {
-    if (cpus.empty()) return true;
+DDPRUN_RUNS_IN_CHILD bool bind_to(const void* cpus, std::size_t bytes) {
+    if (bytes == 0) return true;
     ::syscall(SYS_set_mempolicy, MPOL_LOCAL, nullptr, 0UL);
-    const auto* const mask = reinterpret_cast<const cpu_set_t*>(cpus.data());
-    return ::sched_setaffinity(0, cpus.size() * sizeof(cpus[0]), mask) == 0;
+    return ::syscall(SYS_sched_setaffinity, 0, bytes, cpus) == 0;
 }
 
-void reset_signals() {
-    for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);  // fails for SIGKILL and SIGSTOP
-    sigset_t none;
-    ::sigemptyset(&none);
-    ::sigprocmask(SIG_SETMASK, &none, nullptr);
+/// Gives every signal its default action, then unblocks all: no handler of the agent may run in its memory twice. These
+/// are system calls, because the functions of libc and of sanitizers note actions in memory.
+DDPRUN_RUNS_IN_CHILD void reset_signals() {
+    constexpr std::array<std::uint64_t, 8> kDefault{};  // the kernel's sigaction: all zero is SIG_DFL, and an empty set
+    for (int number = 1; number < NSIG; ++number)       // fails for SIGKILL and SIGSTOP
+        ::syscall(SYS_rt_sigaction, number, kDefault.data(), nullptr, NSIG / 8);
+    ::syscall(SYS_rt_sigprocmask, SIG_SETMASK, kDefault.data(), nullptr, NSIG / 8);
 }
 
-/// Sets up the child between fork and exec, as an initializer of Boost.Process's launcher. It executes the program
-/// itself, because the launcher would first walk /dev/fd, which allocates and which a bare chroot does not have. When
-/// it returns an error, the launcher writes errno to a pipe that its parent side reads.
-struct InChild {
-    char* const* argv;
-    char* const* environment;
-    int stdout_fd;
-    int stderr_fd;
-    int inherited_fd;
-    const CpuMask& cpus;
-    pid_t parent;
-
-    template <typename Launcher, typename Path, typename Argv>
-    error_code on_exec_setup(Launcher&, const Path&, const Argv&) const {
-        ::setpgid(0, 0);  // and no session: docs/design/014
-        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (::getppid() != parent) ::_exit(exit_code::kSignalBase + SIGKILL);  // it died before the line above
-        if (!place_descriptors(stdout_fd, stderr_fd)) return failed(kOfDescriptors);
-        if (!bind_to(cpus)) return failed(kOfBinding);
+/// Sets up the child and executes its program. Returns, which ends the child, only if that failed.
+DDPRUN_RUNS_IN_CHILD int become_program(void* argument) {
+    auto& process = *static_cast<NewProcess*>(argument);
+    ::setpgid(0, 0);  // and no session: docs/design/014
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != process.parent) return exit_code::kSignalBase + SIGKILL;  // it died before the line above
+    if (const int refused = process.group_fd >= 0 ? join_control_group(process.group_fd) : 0; refused != 0) {
+        process.failed_before_exec = "cannot move the new process into the control group of its node";
+        process.error = refused;
+        return exit_code::kProgramNotFound;
+    }
+    if (!bind_to(process.cpus, process.cpu_bytes)) {
+        process.failed_to_bind = true;
+        process.error = errno;
+        return exit_code::kProgramNotFound;
+    }
+    if (place_descriptors(process.stdout_fd, process.stderr_fd)) {
         ::syscall(SYS_close_range, 3u, ~0u, CLOSE_RANGE_CLOEXEC);
-        if (inherited_fd >= 0) ::fcntl(inherited_fd, F_SETFD, 0);
+        if (process.inherited_fd >= 0) ::fcntl(process.inherited_fd, F_SETFD, 0);
         reset_signals();
-        ::execve(argv[0], argv, environment);
-        return {errno, boost::system::system_category()};
+        ::execve(process.argv[0], process.argv, process.environment);
+    } else {
+        process.failed_before_exec = "cannot give the new process its stdout and stderr";
     }
+    process.error = errno;
+    return exit_code::kProgramNotFound;
+}
 
-    /// Returns the error of a call before the exec. The launcher writes errno, not the error that is returned.
-    static error_code failed(int mark) {
-        errno |= mark;
-        return {errno, boost::system::system_category()};
+/// Starts `process` on `stack`, sharing this process's memory until its exec. Returns its pid, or -1 with errno.
+/// Where clone3(2) can be called, the process is born in its control group: to join one, the kernel first waits until
+/// all its processors have passed through the scheduler, some milliseconds (docs/design/019). libc has no function for
+/// it that takes a stack.
+pid_t start_sharing_memory(NewProcess& process, std::span<std::byte> stack, int& pidfd) {
+    constexpr int kFlags = CLONE_VM | CLONE_VFORK | CLONE_PIDFD;
+#ifdef __x86_64__
+    if (process.group_fd >= 0) {
+        clone_args how{};
+        how.flags = kFlags | CLONE_INTO_CGROUP;
+        how.exit_signal = SIGCHLD;
+        how.pidfd = reinterpret_cast<std::uintptr_t>(&pidfd);
+        how.cgroup = static_cast<std::uint64_t>(std::exchange(process.group_fd, -1));
+        how.stack = reinterpret_cast<std::uintptr_t>(stack.data());
+        how.stack_size = stack.size();
+        long result = SYS_clone3;
+        asm volatile(
+            "syscall\n\t"
+            "testq %%rax, %%rax\n\t"
+            "jnz 1f\n\t"
+            "movq %[process], %%rdi\n\t"  // the child: on its own stack, of which nothing returns here
+            "callq *%[child]\n\t"
+            "movl %%eax, %%edi\n\t"
+            "movl %[exit], %%eax\n\t"
+            "syscall\n"
+            "1:"
+            : "+a"(result)
+            : "D"(&how), "S"(sizeof how), [child] "r"(&become_program), [process] "r"(&process), [exit] "i"(SYS_exit)
+            : "rcx", "r11", "memory", "cc");
+        if (result < 0) errno = static_cast<int>(-result);
+        return result < 0 ? -1 : static_cast<pid_t>(result);
     }
-
-    /// Ends the child: the launcher would call exit(3), which runs our exit handlers and prints unflushed output twice.
-    template <typename... Ignored>
-    void on_exec_error(Ignored&&...) const {
-        ::_exit(exit_code::kProgramNotFound);
-    }
-};
+#endif
+    return ::clone(become_program, stack.data() + stack.size(), kFlags | SIGCHLD, &process, &pidfd);
+}
 
 /// Returns advice if `errno_value` means that a resource ran out; else an empty text.
 std::string_view remedy(int errno_value) {
@@ -181,37 +221,24 @@ Error start_error(std::string_view what, int errno_value) {
 Result<ChildProcess> ChildProcess::start(boost::asio::io_context& io, const ChildSpec& spec) {
     const std::vector<char*> argv = pointers(spec.argv);
     const std::vector<char*> environment = pointers(spec.environment);
-    const InChild in_child{argv.data(),       environment.data(), spec.stdout_fd, spec.stderr_fd,
-                           spec.inherited_fd, spec.cpus,          ::getpid()};
-
-    process::posix::default_launcher launcher;
-    error_code error;
+    NewProcess process{argv.data(),       environment.data(), spec.stdout_fd,   spec.stderr_fd,
+                       spec.inherited_fd, spec.group_fd,      spec.cpus.data(), spec.cpus.size() * sizeof(spec.cpus[0]),
+                       ::getpid()};
+    const auto stack = std::make_unique_for_overwrite<std::byte[]>(kChildStackBytes);
+    int pidfd = -1;
+    pid_t pid = -1;
     {
-        const SignalsBlocked blocked;  // between fork and exec the child must not run our handlers
-        const StaysInParent only_here{::getpid()};
-        // detach(): the handle would otherwise kill and reap by its own rules. Ours is the pid.
-        launcher(io.get_executor(), error, boost::filesystem::path(spec.argv.at(0)), std::vector<std::string>{},
-                 in_child)
-            .detach();
+        const SignalsBlocked blocked;  // until reset_signals()
+        pid = start_sharing_memory(process, {stack.get(), kChildStackBytes}, pidfd);
     }
-    if (error) {
-        siginfo_t info{};
-        if (launcher.pid > 0) wait_for(launcher.pid, info);  // the launcher leaves the failed child as a zombie
-        if (launcher.pid <= 0) return start_error("cannot fork", error.value());
-        if ((error.value() & kOfDescriptors) != 0)
-            return start_error("cannot give the new process its stdout and stderr", error.value() & ~kOfDescriptors);
-        if ((error.value() & kOfBinding) != 0) return binding_error(spec.cpus, error.value() & ~kOfBinding);
-        return exec_error(spec.argv[0], error);
-    }
-    const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, launcher.pid, 0u));
-    if (pidfd < 0) {
-        const int number = errno;
-        siginfo_t info{};
-        ::kill(-launcher.pid, SIGKILL);
-        wait_for(launcher.pid, info);
-        return start_error("cannot watch the new process (pidfd_open)", number);
-    }
-    return ChildProcess(io, launcher.pid, pidfd);
+    if (pid < 0) return start_error("cannot start a process", errno);
+    if (process.error == 0) return ChildProcess(io, pid, pidfd);
+    const UniqueFd unused(pidfd);
+    siginfo_t info{};
+    wait_for(pid, info);
+    if (process.failed_to_bind) return binding_error(spec.cpus, process.error);
+    if (process.failed_before_exec != nullptr) return start_error(process.failed_before_exec, process.error);
+    return exec_error(spec.argv[0], {process.error, boost::system::system_category()});
 }
 
 ChildProcess::ChildProcess(boost::asio::io_context& io, pid_t pid, int pidfd) : pid_(pid), pidfd_(io, pidfd) {}

@@ -26,6 +26,7 @@ struct ChildSpec {
     int stderr_fd = 2;
     int inherited_fd = -1;  ///< one more descriptor that the child gets, under the same number; -1: none
     CpuMask cpus = {};      ///< on which it may run, with the memory near them; empty: as the caller
+    int group_fd = -1;      ///< of the folder of a control group that the child joins before its exec; -1: none
 };
 
 /// Returns the error of a node that cannot start a worker although the program is sound: `what`, the errno, what to do.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "agent/workers/signs_of_failure.hpp"
+#include "common/system/host_pid.hpp"
 #include "common/system/process.hpp"
 #include "common/system/process_state.hpp"
 #include "common/text/number.hpp"
@@ -36,7 +37,8 @@ Result<std::unique_ptr<Worker>> Worker::start(boost::asio::io_context& io, Worke
                           out->write_end.get(),
                           err->write_end.get(),
                           spec.record ? spec.record->descriptor() : -1,
-                          std::move(spec.cpus)};
+                          std::move(spec.cpus),
+                          spec.group_fd};
     Result<ChildProcess> process = ChildProcess::start(io, child);
     if (!process) return process.error();
     std::unique_ptr<Worker> worker(new Worker(std::move(*process), spec));
@@ -47,7 +49,8 @@ Result<std::unique_ptr<Worker>> Worker::start(boost::asio::io_context& io, Worke
     return worker;
 }
 
-Worker::Worker(ChildProcess process, WorkerSpec& spec) : pid_(process.pid()), error_file_(std::move(spec.error_file)) {
+Worker::Worker(ChildProcess process, WorkerSpec& spec)
+    : pid_(process.pid()), shown_pid_(host_pid(pid_)), error_file_(std::move(spec.error_file)) {
     process_.emplace(std::move(process));
     if (spec.record) record_.emplace(std::move(*spec.record)).handed_over();
 }
@@ -61,7 +64,8 @@ bool Worker::take_status() {
 
 void Worker::signal_group(int signal) {
     if (!signalled_ && !has_ended()) {
-        signalled_ = Signalled{Clock::now(), trainer(), std::nullopt};
+        const pid_t trains = trainer();
+        signalled_ = Signalled{Clock::now(), trains, host_pid(trains), std::nullopt};
         const ProcessState state = ddprun::process_state(signalled_->trainer);
         if (state != ProcessState::kEnded) signalled_->state = state;
     }
@@ -104,7 +108,7 @@ std::string Worker::error_text() const {
 }
 
 WorkerEvidence Worker::evidence() {
-    WorkerEvidence evidence{pid_, status_, oom_};
+    WorkerEvidence evidence{shown_pid_, status_, oom_};
     evidence.failing_for = recently_failing_for();  // which has read the last bytes of stderr
     evidence.last_lines = err_->tail().lines();
     evidence.record = flight_record(kEvidenceOperations);
@@ -132,17 +136,18 @@ protocol::FlightRecord Worker::flight_record(std::size_t max_operations) const {
 protocol::RankRecord Worker::rank_record(std::size_t max_operations) const {
     protocol::RankRecord shown;
     shown.view = flight_record(max_operations);
-    shown.pid = status_ ? pid_ : trainer();
+    const pid_t trains = status_ ? pid_ : trainer();
+    shown.pid = status_ ? shown_pid_ : host_pid(trains);
     if (signalled_ && signalled_->state) {
         shown.process_before = signalled_->state;
         shown.process_before_ago = Clock::now() - signalled_->at;
-        if (status_) shown.pid = signalled_->trainer;
+        if (status_) shown.pid = signalled_->shown_trainer;
     }
     shown.ended = status_.has_value();
     if (shown.ended) shown.ended_ago = Clock::now() - ended_at_;
     shown.status = status_;
-    shown.process = status_ ? ProcessState::kEnded : ddprun::process_state(shown.pid);
-    if (!shown.ended && shown.pid == pid_ &&
+    shown.process = status_ ? ProcessState::kEnded : ddprun::process_state(trains);
+    if (!shown.ended && trains == pid_ &&
         shown.process == ProcessState::kEnded) {  // just now: its status was not taken yet
         shown.ended = true;
         shown.ended_ago = std::chrono::nanoseconds(0);

@@ -32,6 +32,7 @@ struct WorkerSpec {
     std::optional<ErrorFile> error_file;
     std::optional<WorkerFlightRecord> record;
     CpuMask cpus = {};  ///< as in ChildSpec
+    int group_fd = -1;  ///< ChildSpec::group_fd
 };
 
 class Worker {
@@ -40,6 +41,8 @@ public:
     [[nodiscard]] static Result<std::unique_ptr<Worker>> start(boost::asio::io_context& io, WorkerSpec spec);
 
     [[nodiscard]] pid_t pid() const { return pid_; }
+    /// Returns its pid as the user sees it (host_pid.hpp); also after it was reaped.
+    [[nodiscard]] pid_t shown_pid() const { return shown_pid_; }
     /// Calls `ended` once, from the io_context, when the process has ended.
     void async_wait(std::function<void()> ended) { process_->async_wait(std::move(ended)); }
     /// Takes the exit status of a process that has ended. Returns false if a process that traces it withholds it: the
@@ -86,6 +89,7 @@ private:
     struct Signalled {
         TimePoint at;
         pid_t trainer = -1;
+        pid_t shown_trainer = -1;
         std::optional<ProcessState> state;  ///< empty: it had ended
     };
 
@@ -95,6 +99,7 @@ private:
     [[nodiscard]] std::optional<Duration> recently_failing_for();
 
     pid_t pid_;
+    pid_t shown_pid_;
     std::optional<ChildProcess> process_;  ///< empty: reaped
     std::shared_ptr<WorkerStream> out_;    ///< null: it writes to a file itself
     std::shared_ptr<WorkerStream> err_;

@@ -8,6 +8,8 @@
 #include <csignal>
 #include <utility>
 
+#include "agent/guard/descendants.hpp"
+
 namespace ddprun::agent {
 namespace {
 
@@ -15,13 +17,22 @@ using boost::system::error_code;
 
 /// The interval of sweeps during a stop: the kernel sends no SIGCHLD when a stray becomes a child of this process.
 constexpr std::chrono::milliseconds kSweepInterval{10};
+/// Processes that are left at that time after SIGKILL count as a fork bomb, which is then killed at once, again and
+/// again. In all other cases it is enough to kill the groups and strays.
+constexpr std::chrono::milliseconds kKillAgainAfter{200};
+constexpr std::chrono::seconds kKillAgainInterval{1};
+/// The minimum time between sweeps because of SIGCHLD: each lists all children, so one for each of many workers that
+/// end at once would take a time that grows with the square of their number.
+constexpr std::chrono::milliseconds kMinSweepInterval{2};
 
 }  // namespace
 
-WorkerProcesses::WorkerProcesses(boost::asio::io_context& io, Callbacks callbacks, OomWatch oom_watch)
+WorkerProcesses::WorkerProcesses(boost::asio::io_context& io, Callbacks callbacks, OomWatch oom_watch,
+                                 const ControlGroup* fence)
     : io_(io),
       callbacks_(std::move(callbacks)),
       oom_watch_(std::move(oom_watch)),
+      fence_(fence),
       child_changed_(io, SIGCHLD),
       sweep_timer_(io),
       oom_timer_(io) {
@@ -32,6 +43,7 @@ WorkerProcesses::WorkerProcesses(boost::asio::io_context& io, Callbacks callback
 WorkerProcesses::~WorkerProcesses() = default;
 
 Result<void> WorkerProcesses::start(WorkerSpec spec) {
+    if (fence_ != nullptr) spec.group_fd = fence_->fd();
     Result<std::unique_ptr<Worker>> started = Worker::start(io_, std::move(spec));
     if (!started) return started.error();
     const LocalRank rank{static_cast<int>(workers_.size())};
@@ -61,6 +73,10 @@ void WorkerProcesses::on_exit(LocalRank rank) {
 
 bool WorkerProcesses::signal_group(int signal) {
     group_signal_ = signal;
+    if (signal == SIGKILL) {
+        if (fence_ != nullptr) fence_->kill();
+        kill_again_at_ = Clock::now() + kKillAgainAfter;
+    }
     strays_.set_signal(signal);
     bool spared = false;
     for (const auto& worker : workers_) {
@@ -90,15 +106,29 @@ void WorkerProcesses::send_to_all(int signal) const {
     for (const pid_t stray : Strays::list(unreaped_workers())) ::kill(stray, signal);
 }
 
+/// Kills processes that are left after SIGKILL, and those that they have started since.
+void WorkerProcesses::kill_again() {
+    if (Clock::now() < kill_again_at_) return;
+    if (fence_ != nullptr) fence_->kill();
+    freeze_and_kill_descendants({});
+    kill_again_at_ = Clock::now() + kKillAgainInterval;
+}
+
 /// Takes exit statuses that were withheld, reaps strays and, while the group is stopping, signals new ones.
 void WorkerProcesses::sweep() {
+    swept_at_ = Clock::now();
     for (std::size_t i = 0; i < workers_.size(); ++i) {
         if (workers_[i]->is_status_withheld()) on_exit(LocalRank{static_cast<int>(i)});
     }
     strays_.sweep(unreaped_workers());
     reap_if_empty();
     if (group_signal_ == 0 || reaped_) return;
-    sweep_timer_.expires_after(kSweepInterval);
+    kill_again();
+    sweep_at(swept_at_ + kSweepInterval);
+}
+
+void WorkerProcesses::sweep_at(TimePoint when) {
+    sweep_timer_.expires_at(when);
     sweep_timer_.async_wait([this, alive = std::weak_ptr<int>(alive_)](const error_code& error) {
         if (!error && !alive.expired()) sweep();  // an error means that a later sweep is due instead
     });
@@ -107,7 +137,10 @@ void WorkerProcesses::sweep() {
 void WorkerProcesses::watch_children() {
     child_changed_.async_wait([this, alive = std::weak_ptr<int>(alive_)](const error_code& error, int) {
         if (error || alive.expired()) return;
-        sweep();
+        if (const TimePoint next = swept_at_ + kMinSweepInterval; Clock::now() < next)
+            sweep_at(next);
+        else
+            sweep();
         watch_children();
     });
 }
@@ -139,13 +172,14 @@ bool WorkerProcesses::is_empty() const {
 }
 
 /// Does nothing while a worker runs or /proc lists a stray. Otherwise reaps the workers, and calls `reaped` if the
-/// kernel knows no child then (waitid), because a list from /proc may miss one. Workers are not reaped earlier: signals
-/// must reach the living members of their process groups.
+/// kernel knows no child then (waitid), because a list from /proc may miss one, and the fence is empty. Workers are not
+/// reaped earlier: signals must reach the living members of their process groups.
 void WorkerProcesses::reap_if_empty() {
     if (reaped_ || !is_empty()) return;
     for (const auto& worker : workers_) worker->reap();
     siginfo_t info{};
     if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD) return;
+    if (fence_ != nullptr && fence_->is_populated()) return;
     for (const auto& worker : workers_) worker->finish_output();
     reaped_ = true;
     child_changed_.cancel();
@@ -161,7 +195,7 @@ const Worker* WorkerProcesses::find(LocalRank rank) const {
 
 std::string WorkerProcesses::error_text(LocalRank rank, pid_t pid) const {
     const Worker* const started = find(rank);
-    return started != nullptr && started->pid() == pid ? started->error_text() : "";
+    return started != nullptr && started->shown_pid() == pid ? started->error_text() : "";
 }
 
 protocol::FlightRecord WorkerProcesses::flight_record(LocalRank rank, std::size_t max_operations) const {

@@ -15,9 +15,11 @@
 #include <string>
 #include <vector>
 
+#include "agent/guard/control_group.hpp"
 #include "agent/workers/oom.hpp"
 #include "agent/workers/strays.hpp"
 #include "agent/workers/worker.hpp"
+#include "common/clock.hpp"
 #include "common/ids.hpp"
 #include "rendezvous/protocol/messages.hpp"
 
@@ -32,7 +34,9 @@ public:
         std::function<void()> reaped;  ///< called once, after every `exited`: no process is left
     };
 
-    WorkerProcesses(boost::asio::io_context& io, Callbacks callbacks, OomWatch oom_watch = OomWatch());
+    /// `fence`: the control group in which the workers run; null: none. It outlives this object.
+    WorkerProcesses(boost::asio::io_context& io, Callbacks callbacks, OomWatch oom_watch = OomWatch(),
+                    const ControlGroup* fence = nullptr);
     /// Kills the processes that are left in the workers' groups; strays with a session of their own are left to the
     /// guard.
     ~WorkerProcesses();
@@ -85,18 +89,23 @@ private:
     void watch_children();
     void forget_old_kills();
     void sweep();
+    void kill_again();
+    void sweep_at(TimePoint when);
     void reap_if_empty();
 
     boost::asio::io_context& io_;
     Callbacks callbacks_;
     OomWatch oom_watch_;
+    const ControlGroup* fence_;
     std::vector<std::unique_ptr<Worker>> workers_;  ///< by local rank
     Strays strays_;
     int group_signal_ = 0;  ///< the latest that the group got; 0: none
+    TimePoint kill_again_at_ = TimePoint::max();
     bool all_started_ = false;
     bool reaped_ = false;
     boost::asio::signal_set child_changed_;
     boost::asio::steady_timer sweep_timer_;
+    TimePoint swept_at_{};
     boost::asio::steady_timer oom_timer_;
     std::shared_ptr<int> alive_ = std::make_shared<int>();  ///< handlers that are already queued look at it
 };

@@ -14,6 +14,7 @@
 #include "agent/output/label.hpp"
 #include "agent/output/log_files.hpp"
 #include "agent/workers/environment.hpp"
+#include "agent/workers/older_processes.hpp"
 #include "common/flight_record_layout.hpp"
 #include "common/system/cpu_set.hpp"
 #include "common/system/process.hpp"
@@ -46,6 +47,8 @@ WorkerSpec WorkerSpecBuilder::make(const Assignment& assignment, const std::stri
     spec.argv = worker_command(config_.command, rank);
     Environment environment = worker_environment(parse_environment(::environ), assignment, slot);
     environment["DDPRUN_ENDPOINT"] = to_string(config_.endpoint);
+    environment.erase(kSessionVariable);  // of an outer job
+    if (!config_.session.empty()) environment[kSessionVariable] = config_.session;
     environment.erase(flight_record::kDescriptorVariable);  // the agent may itself be a worker of another job
     if (Result<WorkerFlightRecord> made = WorkerFlightRecord::make()) {
         environment[flight_record::kDescriptorVariable] = std::to_string(made->descriptor());

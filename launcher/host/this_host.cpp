@@ -81,10 +81,14 @@ std::string address_to_dial(const std::string& bound, const ThisHost& self) {
     return all_kinds ? "::1" : "127.0.0.1";
 }
 
+std::string host_name() {
+    std::array<char, 256> name{};  // HOST_NAME_MAX is 64
+    return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
+}
+
 ThisHost this_host() {
     ThisHost self;
-    std::array<char, 256> name{};  // HOST_NAME_MAX is 64
-    if (::gethostname(name.data(), name.size() - 1) == 0) self.name = name.data();
+    self.name = host_name();
 
     ifaddrs* list = nullptr;
     if (::getifaddrs(&list) != 0) return self;  // then only loopback addresses are recognised

@@ -21,6 +21,9 @@ struct ThisHost {
     std::vector<std::string> addresses;  ///< numeric, of interfaces that are up; no loopback, IPv4 before IPv6
 };
 
+/// Returns the name of this machine; empty: it has none.
+[[nodiscard]] std::string host_name();
+
 /// Asks the kernel for this machine's name and addresses.
 [[nodiscard]] ThisHost this_host();
 

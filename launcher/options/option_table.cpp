@@ -64,6 +64,16 @@ Result<void> apply_backend(Options& o, Text text) {
     return {};
 }
 
+Result<void> apply_fence(Options& o, Text text) {
+    const auto choice = parse_choice(text, {"auto", "cgroup", "namespace", "guard"});
+    if (!choice) return choice.error();
+    o.fence = *choice == "auto"        ? Fence::kAuto
+              : *choice == "cgroup"    ? Fence::kCgroup
+              : *choice == "namespace" ? Fence::kNamespace
+                                       : Fence::kGuard;
+    return {};
+}
+
 Result<void> apply_conf(Options& o, Text text) {
     const Result<void> stored = store(o.rdzv_conf, parse_rdzv_conf(text));
     if (stored && !o.rdzv_conf.without_effect.empty()) {
@@ -268,6 +278,11 @@ constexpr std::array kTable{
         "SIGTERM,SIGINT,SIGHUP,SIGQUIT); those four end it in any case, and reach the workers as SIGTERM unless named "
         "here; SIGUSR1 and SIGUSR2 are passed on to the workers of all nodes without ending the job unless named",
         [](Options& o, Text t) { return store(o.handled_signals, parse_signals(t)); }},
+    OptionRow{
+        "fence", 0, kOutput, "auto|cgroup|namespace|guard",
+        "what ends everything that the workers have started, whatever is killed: a control group, a pid namespace, "
+        "or ddprun-guard alone; auto: a control group where this user may make one (default auto)",
+        apply_fence},
     OptionRow{"stall-warning", 0, kOutput, "SECONDS",
               "report which ranks keep others waiting when a worker has waited this long for one operation (a "
               "collective, a send or receive); 0: never (default 30)",

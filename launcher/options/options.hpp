@@ -29,6 +29,14 @@ enum class RdzvBackend {
     kEtcd,
 };
 
+/// The value of --fence: what ends the processes of a node when nothing else can (docs/design/019).
+enum class Fence {
+    kAuto,       ///< a control group if this process may make one, else the guard alone
+    kCgroup,     ///< a control group
+    kNamespace,  ///< a pid namespace
+    kGuard,      ///< the guard alone
+};
+
 /// One member for each option that has an effect.
 struct Options {
     // the job
@@ -86,6 +94,7 @@ struct Options {
     std::vector<int> handled_signals{SIGTERM, SIGINT, SIGHUP, SIGQUIT};
     std::optional<std::string> report;                ///< file for how the job ended
     std::optional<std::string> events;                ///< file to which the events are appended
+    Fence fence = Fence::kAuto;
     std::chrono::milliseconds stall_warning{30'000};  ///< 0: none
     bool verbose = false;                             ///< log the decisions of ddprun
 

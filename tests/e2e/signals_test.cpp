@@ -76,7 +76,9 @@ TEST_CASE("a scheduler that signals every process of a job stops it once", "[e2e
     const int workers = emulated ? 4 : 2;
     REQUIRE(e2e::eventually(e2e::Seconds(20), [&] { return lines(process.out()) == workers; }));
     std::vector<pid_t> all = sandbox.pids("ddprun");
-    for (const pid_t daemon : sandbox.pids("ddprund")) std::erase(all, daemon);
+    for (const std::string helper : {"ddprund", "ddprun-keeper"}) {
+        for (const pid_t pid : sandbox.pids(helper)) std::erase(all, pid);
+    }
     CHECK(all.size() == (emulated ? 6 : 2));  // guard and launcher, and guard and agent of two nodes
     for (const pid_t pid : all) ::kill(pid, SIGTERM);
     CHECK(process.wait(e2e::Seconds(20)).exit_code() == 143);

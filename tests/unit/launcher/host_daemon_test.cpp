@@ -6,8 +6,10 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <fstream>
 #include <sstream>
 
@@ -54,6 +56,20 @@ pid_t parent_of(pid_t pid) {
     }
     return -1;
 }
+
+/// The name that a ddprun holds while it starts a daemon at `endpoint`.
+struct NameOfStart {
+    UniqueFd socket{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+
+    explicit NameOfStart(const Endpoint& endpoint) {
+        sockaddr_un name{};
+        name.sun_family = AF_UNIX;
+        const std::string text = "ddprun-start-" + to_string(endpoint);
+        text.copy(name.sun_path + 1, text.size());
+        const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
+        REQUIRE(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&name), size) == 0);
+    }
+};
 
 }  // namespace
 
@@ -129,6 +145,35 @@ TEST_CASE("a daemon that cannot be started is an error, not a reason to join", "
     const auto failed = host_or_join(request);
     REQUIRE_FALSE(failed.has_value());
     CHECK(failed.error().code == Errc::kClosed);
+}
+
+TEST_CASE("a start waits for another one of this user at the same port", "[launcher][unit]") {
+    DaemonRequest request = request_for("/bin/false");
+    request.bind = BoundSocket("127.0.0.1").endpoint;  // free again
+    request.ready_within = 100ms;
+    const NameOfStart other(request.bind);
+    REQUIRE(::listen(other.socket.get(), 1) == 0);
+    const TimePoint begun = Clock::now();
+    CHECK(host_or_join(request).error().code == Errc::kClosed);  // a last look: the other one may have been stopped
+    CHECK(Clock::now() - begun >= 100ms);
+}
+
+TEST_CASE("a start does not wait for a name that is held by no ddprun of this user", "[launcher][unit]") {
+    DaemonRequest request = request_for("/bin/false");
+    request.bind = BoundSocket("127.0.0.1").endpoint;  // free again
+    request.ready_within = 60s;
+    const NameOfStart bound(request.bind);  // and nothing listens there
+    const TimePoint begun = Clock::now();
+    SECTION("without a listener") { CHECK(host_or_join(request).error().code == Errc::kClosed); }
+    SECTION("by another user") {
+        if (::getuid() != 0) return;  // only root can listen as another user
+        REQUIRE(::setresuid(65534, 65534, 0) == 0);
+        const bool listens = ::listen(bound.socket.get(), 1) == 0;
+        REQUIRE(::setresuid(0, 0, 0) == 0);
+        REQUIRE(listens);
+        CHECK(host_or_join(request).error().code == Errc::kClosed);
+    }
+    CHECK(Clock::now() - begun < 30s);
 }
 
 TEST_CASE("every requested setting becomes an argument of the daemon", "[launcher][unit]") {

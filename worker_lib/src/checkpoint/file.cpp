@@ -119,9 +119,19 @@ std::size_t read_at(const std::filesystem::path& path, int fd, void* data, std::
 }
 
 OpenFile open_checkpoint(const std::filesystem::path& path, std::uint64_t step) {
-    OpenFile file{.fd = UniqueFd(::open(path.c_str(), O_RDONLY | O_CLOEXEC)), .manifest = {}, .damage = {}};
+    // O_NONBLOCK, because the open of a named pipe would wait for its writer.
+    OpenFile file{
+        .fd = UniqueFd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)), .manifest = {}, .damage = {}};
     struct stat status {};
+    if (!file.fd && errno == ENOENT && ::lstat(path.c_str(), &status) == 0) {
+        file.damage = "it is a link to a file that does not exist";
+        return file;
+    }
     if (!file.fd || ::fstat(file.fd.get(), &status) != 0) fail_reading(path, errno);
+    if (!S_ISREG(status.st_mode)) {
+        file.damage = "it is not a regular file";
+        return file;
+    }
 
     std::string head(kPreambleBytes, '\0');
     head.resize(read_at(path, file.fd.get(), head.data(), head.size(), 0));

@@ -70,7 +70,7 @@ TEST_CASE("a notice is printed if it is about the latest group", "[agent]") {
 
 TEST_CASE("names, waits, connections and problems with log files are passed on", "[agent]") {
     Group group;
-    CHECK((group << Welcomed{"run", "n12#2"}).actions == Actions{AdoptNames{"run", "n12#2"}});
+    CHECK((group << Welcomed{"run", "n12#2", "a7"}).actions == Actions{AdoptNames{"run", "n12#2", "a7"}});
     CHECK((group << WaitReceived{"1 of 2 nodes"}).actions == Actions{PrintWait{"1 of 2 nodes"}});
     CHECK((group << ConnectionChanged{"connecting again"}).actions == Actions{PrintConnection{"connecting again"}});
     CHECK((group << LogFileProblem{"disk full"}).actions == Actions{PrintLogFileProblem{"disk full"}});

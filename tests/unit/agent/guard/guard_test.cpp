@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "agent/guard/children.hpp"
+#include "agent/guard/process_look.hpp"
 #include "agent/guard/start_guard.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/agent/workers/processes.hpp"
@@ -33,7 +34,7 @@ struct Guarded {
             ::dup2(out.write_end.get(), 1);
             ::dup2(err.write_end.get(), 2);
             std::signal(SIGHUP, nohup ? SIG_IGN : SIG_DFL);
-            const UniqueFd lifeline = agent::become_guarded(AGENT_TEST_GUARD, leads);
+            const agent::GuardPipes pipes = agent::become_guarded(AGENT_TEST_GUARD, {.leads = leads});
             std::vector<char*> argv{const_cast<char*>(AGENT_TEST_SHAPES)};
             for (const std::string& action : actions) argv.push_back(const_cast<char*>(action.c_str()));
             argv.push_back(nullptr);
@@ -129,7 +130,7 @@ TEST_CASE("the agent reads end-of-file when its guard is killed, and not before"
     const Pipe out;
     const pid_t guard = fork_flushed();
     if (guard == 0) {
-        const UniqueFd lifeline = agent::become_guarded(AGENT_TEST_GUARD);
+        const UniqueFd lifeline = agent::become_guarded(AGENT_TEST_GUARD).guard_pipe;
         char byte = 0;
         ::fcntl(lifeline.get(), F_SETFL, O_NONBLOCK);
         const bool early = ::read(lifeline.get(), &byte, 1) == 0;
@@ -151,11 +152,31 @@ TEST_CASE("without the guard's program both processes end", "[agent]") {
     const pid_t pid = fork_flushed();
     if (pid == 0) {
         ::dup2(err.write_end.get(), 2);
-        const UniqueFd lifeline = agent::become_guarded("/nonexistent/ddprun-guard");
+        const agent::GuardPipes pipes = agent::become_guarded("/nonexistent/ddprun-guard");
         for (;;) ::pause();
     }
     CHECK(wait_for(pid).exit_code() == 70);
     CHECK_THAT(read_line(err.read_end.get()), Catch::Contains("/nonexistent/ddprun-guard"));
+}
+
+TEST_CASE("the guard leaves children alone that its process had before the agent", "[agent]") {
+    const Pipe out;
+    const pid_t guard = fork_flushed();
+    if (guard == 0) {
+        const pid_t older = fork_flushed();
+        if (older == 0) {
+            for (;;) ::pause();
+        }
+        const agent::GuardPipes pipes = agent::become_guarded(AGENT_TEST_GUARD);
+        const std::string line = std::to_string(older) + "\n";
+        ::_exit(::write(out.write_end.get(), line.data(), line.size()) > 0 ? 5 : 1);
+    }
+    const pid_t older = std::atoi(read_line(out.read_end.get()).c_str());
+    REQUIRE(older > 1);
+    CHECK(wait_for(guard).exit_code() == 5);
+    const char state = agent::look_at(older).state;
+    CHECK((state == 'S' || state == 'R'));
+    ::kill(older, SIGKILL);
 }
 
 TEST_CASE("the guard rejects a start by hand", "[agent]") {

@@ -219,7 +219,7 @@ TEST_CASE("a child dies with the process that started it", "[agent]") {
 }
 
 TEST_CASE("a node without free descriptors is reported as the cause, not the program", "[agent]") {
-    const auto left = static_cast<std::size_t>(GENERATE(0, 2));  // 2: enough for the fork, not for the child
+    const auto left = static_cast<std::size_t>(GENERATE(0, 1));  // 1: enough for the parent, not for the child
     CAPTURE(left);
     boost::asio::io_context io{1};
     const boost::asio::steady_timer has_a_reactor(io);  // as the agent's io_context has before it starts a worker

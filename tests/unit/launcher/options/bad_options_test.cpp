@@ -158,6 +158,7 @@ const std::vector<Mistake> kMistakes{
     {{"--signals-to-handle", "SIGTERM,SIGKILL", "p"},
      "--signals-to-handle SIGTERM,SIGKILL: 'SIGKILL' is not a signal that can end a job."},
     {{"--signals-to-handle", "SIGTERM,", "p"}, "--signals-to-handle SIGTERM,: '' is not a signal"},
+    {{"--fence", "vm", "p"}, "--fence vm: not one of auto, cgroup, namespace, guard."},
     {{"--event-log-handler", "syslog", "p"}, "--event-log-handler syslog: not one of null, console."},
     {{"-nx", "p"}, "-nx: no such option."},
     {{"--standalone=yes", "p"}, "--standalone yes: takes no value; it is there or not."},

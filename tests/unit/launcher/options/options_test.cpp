@@ -48,6 +48,7 @@ const std::map<std::string_view, std::string> kSamples{
     {"temporary-log-dir", "/tmp/x"},
     {"shutdown-timeout", "5"},
     {"stall-warning", "30"},
+    {"fence", "cgroup"},
     {"local-addr", "10.0.0.1"},
     {"monitor-interval", "5"},
     {"start-method", "fork"},

@@ -153,6 +153,17 @@ TEST_CASE("a damaged file is skipped", "[checkpoint]") {
     CHECK(latest(directory.path()) == 2);
 }
 
+TEST_CASE("what is no file in the place of a checkpoint is skipped", "[checkpoint]") {
+    const TemporaryDirectory directory;
+    save_steps(directory.path(), {1});
+    const auto path = directory.path() / "step-2.ckpt";
+    SECTION("a named pipe") { REQUIRE(::mkfifo(path.c_str(), 0600) == 0); }
+    SECTION("a directory") { REQUIRE(std::filesystem::create_directory(path)); }
+    SECTION("a link to nothing") { std::filesystem::create_symlink("absent", path); }
+    CHECK_THAT(find_damage(path, 2), Contains("regular file") || Contains("does not exist"));
+    CHECK(latest(directory.path()) == 1);
+}
+
 TEST_CASE("a file that was cut off anywhere, grew or was renamed counts as damaged", "[checkpoint]") {
     const TemporaryDirectory directory;
     save_steps(directory.path(), {2});

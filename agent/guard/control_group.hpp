@@ -1,0 +1,41 @@
+#pragma once
+// ControlGroup: the processes of a node as one control group of version 2, in which the kernel ends all of them at once
+// (docs/design/019). Allocates nothing, so that the guard and its keeper use it, too. Any thread.
+
+#include <sys/types.h>
+
+#include "common/system/unique_fd.hpp"
+
+namespace ddprun::agent {
+
+class ControlGroup {
+public:
+    ControlGroup() noexcept = default;
+    /// Opens the group whose folder is `path`; see is_open().
+    explicit ControlGroup(const char* path) noexcept;
+
+    [[nodiscard]] bool is_open() const noexcept { return static_cast<bool>(folder_); }
+    /// Returns a descriptor of the folder.
+    [[nodiscard]] int fd() const noexcept { return folder_.get(); }
+
+    /// Sends SIGKILL to every process of the group and of the groups below it, also to those that are forking. A worker
+    /// that was just forked joins only after that, so repeat the call while is_populated().
+    void kill() const noexcept;
+    /// Returns whether a process of the group, or of a group below it, has not ended.
+    [[nodiscard]] bool is_populated() const noexcept;
+    /// Writes up to `capacity` pids of the group to `out` and returns how many.
+    [[nodiscard]] int list(pid_t* out, int capacity) const noexcept;
+
+private:
+    UniqueFd folder_;
+};
+
+/// Makes the calling process a member of the group whose folder `group_fd` is. Returns 0, or the errno. Called between
+/// fork and exec.
+[[nodiscard]] int join_control_group(int group_fd) noexcept;
+
+/// Removes the group `path` and those that its processes have made below it, if no process is left in them. A group
+/// that is removed already is no error.
+void remove_control_group(const char* path) noexcept;
+
+}  // namespace ddprun::agent

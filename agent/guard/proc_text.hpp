@@ -1,0 +1,33 @@
+#pragma once
+// Reads small files of the kernel without allocation, for the guard and its keeper. Any thread.
+
+#include <fcntl.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <cstddef>
+
+#include "common/system/unique_fd.hpp"
+
+namespace ddprun::agent {
+
+/// Reads the file `name` in `folder` into `text`, which ends with a zero byte; what exceeds `capacity` is cut. Returns
+/// the number of bytes; -1 if the file cannot be read.
+[[nodiscard]] inline ssize_t read_text_at(int folder, const char* name, char* text, std::size_t capacity) noexcept {
+    text[0] = '\0';
+    const UniqueFd file(::openat(folder, name, O_RDONLY | O_CLOEXEC));
+    const ssize_t size = file ? ::read(file.get(), text, capacity - 1) : -1;
+    if (size >= 0) text[size] = '\0';
+    return size;
+}
+
+/// Returns the next decimal number of `text` at or after `at`; -1 if there is none. Moves `at` behind it.
+[[nodiscard]] inline long next_number(const char* text, ssize_t size, ssize_t& at) noexcept {
+    while (at < size && (text[at] < '0' || text[at] > '9')) ++at;
+    if (at >= size) return -1;
+    long number = 0;
+    for (; at < size && text[at] >= '0' && text[at] <= '9'; ++at) number = number * 10 + (text[at] - '0');
+    return number;
+}
+
+}  // namespace ddprun::agent

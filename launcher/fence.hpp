@@ -1,0 +1,25 @@
+#pragma once
+// Chooses the fence of a node: what ends everything that its workers have started, whatever is killed
+// (docs/design/019). Called by launch() before the first process is started; main thread.
+
+#include <optional>
+#include <string>
+
+#include "agent/guard/fence_group.hpp"
+#include "common/error.hpp"
+#include "launcher/options/options.hpp"
+
+namespace ddprun::launcher {
+
+/// The fence of this node, beside its guard.
+struct ChosenFence {
+    std::optional<agent::FenceGroup> group;  ///< empty: no control group
+    bool pid_namespace = false;
+    std::string description;  ///< which one, and why; for the log
+};
+
+/// Makes the fence that --fence names, or the best one. Errors: Errc::kUsage, if this machine does not offer the one
+/// that was named.
+[[nodiscard]] Result<ChosenFence> make_fence(Fence requested);
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,49 @@
+"""The goals of bench_launch, and whether figures reach them. Pure: samples in, lines out."""
+
+import math
+import statistics
+from dataclasses import dataclass
+
+RATIO, MILLISECONDS, MIB, PER_SECOND = "×", "ms", "MiB", "/s"
+
+
+def percentile(samples, share):
+    """The smallest sample that at least `share` of all samples do not exceed."""
+    ordered = sorted(samples)
+    return ordered[max(math.ceil(share * len(ordered)), 1) - 1]
+
+
+def ratio(ours, others):
+    """The median over the rounds of ours divided by the other's of the same round."""
+    return statistics.median(a / b for a, b in zip(ours, others))
+
+
+@dataclass(frozen=True)
+class Goal:
+    what: str
+    bound: float
+    unit: str
+
+    def line(self, value):
+        met = "yes" if value <= self.bound else "**no**"
+        space = "" if self.unit == RATIO else " "
+        return f"| {self.what} | ≤ {self.bound:g}{space}{self.unit} | {value:.2f} | {met} |"
+
+
+def start_goals(count):
+    """Of the first instruction of the last of `count` workers: (column that ours is divided by, goal)."""
+    return [("hydra", Goal(f"start of {count}, beside hydra's", 1.2, RATIO)),
+            ("bare", Goal(f"start of {count}, beside the bare loop's (beyond)", 2, RATIO))]
+
+
+EXIT = {64: Goal("exit after the last of 64 workers", 5, MILLISECONDS)}
+NODES = Goal("start of two emulated nodes × 2, beside hydra's 4", 2, RATIO)
+AGENTS = {8: Goal("8 agents started at once, all running", 60, MILLISECONDS)}
+RENDEZVOUS = {64: Goal("rendezvous of 64 agents, last join to last assignment", 20, MILLISECONDS)}
+MEMORY = {"agent": Goal("resident memory of the agent", 8, MIB)}
+STOPPED = Goal("SIGKILL of a worker: siblings have the signal, p99", 5, MILLISECONDS)
+RESTARTED = Goal("then all workers run again", 10, MILLISECONDS)
+SIGNALLED = Goal("SIGTERM: every worker has it", 3, MILLISECONDS)
+GONE = Goal("then ddprun has ended, after the last worker", 6, MILLISECONDS)
+IDLE = {"agent": Goal("switches of the idle agent to its work", 4, PER_SECOND),
+        "guard": Goal("switches of the idle guard to its work", 0, PER_SECOND)}

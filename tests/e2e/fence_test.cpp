@@ -1,0 +1,194 @@
+// Nothing that a job has started outlives it, whatever is killed, with each fence (docs/design/019). One job runs seven
+// workers that each try to escape in another way. DDPRUN_FENCE_RUNS sets the number of jobs per target and fence.
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <set>
+#include <thread>
+
+#include "agent/guard/fence_group.hpp"
+#include "common/system/process_state.hpp"
+#include "common/system/unique_fd.hpp"
+#include "tests/catch.hpp"
+#include "tests/e2e/process.hpp"
+
+namespace {
+
+using Catch::Contains;
+using Clock = std::chrono::steady_clock;
+
+constexpr int kWays = 7;        // of escaping.cpp
+constexpr int kJobsAtOnce = 4;  // each has a dozen processes, that fork all the time
+constexpr double kGoal = 2;     // seconds until nothing is left; a busy machine may take longer
+constexpr double kLimit = 30;
+
+enum class Target { kWorker, kAgent, kGuard, kAgentAndGuard, kLauncher, kStoppedAgentsGuard };
+
+std::string name_of(Target target) {
+    switch (target) {
+        case Target::kWorker: return "worker";
+        case Target::kAgent: return "agent";
+        case Target::kGuard: return "guard";
+        case Target::kAgentAndGuard: return "agent and guard";
+        case Target::kLauncher: return "launcher of emulated nodes";
+        case Target::kStoppedAgentsGuard: return "guard of a stopped agent";
+    }
+    return "";
+}
+
+int runs_per_cell() {
+    const char* runs = std::getenv("DDPRUN_FENCE_RUNS");
+    return runs != nullptr ? std::max(1, std::atoi(runs)) : 2;
+}
+
+bool is_free(const std::string& name) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    name.copy(address.sun_path + 1, sizeof address.sun_path - 1);
+    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    const ddprun::UniqueFd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    return ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0;
+}
+
+std::string command_of(pid_t pid) { return e2e::read_file(fmt::format("/proc/{}/cmdline", pid)); }
+
+/// One job, from its start to the end of the last process that it has started.
+class Job {
+public:
+    Job(const std::string& fence, Target target)
+        : sandbox_("fence"), target_(target), nodes_(target == Target::kLauncher ? 2 : 1) {
+        std::vector<std::string> argv{
+            e2e::bin() / "ddprun", "--fence", fence, "--nproc-per-node", std::to_string(kWays),
+            "--shutdown-timeout",  "0.3"};
+        if (nodes_ > 1) argv.insert(argv.end(), {"--nnodes", std::to_string(nodes_), "--local-nodes"});
+        argv.push_back(ESCAPING);
+        process_ = std::make_unique<e2e::Process>(sandbox_, e2e::Command{argv, {}, {}});
+    }
+
+    [[nodiscard]] bool is_up() const {
+        const std::string out = process_->out();
+        return std::ranges::count(out, '\n') == nodes_ * kWays;
+    }
+
+    /// Kills the target. Returns false if it cannot be found.
+    bool strike() {
+        const std::vector<pid_t> workers = sandbox_.pids("escaping");
+        const std::string mountinfo = e2e::read_file("/proc/self/mountinfo");
+        for (const pid_t worker : workers) {
+            const auto folder =
+                ddprun::agent::control_group_folder(mountinfo, e2e::read_file(fmt::format("/proc/{}/cgroup", worker)));
+            if (folder && folder->find("/ddprun-") != std::string::npos) groups_.insert(*folder);
+        }
+        const pid_t guard = process_->pid();
+        const auto below_guard = [&](pid_t pid) { return ddprun::parent_of(pid) == guard; };
+        std::vector<pid_t> below = sandbox_.pids("ddprun");
+        std::erase_if(below,
+                      [&](pid_t pid) { return !below_guard(pid) || command_of(pid).starts_with("ddprun-keeper"); });
+        if (below.size() != 1) return false;
+        const pid_t agent = below[0];  // or launcher
+        struck_ = Clock::now();
+        switch (target_) {
+            case Target::kWorker: {
+                const auto worker =
+                    std::ranges::find_if(workers, [&](pid_t pid) { return ddprun::parent_of(pid) == agent; });
+                return worker != workers.end() && ::kill(*worker, SIGKILL) == 0;
+            }
+            case Target::kAgent:
+            case Target::kLauncher: return ::kill(agent, SIGKILL) == 0;
+            case Target::kGuard: return ::kill(guard, SIGKILL) == 0;
+            case Target::kAgentAndGuard:  // it is stopped first, so that it cannot act on the agent's end
+                ::kill(guard, SIGSTOP);
+                return ::kill(agent, SIGKILL) == 0 && ::kill(guard, SIGKILL) == 0;
+            case Target::kStoppedAgentsGuard: ::kill(agent, SIGSTOP); return ::kill(guard, SIGKILL) == 0;
+        }
+        return false;
+    }
+
+    /// Returns whether every process that the workers have started has ended, and notes when that is seen first.
+    bool is_empty() {
+        for (; free_ < nodes_ * kWays; ++free_) {
+            if (!is_free(fmt::format("ddprun-escape-{}-{}", sandbox_.marker(), free_))) return false;
+        }
+        if (seconds_ < 0) seconds_ = std::chrono::duration<double>(Clock::now() - struck_).count();
+        return true;
+    }
+
+    [[nodiscard]] double seconds() const { return seconds_; }
+
+    /// Waits for the end of the rest. Returns what is left, processes and control groups; empty: nothing.
+    std::string leftovers() {
+        (void)process_->wait(e2e::Seconds(kLimit));
+        std::string left = sandbox_.leftovers();
+        const bool removed = e2e::eventually(e2e::Seconds(10), [&] {
+            return std::ranges::none_of(groups_, [](const auto& group) { return std::filesystem::exists(group); });
+        });
+        if (!removed) left += fmt::format("control group {}\n", *groups_.begin());
+        return left;
+    }
+
+    [[nodiscard]] std::string err() const { return process_->err(); }
+
+private:
+    e2e::Sandbox sandbox_;
+    Target target_;
+    int nodes_;
+    std::unique_ptr<e2e::Process> process_;
+    std::set<std::string> groups_;  ///< the folders of the control groups of the workers
+    Clock::time_point struck_;
+    int free_ = 0;  ///< ranks of which nothing is left
+    double seconds_ = -1;
+};
+
+/// Returns why this machine does not offer the fence; empty: it does.
+std::string missing(const std::string& fence) {
+    const e2e::Sandbox sandbox("fence-probe");
+    const e2e::Outcome outcome = e2e::run(sandbox, {{e2e::bin() / "ddprun", "--fence", fence, "true"}, {}, {}});
+    return outcome.status.success() ? "" : outcome.err;
+}
+
+/// Runs `count` jobs at once and adds the seconds that each needed to `seconds`.
+void run_jobs(const std::string& fence, Target target, int count, std::vector<double>& seconds) {
+    std::vector<std::unique_ptr<Job>> jobs;
+    for (int i = 0; i < count; ++i) jobs.push_back(std::make_unique<Job>(fence, target));
+    const bool up = e2e::eventually(
+        e2e::Seconds(60), [&] { return std::ranges::all_of(jobs, [](const auto& job) { return job->is_up(); }); });
+    INFO(jobs[0]->err());
+    REQUIRE(up);
+    for (const auto& job : jobs) REQUIRE(job->strike());
+    CHECK(e2e::eventually(e2e::Seconds(kLimit), [&] {
+        return std::ranges::count_if(jobs, [](const auto& job) { return job->is_empty(); }) == count;
+    }));
+    for (const auto& job : jobs) {
+        CHECK(job->leftovers() == "");
+        seconds.push_back(job->seconds());
+    }
+}
+
+}  // namespace
+
+TEST_CASE("nothing is left, whatever is killed", "[e2e]") {
+    const std::string fence = GENERATE(as<std::string>(), "cgroup", "namespace", "guard");
+    const Target target = GENERATE(Target::kWorker, Target::kAgent, Target::kGuard, Target::kAgentAndGuard,
+                                   Target::kLauncher, Target::kStoppedAgentsGuard);
+    CAPTURE(fence, name_of(target));
+    if (fence == "guard" && target == Target::kAgentAndGuard) return;  // the hole that a fence closes
+    if (const std::string why = missing(fence); !why.empty()) {
+        WARN("skipped, this machine does not offer the fence: " << why);
+        return;
+    }
+    std::vector<double> seconds;
+    for (int left = runs_per_cell(); left > 0; left -= kJobsAtOnce)
+        run_jobs(fence, target, std::min(left, kJobsAtOnce), seconds);
+    std::ranges::sort(seconds);
+    fmt::print("{:<27}{:<11}{:>4} runs, {} with processes left after {} s; median {:.3f} s, slowest {:.3f} s\n",
+               name_of(target), fence, seconds.size(),
+               std::ranges::count_if(seconds, [](double s) { return s < 0 || s > kGoal; }), kGoal,
+               seconds[seconds.size() / 2], seconds.back());
+}

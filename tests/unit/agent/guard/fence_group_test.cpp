@@ -1,0 +1,105 @@
+// Where the control group of a process is mounted, and what the group does to its processes.
+#include "agent/guard/fence_group.hpp"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+
+#include "agent/guard/control_group.hpp"
+#include "agent/guard/describe_process.hpp"
+#include "agent/guard/process_look.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/agent/workers/processes.hpp"
+
+using namespace ddprun;
+using namespace ddprun::agent;
+
+namespace {
+
+constexpr std::string_view kUnifiedMounts =
+    "22 1 0:21 / / rw - ext4 /dev/sda1 rw\n"
+    "31 22 0:28 / /sys/fs/cgroup rw,nosuid shared:9 master:2 - cgroup2 cgroup2 rw,nsdelegate\n";
+constexpr std::string_view kHybridMounts =
+    "31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755\n"
+    "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n"
+    "41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
+constexpr std::string_view kHybridMembership = "9:name=systemd:/a\n4:memory:/b\n0::/user.slice/x y\n";
+
+/// Forks a process that joins the group of this folder and waits.
+pid_t start_in(int group_fd) {
+    const pid_t pid = agent_test::fork_flushed();
+    if (pid == 0) {
+        if (join_control_group(group_fd) != 0) ::_exit(97);
+        for (;;) ::pause();
+    }
+    return pid;
+}
+
+}  // namespace
+
+TEST_CASE("the folder of a control group is found in pure and hybrid mounts", "[agent]") {
+    CHECK(control_group_folder(kUnifiedMounts, "0::/job.scope\n") == "/sys/fs/cgroup/job.scope");
+    CHECK(control_group_folder(kUnifiedMounts, "0::/\n") == "/sys/fs/cgroup");
+    CHECK(control_group_folder(kHybridMounts, kHybridMembership) == "/sys/fs/cgroup/unified/user.slice/x y");
+}
+
+TEST_CASE("a mount that shows a part of the control groups counts if it shows this one", "[agent]") {
+    const std::string_view bound = "5 1 0:38 /docker/a7 /mnt/c\\040g rw - cgroup2 none rw\n";
+    CHECK(control_group_folder(bound, "0::/docker/a7/x\n") == "/mnt/c g/x");
+    CHECK(control_group_folder(bound, "0::/docker/a7\n") == "/mnt/c g");
+    CHECK(control_group_folder(bound, "0::/docker/a77\n") == std::nullopt);
+    CHECK(control_group_folder(bound, "0::/\n") == std::nullopt);
+}
+
+TEST_CASE("without control groups of version 2 there is no folder", "[agent]") {
+    CHECK(control_group_folder("", "0::/\n") == std::nullopt);
+    CHECK(control_group_folder(kUnifiedMounts, "4:memory:/b\n") == std::nullopt);
+    CHECK(control_group_folder(kUnifiedMounts, "") == std::nullopt);
+    CHECK(control_group_folder("22 1\n- cgroup2\n\n", "0::/\n") == std::nullopt);
+}
+
+TEST_CASE("a fence group ends its processes at once, and is removed with the groups below it", "[agent]") {
+    std::string path;
+    {
+        const Result<FenceGroup> fence = FenceGroup::make();
+        if (!fence) {
+            WARN("skipped: " << fence.error().message);
+            return;
+        }
+        path = fence->path();
+        const ControlGroup group(path.c_str());
+        CHECK_FALSE(group.is_populated());
+        const pid_t child = start_in(group.fd());
+        REQUIRE(agent_test::eventually([&] { return group.is_populated(); }));
+        pid_t listed[2];
+        REQUIRE(group.list(listed, 2) == 1);
+        CHECK(listed[0] == child);
+        std::filesystem::create_directory(path + "/inner");
+        remove_control_group(path.c_str());
+        CHECK(std::filesystem::exists(path));  // a process is left in it
+        group.kill();
+        CHECK(agent_test::wait_for(child).number == SIGKILL);
+        CHECK(agent_test::eventually([&] { return !group.is_populated(); }));
+    }
+    CHECK_FALSE(std::filesystem::exists(path));
+}
+
+TEST_CASE("a process is described by name, state and parent", "[agent]") {
+    const pid_t child = agent_test::fork_flushed();
+    if (child == 0) {
+        for (;;) ::pause();
+    }
+    ::kill(child, SIGSTOP);
+    CHECK(agent_test::eventually([&] { return look_at(child).state == 'T'; }));
+    CHECK(look_at(child).parent == ::getpid());
+    CHECK(std::string_view(look_at(child).name).starts_with("unit_agent"));
+    CHECK_THAT(describe_process(child),
+               Catch::StartsWith(std::to_string(child) + " (unit_agent") && Catch::Contains(", state T)"));
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    CHECK(look_at(child).state == '\0');
+    CHECK(look_at(child).parent == -1);
+    CHECK(describe_process(child) == std::to_string(child));
+}
