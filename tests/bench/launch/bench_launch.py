@@ -8,6 +8,7 @@ round: figures of one run can be compared, figures of two runs cannot. Absent la
 import argparse
 import json
 import os
+import random
 import signal
 import statistics
 import subprocess
@@ -38,6 +39,7 @@ class Bench:
         self.ddprun = str(self.build / "bin" / "ddprun")
         self.launchers = launchers(self.build, options.before)
         self.verdicts = []
+        self.order = random.Random(15)  # the same orders in every run
 
     def table(self, title, names_and_samples):
         print(f"\n{title}\n\n| | median | min | max |\n|---|---|---|---|")
@@ -62,15 +64,17 @@ class Bench:
         """The last worker's first instruction, and the end of the launcher after the end of its last worker."""
         for count in self.options.workers:
             started, ended = defaultdict(list), defaultdict(list)
+            names = list(self.launchers)
             for round_ in range(self.options.rounds):
-                for name, command in self.launchers.items():
+                self.order.shuffle(names)  # a big launcher leaves cold caches to the one that follows it
+                for name in names:
                     if name == "torchrun" and round_ >= self.options.torchrun_rounds:
                         continue
-                    start, end = self.run_job(command(count), count)
+                    start, end = self.run_job(self.launchers[name](count), count)
                     started[name].append(start)
                     ended[name].append(end)
-            self.table(f"{count} workers: ms to the first instruction of the last one", started.items())
-            self.table(f"{count} workers: ms from the end of the last one to the end of the launcher", ended.items())
+            self.table(f"{count} workers: ms to the first instruction of the last one", sorted(started.items()))
+            self.table(f"{count} workers: ms from the end of the last one to the end of the launcher", sorted(ended.items()))
             for name, goal in goals.start_goals(count):
                 if name in started:
                     self.judge(goal, goals.ratio(started["ours"], started[name]))

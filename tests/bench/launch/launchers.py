@@ -14,6 +14,7 @@ MAX_RECORDS = 4096
 HEAD = struct.Struct("=II")
 RECORD = struct.Struct("=qqqq")
 LIMIT = 60.0  # seconds for one job
+LOGS = ["-r", "1", "-t", "1"]  # under Python 3.11 the torchrun of Debian's PyTorch 1.13 fails without both
 
 
 def milliseconds(nanoseconds):
@@ -82,8 +83,8 @@ def launchers(build, before=None):
         as_root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
         found["openmpi"] = lambda count: ["mpirun.openmpi", *as_root, "--oversubscribe", "-n", str(count)]
     if _torchrun():
-        found["torchrun"] = lambda count: ["/usr/bin/python3", "-m", "torch.distributed.run", "--standalone", "--no-python",
-                                           "--nproc_per_node", str(count)]
+        found["torchrun"] = lambda count: ["/usr/bin/python3", "-m", "torch.distributed.run", "--standalone", "--no_python",
+                                           *LOGS, "--nproc_per_node", str(count)]
     return found
 
 
@@ -93,9 +94,11 @@ class Job:
     def __init__(self, launcher, worker, count=0):
         """The workers end when `count` have started; 0: at SIGTERM."""
         self.records = Records()
+        self._folder = tempfile.TemporaryDirectory(prefix="bench_launch-")  # for what launchers leave in TMPDIR
         words = [*launcher, worker, self.records.path, str(count)]
+        environment = {**os.environ, "TMPDIR": self._folder.name}
         self.began = time.monotonic_ns()
-        self._process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        self._process = subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                          stderr=subprocess.PIPE, start_new_session=True)
 
     def __enter__(self):
@@ -111,6 +114,7 @@ class Job:
                 self._process.wait()
         self._process.stderr.close()
         self.records.__exit__()
+        self._folder.cleanup()
 
     @property
     def pid(self):
