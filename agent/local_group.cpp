@@ -15,7 +15,6 @@
 #include "agent/output/log_files.hpp"
 #include "agent/workers/environment.hpp"
 #include "agent/workers/older_processes.hpp"
-spec_builder_.prepare_console(assignment);
 #include "common/text/number.hpp"
 
 namespace ddprun::agent {
