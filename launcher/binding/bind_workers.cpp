@@ -37,19 +37,50 @@ Indices choice_of(const Sets& groups, const CpuSet& near) {
     return touched.empty() ? all : touched;
 }
 
-/// Returns the index in `groups` of the group of each worker. Workers with the same choice are spread over it in
-/// blocks.
+/// Returns the groups of `count` more workers with one choice, in blocks. Each group of the choice gets workers in
+/// proportion to its cores, and `loads` counts those that it has already.
+Indices fill(const Indices& choice, const std::vector<std::size_t>& cores, const std::vector<std::size_t>& loads,
+             std::size_t count) {
+    std::size_t all_cores = 0;
+    std::size_t workers = count;
+    for (const std::size_t group : choice) {
+        all_cores += cores[group];
+        workers += loads[group];
+    }
+    assert(all_cores > 0);
+    std::vector<std::size_t> ends;  // of the room that each group has left; a worker takes `all_cores`
+    std::size_t end = 0;
+    for (const std::size_t group : choice) {
+        const std::size_t room = cores[group] * workers;
+        end += room - std::min(room, loads[group] * all_cores);
+        ends.push_back(end);
+    }
+    Indices filled;
+    for (std::size_t i = 0; i < count; ++i)
+        filled.push_back(
+            choice[static_cast<std::size_t>(std::ranges::upper_bound(ends, i * end / count) - ends.begin())]);
+    return filled;
+}
+
+/// Returns the index in `groups` of the group of each worker. Workers with the smallest choice come first, because the
+/// others can avoid the groups that these fill.
 Indices spread(const Sets& groups, const Topology& topology, const Sets& near) {
-    std::map<Indices, Indices> workers_by_choice;
-    for (std::size_t worker = 0; worker < near.size(); ++worker)
-        workers_by_choice[choice_of(groups, near[worker])].push_back(worker);
+    std::map<std::pair<std::size_t, Indices>, Indices> workers_by_choice;  // by its size
+    for (std::size_t worker = 0; worker < near.size(); ++worker) {
+        Indices choice = choice_of(groups, near[worker]);
+        const std::size_t size = choice.size();
+        workers_by_choice[{size, std::move(choice)}].push_back(worker);
+    }
+    std::vector<std::size_t> cores;
+    for (const CpuSet& group : groups) cores.push_back(within(group, topology.cores).size());
+    std::vector<std::size_t> loads(groups.size());
     Indices result(near.size());
     for (const auto& [choice, workers] : workers_by_choice) {
-        Indices group_of_core;
-        for (const std::size_t group : choice)
-            group_of_core.insert(group_of_core.end(), within(groups[group], topology.cores).size(), group);
-        for (std::size_t i = 0; i < workers.size(); ++i)
-            result[workers[i]] = group_of_core[i * group_of_core.size() / workers.size()];
+        const Indices filled = fill(choice.second, cores, loads, workers.size());
+        for (std::size_t i = 0; i < workers.size(); ++i) {
+            result[workers[i]] = filled[i];
+            ++loads[filled[i]];
+        }
     }
     return result;
 }

@@ -1,6 +1,6 @@
 #pragma once
-// Decides which CPUs each worker of a machine gets (--numa-binding). Pure: the topology is a value, and so is the place
-// of each worker's GPU. docs/design/021 has the rules and their reasons.
+// Decides which CPUs each worker of a machine gets (--numa-binding). Pure: the topology is a value, and so is the
+// location of each worker's GPU. docs/design/021 has the rules and their reasons.
 
 #include <vector>
 
@@ -13,9 +13,10 @@ namespace ddprun::launcher {
 
 /// Returns the binding of each worker.
 /// topology  of the CPUs that may be used alone; at least one NUMA node.
-/// near      of each worker the CPUs near its GPU; empty: it has none, or its place is not known.
+/// near      of each worker the CPUs near its GPU; empty: it has none, or its location is not known.
 /// A worker whose GPU is near several NUMA nodes, all or none of them is spread over these in the order of the workers,
-/// in proportion to their cores. Errors: Errc::kUsage, a NUMA node has fewer cores than workers that each need one.
+/// in proportion to their cores, and avoids nodes that other workers fill. Errors: Errc::kUsage, a NUMA node has fewer
+/// cores than workers that each need one.
 [[nodiscard]] Result<std::vector<agent::WorkerBinding>> bind_workers(NumaBinding binding, const Topology& topology,
                                                                      const std::vector<CpuSet>& near);
 

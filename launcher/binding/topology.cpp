@@ -79,6 +79,14 @@ std::vector<CpuSet> core_complexes_of(hwloc_topology_t hwloc) {
     return {};
 }
 
+/// Returns the variable that names another machine, which hwloc ignores if its value is wrong; null: none is set.
+const char* ignored_variable() {
+    if (std::getenv("HWLOC_THISSYSTEM") != nullptr) return nullptr;  // the user says that it is this machine
+    for (const char* name : {"HWLOC_XMLFILE", "HWLOC_SYNTHETIC"})
+        if (const char* value = std::getenv(name); value != nullptr && *value != 0) return name;
+    return nullptr;
+}
+
 void restrict(std::vector<CpuSet>& sets, const CpuSet& allowed) {
     for (CpuSet& set : sets) set = common_cpus(set, allowed);
     std::erase_if(sets, [](const CpuSet& set) { return set.empty(); });
@@ -91,17 +99,25 @@ Result<Topology> load_topology() {
     hwloc_topology_t made = nullptr;
     if (::hwloc_topology_init(&made) != 0) return system_error("cannot start hwloc", errno);
     const Hwloc hwloc(made, ::hwloc_topology_destroy);
+    // A NUMA node whose memory a cpuset denies still has CPUs, which the affinity mask decides on.
+    ::hwloc_topology_set_flags(hwloc.get(), HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
     if (::hwloc_topology_load(hwloc.get()) != 0) {
         Error error = system_error("hwloc cannot read the topology of this machine", errno);
         error.message += ". Does `lstopo` work here? If HWLOC_XMLFILE or HWLOC_SYNTHETIC is set, correct or unset it.";
         return error;
+    }
+    const bool is_this_machine = ::hwloc_topology_is_thissystem(hwloc.get()) != 0;
+    if (const char* variable = ignored_variable(); is_this_machine && variable != nullptr) {
+        return Error{Errc::kUsage, fmt::format("--numa-binding: hwloc cannot read {}={} and would show this machine "
+                                               "instead. Correct or unset the variable.",
+                                               variable, std::getenv(variable))};
     }
     Topology topology;
     topology.numa_nodes = numa_nodes_of(hwloc.get());
     topology.packages = packages_of(hwloc.get());
     topology.cores = sets_of(hwloc.get(), ::hwloc_get_type_or_below_depth(hwloc.get(), HWLOC_OBJ_CORE));
     topology.core_complexes = core_complexes_of(hwloc.get());
-    topology.is_this_machine = ::hwloc_topology_is_thissystem(hwloc.get()) != 0;
+    topology.is_this_machine = is_this_machine;
     return topology;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 // Topology: the parts of a machine that matter for binding workers, as sets of CPUs. A plain value, which hwloc fills
-// in for load_topology(); called by bind_node(), from the main thread while there is no other one.
+// in for load_topology(); called by bind_machine(), from the main thread while there is no other one.
 
 #include <vector>
 
@@ -23,7 +23,7 @@ struct Topology {
 };
 
 /// Asks hwloc for the topology of this machine, without its I/O devices and plug-ins, or that of another machine if
-/// HWLOC_XMLFILE or HWLOC_SYNTHETIC names one. Errors: hwloc cannot read it.
+/// HWLOC_XMLFILE or HWLOC_SYNTHETIC names one. Errors: hwloc cannot read it; Errc::kUsage, it ignores such a variable.
 [[nodiscard]] Result<Topology> load_topology();
 
 /// Returns `topology` with the CPUs of `allowed` alone, and without the parts that have none of them.

@@ -157,3 +157,11 @@ TEST_CASE("workers that share CPUs share the threads, at least one each", "[laun
     CHECK(bind(NumaBinding::kNode, topology, without_gpus(2))[0].threads == 2);
     CHECK(bind(NumaBinding::kNode, topology, without_gpus(64))[0].threads == 1);
 }
+
+TEST_CASE("workers that may run anywhere avoid the NUMA nodes that others fill", "[launcher][unit]") {
+    const Topology small = synthetic("numa:2 core:2 pu:1");
+    const CpuSet first = cpus(0, 1);
+    CHECK(cpus_of(bind(NumaBinding::kNode, small, {first, first, {}, {}})) ==
+          Sets{first, first, cpus(2, 3), cpus(2, 3)});
+    CHECK(cpus_of(bind(NumaBinding::kExclusive, small, {{}, {}, first, first})) == Sets{{2}, {3}, {0}, {1}});
+}

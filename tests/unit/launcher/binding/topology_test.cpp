@@ -5,6 +5,7 @@
 #include <sched.h>
 
 #include "tests/catch.hpp"
+#include "tests/temporary_directory.hpp"
 #include "tests/unit/launcher/binding/synthetic.hpp"
 
 using namespace ddprun;
@@ -73,4 +74,45 @@ TEST_CASE("a topology that hwloc cannot read is an error with what to do", "[lau
     REQUIRE_FALSE(topology.has_value());
     CHECK_THAT(topology.error().message, Catch::StartsWith("hwloc cannot read the topology of this machine: ") &&
                                              Catch::Contains("If HWLOC_XMLFILE"));
+}
+
+TEST_CASE("a description of another machine that hwloc ignores is an error", "[launcher][unit]") {
+    const auto [name, value] = GENERATE(
+        table<const char*, const char*>({{"HWLOC_XMLFILE", "/no/such.xml"}, {"HWLOC_SYNTHETIC", "no such:machine"}}));
+    ::setenv(name, value, 1);
+    const auto topology = load_topology();
+    ::unsetenv(name);
+    REQUIRE_FALSE(topology.has_value());
+    CHECK(topology.error().code == Errc::kUsage);
+    CHECK_THAT(topology.error().message, Catch::Contains(std::string("hwloc cannot read ") + name + "=" + value));
+}
+
+TEST_CASE("CPUs of a NUMA node whose memory is denied are not lost", "[launcher][unit]") {
+    const TemporaryDirectory folder;
+    folder.file("node.xml", R"(<?xml version="1.0" encoding="UTF-8"?>
+<!DOCTYPE topology SYSTEM "hwloc2.dtd">
+<topology version="2.0">
+  <object type="Machine" os_index="0" cpuset="0x0000000f" complete_cpuset="0x0000000f" allowed_cpuset="0x0000000f" nodeset="0x00000003" complete_nodeset="0x00000003" allowed_nodeset="0x00000001" gp_index="1">
+    <object type="Core" os_index="0" cpuset="0x00000003" complete_cpuset="0x00000003" nodeset="0x00000001" complete_nodeset="0x00000001" gp_index="4">
+      <object type="NUMANode" os_index="0" cpuset="0x00000003" complete_cpuset="0x00000003" nodeset="0x00000001" complete_nodeset="0x00000001" gp_index="5">
+      </object>
+      <object type="PU" os_index="0" cpuset="0x00000001" complete_cpuset="0x00000001" nodeset="0x00000001" complete_nodeset="0x00000001" gp_index="2"/>
+      <object type="PU" os_index="1" cpuset="0x00000002" complete_cpuset="0x00000002" nodeset="0x00000001" complete_nodeset="0x00000001" gp_index="3"/>
+    </object>
+    <object type="Core" os_index="1" cpuset="0x0000000c" complete_cpuset="0x0000000c" nodeset="0x00000002" complete_nodeset="0x00000002" gp_index="8">
+      <object type="NUMANode" os_index="1" cpuset="0x0000000c" complete_cpuset="0x0000000c" nodeset="0x00000002" complete_nodeset="0x00000002" gp_index="9">
+      </object>
+      <object type="PU" os_index="2" cpuset="0x00000004" complete_cpuset="0x00000004" nodeset="0x00000002" complete_nodeset="0x00000002" gp_index="6"/>
+      <object type="PU" os_index="3" cpuset="0x00000008" complete_cpuset="0x00000008" nodeset="0x00000002" complete_nodeset="0x00000002" gp_index="7"/>
+    </object>
+  </object>
+</topology>
+)",
+                0600);
+    ::setenv("HWLOC_XMLFILE", (folder.path() / "node.xml").c_str(), 1);
+    const auto topology = load_topology();
+    ::unsetenv("HWLOC_XMLFILE");
+    REQUIRE(topology.has_value());
+    REQUIRE(topology->numa_nodes.size() == 2);
+    CHECK(topology->numa_nodes[1].cpus == cpus(2, 3));
 }
