@@ -66,13 +66,16 @@ std::optional<int> first_rank(const DryRun& run) {
 
 std::string gpus_text(const DryRun& run, const Line& line) {
     if (run.gpus.empty()) return std::string(kNone);
-    std::set<int> numbers;
     std::vector<std::string> names;
+    std::set<int> numbers;
+    bool ascending = true;
     for (int local = line.first_local; local <= line.last_local; ++local) {
         names.push_back(run.gpus.at(static_cast<std::size_t>(local)));
-        if (const auto number = parse_number<int>(names.back())) numbers.insert(*number);
+        const auto number = parse_number<int>(names.back());
+        ascending = ascending && number && (numbers.empty() || *number > *numbers.rbegin());
+        if (ascending) numbers.insert(*number);
     }
-    return numbers.size() == names.size() ? number_list(numbers) : fmt::format("{}", fmt::join(names, ","));
+    return ascending ? number_list(numbers) : fmt::format("{}", fmt::join(names, ","));
 }
 
 Cells cells_of(const DryRun& run, const Line& line) {

@@ -39,7 +39,7 @@
 #include "launcher/output_settings.hpp"
 #include "launcher/program.hpp"
 #include "launcher/report_files.hpp"
-#include "launcher/worker_places.hpp"
+#include "launcher/worker_resources.hpp"
 
 namespace ddprun::launcher {
 namespace {
@@ -60,7 +60,7 @@ struct Plan {
     int slots = 1;
     int cpus = 1;
     std::vector<std::string> device_variables;  ///< of --virtual-local-rank
-    WorkerPlaces places;
+    WorkerResources resources;
     Placement placement;
     protocol::Launch launch;
     std::string error_file;  ///< of this ddprun, as its parent wants it; empty: none
@@ -192,7 +192,7 @@ agent::AgentConfig agent_config(Plan plan, const Endpoint& endpoint) {
     config.grace = options.grace;
     config.stall_warning = options.stall_warning;
     config.device_variables = std::move(plan.device_variables);
-    config.bindings = bindings_of_node(options, plan.slots, plan.places);
+    config.bindings = bindings_of_node(options, plan.slots, plan.resources);
     config.handled_signals = options.handled_signals;
     config.output = output_config(options);
     config.log_start = log_start(options);
@@ -221,7 +221,7 @@ int threads_of(const Plan& plan) {
 /// Divides this machine's CPUs among the workers of all emulated nodes, unless they are bound: then each node does
 /// that.
 void share_cpus(const Plan& plan) {
-    if (!plan.places.bindings.empty()) return;
+    if (!plan.resources.bindings.empty()) return;
     const int workers = plan.options.nodes.max * plan.slots;
     const std::string threads = std::to_string(threads_of(plan));
     if (std::getenv("OMP_NUM_THREADS") != nullptr) return;  // a value of the user's is never overwritten
@@ -320,12 +320,12 @@ std::optional<Refusal> prepare(Plan& plan, const Environment& environment) {
                                        options.nodes.max, kMaxLocalNodes)},
             exit_code::kUsage};
     }
-    auto places = place_workers(options, plan.slots, environment);
-    if (!places) {
-        const bool usage = places.error().code == Errc::kUsage;
-        return Refusal{places.error(), usage ? exit_code::kUsage : exit_code::kInfrastructure};
+    auto resources = assign_resources(options, plan.slots, environment);
+    if (!resources) {
+        const bool usage = resources.error().code == Errc::kUsage;
+        return Refusal{resources.error(), usage ? exit_code::kUsage : exit_code::kInfrastructure};
     }
-    plan.places = std::move(*places);
+    plan.resources = std::move(*resources);
     auto command = worker_command(options, environment, search_path(environment, own_folder()));
     if (!command) return Refusal{command.error(), code_of_program_error(command.error())};
     plan.command = std::move(*command);
@@ -351,8 +351,8 @@ std::optional<Refusal> prepare(Plan& plan, const Environment& environment) {
 
 /// Prints the plan instead of starting it. Returns the exit code.
 int print_plan(const Plan& plan, const Environment& environment) {
-    DryRun run{plan.options, plan.command,     plan.placement,       this_host().name,
-               plan.slots,   plan.places.gpus, plan.places.bindings, {}};
+    DryRun run{plan.options, plan.command,        plan.placement,          this_host().name,
+               plan.slots,   plan.resources.gpus, plan.resources.bindings, {}};
     if (run.bindings.empty()) run.bindings = {{cpu_mask(allowed_cpu_set()), {}, threads_of(plan)}};
     if (const auto set = environment.find("OMP_NUM_THREADS"); set != environment.end()) run.threads = set->second;
     const Result<void> printed = print_to_stdout(dry_run_text(run));

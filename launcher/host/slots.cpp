@@ -9,6 +9,7 @@
 #include "common/system/process.hpp"
 #include "common/text/number.hpp"
 #include "launcher/host/devices.hpp"
+#include "launcher/host/gpu_inventory.hpp"
 
 namespace fs = std::filesystem;
 
@@ -26,7 +27,7 @@ constexpr std::string_view kOtherNumber = "Write a number, cpu or auto.";
 Machine this_machine(const Environment& environment, const fs::path& root) {
     const Devices devices = count_devices(environment, root);
     Machine machine{.cpus = allowed_cpus(), .gpus = devices.nvidia, .xpus = devices.intel};
-    if (devices.nvidia == 0 && devices.amd > 0) {  // a PyTorch is built for one maker's devices
+    if (devices.nvidia == 0 && devices.amd > 0) {  // a PyTorch is built for one vendor's devices
         machine.gpus = devices.amd;
         machine.gpus_are_amd = true;
     }
@@ -52,8 +53,8 @@ Result<int> worker_count(const Slots& slots, const Machine& machine) {
 
 Error no_gpu(std::string_view option, std::string_view remedy) {
     return no_devices(option, "GPU",
-                      "neither /dev/nvidia<number>, nor /dev/kfd with a GPU in /sys/class/kfd/kfd/topology; or "
-                      "CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES hides all",
+                      "no /dev/nvidia<number> and no /dev/kfd with a GPU in /sys/class/kfd/kfd/topology that this user "
+                      "may open; or CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES hides all",
                       remedy);
 }
 

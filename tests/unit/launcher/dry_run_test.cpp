@@ -68,6 +68,8 @@ TEST_CASE("workers that are bound to the same CPUs share a line", "[launcher][un
           "2-3   2-3         n1    2,5  2-3   1          1\n");
     CHECK_THAT(job.text(),
                Catch::Contains("\nbinding     node\nmemory      of the NUMA node of the CPU that first uses "));
+    job.gpus = {"3", "1", "0", "2"};  // rank 0 has GPU 3
+    CHECK_THAT(job.table(), Catch::Contains("n1    3,1  0-1 ") && Catch::Contains("n1    0,2  2-3 "));
     job.gpus = {"GPU-a", "GPU-b", "MIG-c", "3"};
     job.threads = "7";
     CHECK_THAT(job.table(), Catch::Contains("GPU-a,GPU-b  0-1   0          7\n") && Catch::Contains("MIG-c,3 "));

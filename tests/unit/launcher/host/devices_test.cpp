@@ -10,7 +10,7 @@ using namespace ddprun::launcher;
 
 namespace {
 
-/// A tree with /dev and /sys of a machine with devices of three makers.
+/// A tree with /dev and /sys of a machine with devices of three vendors.
 struct DeviceTree {
     TemporaryDirectory root;
 
@@ -45,8 +45,10 @@ TEST_CASE("NVIDIA's GPUs are counted by device file and narrowed by CUDA_VISIBLE
     CHECK(tree.count({{"CUDA_VISIBLE_DEVICES", ""}}).nvidia == 0);
     CHECK(tree.count({{"CUDA_VISIBLE_DEVICES", "-1"}}).nvidia == 0);
     CHECK(tree.count({{"CUDA_VISIBLE_DEVICES", "1"}}).nvidia == 1);
-    CHECK(tree.count({{"CUDA_VISIBLE_DEVICES", "0,11,-1,1"}}).nvidia == 2);
-    CHECK(tree.count({{"CUDA_VISIBLE_DEVICES", "a,b,c,d"}}).nvidia == 4);  // slices
+    CHECK(tree.count({{"CUDA_VISIBLE_DEVICES", "0,1,-1,2"}}).nvidia == 2);
+    CHECK(tree.count({{"CUDA_VISIBLE_DEVICES", "MIG-a,MIG-b,MIG-c,MIG-d"}}).nvidia == 4);
+    CHECK(tree.count({{"CUDA_VISIBLE_DEVICES", " 2, 9,1"}}).nvidia == 1);  // CUDA stops at 9
+    CHECK(tree.count({{"CUDA_VISIBLE_DEVICES", "NoDevFiles"}}).nvidia == 0);
 }
 
 TEST_CASE("AMD's GPUs are the KFD nodes with SIMD units, if /dev/kfd can be opened", "[launcher][unit]") {

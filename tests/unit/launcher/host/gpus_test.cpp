@@ -18,10 +18,11 @@ struct GpuTree {
     void pci(const std::string& address, const std::string& cpus) const {
         root.file("sys/bus/pci/devices/" + address + "/local_cpulist", cpus + "\n", 0600);
     }
-    void nvidia(const std::string& address, int minor, const std::string& uuid, const std::string& cpus) const {
+    void nvidia(const std::string& address, int minor, const std::string& uuid, const std::string& cpus,
+                const std::string& model = "NVIDIA H100") const {
         root.file(
             "proc/driver/nvidia/gpus/" + address + "/information",
-            "Model: \t\t NVIDIA H100\nGPU UUID: \t " + uuid + "\nDevice Minor: \t " + std::to_string(minor) + "\n",
+            "Model: \t\t " + model + "\nGPU UUID: \t " + uuid + "\nDevice Minor: \t " + std::to_string(minor) + "\n",
             0600);
         root.file("dev/nvidia" + std::to_string(minor), "", 0600);
         pci(address, cpus);
@@ -56,25 +57,31 @@ using Sets = std::vector<CpuSet>;
 const CpuSet kLow{0, 1, 2, 3, 4, 5, 6, 7};
 const CpuSet kHigh{8, 9, 10, 11, 12, 13, 14, 15};
 
-std::string chosen(const Names& wanted, const std::optional<InheritedList>& inherited = {}) {
-    const std::vector<Gpu> gpus{{"GPU-1b7e", {}}, {"GPU-2b7e", {}}, {"GPU-9b7e", {}}, {"GPU-ab7e", {}}};
-    const auto list = choose_gpus(wanted, 4, gpus, inherited);
+std::string chosen(const Names& wanted, const GpuInventory& inventory,
+                   const std::optional<VisibleList>& inherited = {}) {
+    const auto list = choose_gpus(wanted, inventory, inherited);
     return list ? *list : "refused: " + list.error().message;
+}
+
+std::string chosen(const Names& wanted, const std::optional<VisibleList>& inherited = {}) {
+    const GpuInventory four{GpuVendor::kNvidia,
+                            {{"GPU-1b7e", {}, ""}, {"GPU-2b7e", {}, ""}, {"GPU-9b7e", {}, ""}, {"GPU-ab7e", {}, ""}}};
+    return chosen(wanted, four, inherited);
 }
 
 }  // namespace
 
 TEST_CASE("NVIDIA's GPUs come in the order of their PCI addresses, with UUID and CPUs", "[launcher][unit]") {
     const GpuTree tree;
-    CHECK(list_gpus(GpuMaker::kNvidia, tree.root.path()).empty());
+    CHECK(list_gpus(GpuVendor::kNvidia, tree.root.path()).empty());
     tree.four();
-    const auto gpus = list_gpus(GpuMaker::kNvidia, tree.root.path());
+    const auto gpus = list_gpus(GpuVendor::kNvidia, tree.root.path());
     REQUIRE(gpus.size() == 4);
     CHECK(gpus[1].uuid == "GPU-2b");
     CHECK(gpus[1].near == kLow);
     CHECK(gpus[2].near == kHigh);
     std::filesystem::remove(tree.root.path() / "dev/nvidia0");  // as in a container with the other three
-    CHECK(list_gpus(GpuMaker::kNvidia, tree.root.path())[1].uuid == "GPU-9b");
+    CHECK(list_gpus(GpuVendor::kNvidia, tree.root.path())[1].uuid == "GPU-9b");
 }
 
 TEST_CASE("AMD's GPUs come in the order of the KFD nodes, and Intel's by PCI address", "[launcher][unit]") {
@@ -84,7 +91,7 @@ TEST_CASE("AMD's GPUs come in the order of the KFD nodes, and Intel's by PCI add
     tree.kfd(9, "simd_count 304\nlocation_id 768\ndomain 1\nunique_id 41\n");
     tree.pci("0000:83:00.0", "8-15");
     tree.pci("0001:03:00.0", "0-7");
-    const auto amd = list_gpus(GpuMaker::kAmd, tree.root.path());
+    const auto amd = list_gpus(GpuVendor::kAmd, tree.root.path());
     REQUIRE(amd.size() == 2);
     CHECK(amd[0].uuid == "GPU-0000000000000029");
     CHECK(amd[0].near == kLow);
@@ -92,7 +99,7 @@ TEST_CASE("AMD's GPUs come in the order of the KFD nodes, and Intel's by PCI add
 
     tree.intel("renderD128", "0000:b3:00.0", "8-15");
     tree.intel("renderD129", "0000:13:00.0", "0-7");
-    const auto intel = list_gpus(GpuMaker::kIntel, tree.root.path());
+    const auto intel = list_gpus(GpuVendor::kIntel, tree.root.path());
     REQUIRE(intel.size() == 2);
     CHECK(intel[0].near == kLow);
 }
@@ -107,16 +114,17 @@ TEST_CASE("a worker is near the GPU of its local rank among the visible ones", "
     CHECK(tree.of(2, {{"CUDA_VISIBLE_DEVICES", "3,0,1"}}).names == Names{"3", "0"});
     CHECK(tree.of(2, {{"CUDA_VISIBLE_DEVICES", "3,0,1"}}).near == Sets{kHigh, kLow});
     CHECK(tree.of(3, {{"CUDA_VISIBLE_DEVICES", "GPU-ab,MIG-GPU-1b/3/0,MIG-77"}}).near == Sets{kHigh, kLow, {}});
-    CHECK(tree.of(2, {{"CUDA_VISIBLE_DEVICES", "9,1"}}).near == Sets{{}, kLow});
+    CHECK(tree.of(2, {{"CUDA_VISIBLE_DEVICES", "9,1"}}).names.empty());  // CUDA shows none
+    CHECK(tree.of(1, {{"CUDA_VISIBLE_DEVICES", "1,9"}}).near == Sets{kLow});
     CHECK(tree.of(5).names.empty());  // their local ranks do not choose GPUs
     CHECK(tree.of(1, {{"CUDA_VISIBLE_DEVICES", ""}}).names.empty());
 }
 
-TEST_CASE("AMD's lists are heeded one below the other", "[launcher][unit]") {
+TEST_CASE("AMD's lists apply one below the other", "[launcher][unit]") {
     const GpuTree tree;
     for (int number = 1; number < 4; ++number) {
         const std::string bus = std::to_string(number);
-        tree.kfd(number, "simd_count 1\nlocation_id " + std::to_string(number << 8) + "\ndomain 0\nunique_id 1\n");
+        tree.kfd(number, "simd_count 1\nlocation_id " + std::to_string(number << 8) + "\ndomain 0\nunique_id 0\n");
         tree.pci("0000:0" + bus + ":00.0", bus);
     }
     CHECK(tree.of(2).near == Sets{{1}, {2}});
@@ -130,25 +138,78 @@ TEST_CASE("--gpus becomes a list of visible devices", "[launcher][unit]") {
     CHECK(chosen({}) == "0,1,2,3");
     CHECK(chosen({"2", "0"}) == "2,0");
     CHECK(chosen({"GPU-9b", "MIG-5/1/0"}) == "GPU-9b,MIG-5/1/0");
-    CHECK(
-        chosen({"4"}) ==
-        "refused: --gpus: 4 is not a GPU of this machine, which has 4 GPUs. Choose from 0 to 3, or from the UUIDs that "
-        "`nvidia-smi -L` shows.");
+    CHECK(chosen({"4"}) ==
+          "refused: --gpus: 4 is not a GPU of this machine, which has 4 GPUs. Choose from 0 to 3, or from the UUIDs of "
+          "`nvidia-smi -L`.");
     CHECK_THAT(chosen({"GPU-77"}), Catch::StartsWith("refused: --gpus: GPU-77 is not a GPU of this machine"));
     CHECK(chosen({"1", "0", "1"}) == "refused: --gpus: 1 is named twice. Name each GPU once.");
     CHECK(chosen({"1", "GPU-2b7e"}) == "refused: --gpus: GPU-2b7e is named twice. Name each GPU once.");
-    CHECK(choose_gpus({"GPU-77"}, 2, {}, {}).value() == "GPU-77");  // UUIDs are not known here
+    CHECK(chosen({"GPU-77"}, GpuInventory{GpuVendor::kNvidia, {2, Gpu{}}}) == "GPU-77");  // UUIDs are not known here
 }
 
 TEST_CASE("--gpus chooses from the list that ddprun was started with", "[launcher][unit]") {
-    const InheritedList inherited{"CUDA_VISIBLE_DEVICES", "3,GPU-1b"};
+    const VisibleList inherited{"CUDA_VISIBLE_DEVICES", "3,GPU-1b"};
     CHECK(chosen({}, inherited) == "3,GPU-1b");
     CHECK(chosen({"0", "GPU-ab7e"}, inherited) == "0,GPU-ab7e");
     CHECK(chosen({"2"}, inherited) ==
-          "refused: --gpus: 2 is hidden by CUDA_VISIBLE_DEVICES=3,GPU-1b. Choose GPUs of that list, or unset the "
-          "variable.");
-    CHECK(chosen({"MIG-1"}, InheritedList{"CUDA_VISIBLE_DEVICES", "MIG-1,MIG-2"}) == "MIG-1");
-    CHECK_THAT(chosen({"0"}, InheritedList{"CUDA_VISIBLE_DEVICES", ""}), Catch::Contains("hides all GPUs"));
+          "refused: --gpus: 2 is not in CUDA_VISIBLE_DEVICES=3,GPU-1b. Choose GPUs of that list, as it names them, or "
+          "unset the variable.");
+    CHECK(chosen({"MIG-1"}, VisibleList{"CUDA_VISIBLE_DEVICES", "MIG-1,MIG-2"}) == "MIG-1");
+    CHECK_THAT(chosen({"0"}, VisibleList{"CUDA_VISIBLE_DEVICES", ""}), Catch::Contains("hides all GPUs"));
+    CHECK(chosen({"1"}, VisibleList{"CUDA_VISIBLE_DEVICES", " 3, 1 "}) == "1");
+}
+
+TEST_CASE("--gpus refuses an inherited list that names a GPU that does not exist", "[launcher][unit]") {
+    const std::string list = GENERATE("9,1", "1,9", "NoDevFiles", "1,GPU-77");
+    const std::string unknown = list.starts_with("1,") ? list.substr(2) : list.substr(0, list.find(','));
+    CHECK(chosen({"1"}, VisibleList{"CUDA_VISIBLE_DEVICES", list}) ==
+          "refused: --gpus: CUDA_VISIBLE_DEVICES=" + list + ": " + unknown +
+              " is not a GPU of this machine, which has 4 GPUs. Choose from 0 to 3, or from the UUIDs of "
+              "`nvidia-smi -L`.");
+}
+
+TEST_CASE("GPUs without a UUID, or with that of another, differ in their numbers", "[launcher][unit]") {
+    const std::string uuid = GENERATE("", "GPU-7");
+    const GpuInventory two{GpuVendor::kAmd, {{uuid, {}, ""}, {uuid, {}, ""}}};
+    CHECK(chosen({"0", "1"}, two) == "0,1");
+    CHECK(chosen({}, two) == "0,1");
+    CHECK_THAT(chosen({"1"}, two, VisibleList{"HIP_VISIBLE_DEVICES", "0"}),
+               Catch::StartsWith("refused: --gpus: 1 is not in HIP_VISIBLE_DEVICES=0."));
+    CHECK_THAT(chosen({"2"}, two), Catch::EndsWith("or from the UUIDs of `rocminfo`."));
+}
+
+TEST_CASE("the numbers of GPUs of several models have no known location, unless PCI addresses order them",
+          "[launcher][unit]") {
+    const GpuTree tree;
+    tree.four();
+    tree.nvidia("0000:cb:00.0", 4, "GPU-cb", "8-15", "NVIDIA T400");
+    CHECK(tree.of(2, {{"CUDA_VISIBLE_DEVICES", "0,GPU-ab"}}).near == Sets{{}, kHigh});
+    CHECK(tree.of(1, {{"CUDA_DEVICE_ORDER", "PCI_BUS_ID"}}).near == Sets{kLow});
+    CHECK(this_machine({}, tree.root.path()).gpus == 5);
+}
+
+TEST_CASE("the numbers of Intel's GPUs may be those of tiles", "[launcher][unit]") {
+    const GpuTree tree;
+    tree.intel("renderD128", "0000:b3:00.0", "8-15");
+    CHECK(tree.of(1).near == Sets{{}});
+    CHECK(tree.of(1, {{"ZE_FLAT_DEVICE_HIERARCHY", "COMPOSITE"}}).near == Sets{kHigh});
+    CHECK(tree.of(2, {{"ZE_AFFINITY_MASK", "0,1"}}).names == Names{"0", "1"});
+}
+
+TEST_CASE("GPUs that this user may not open are not counted either", "[launcher][unit]") {
+    const GpuTree tree;
+    tree.four();
+    std::filesystem::remove(tree.root.path() / "dev/nvidia3");
+    tree.root.file("dev/nvidia77", "", 0600);  // no GPU of the driver
+    CHECK(this_machine({}, tree.root.path()).gpus == 3);
+    CHECK(tree.of(3).names.size() == 3);
+}
+
+TEST_CASE("the UUID of a GPU that no process has used yet is not known", "[launcher][unit]") {
+    const GpuTree tree;
+    tree.nvidia("0000:1b:00.0", 0, "GPU-????????", "0-7");
+    tree.nvidia("0000:2b:00.0", 1, "GPU-????????", "0-7");
+    CHECK(list_gpus(GpuVendor::kNvidia, tree.root.path()).at(0).uuid.empty());
 }
 
 TEST_CASE("--gpus sets the variable for ddprun and its workers, and the number of workers follows",

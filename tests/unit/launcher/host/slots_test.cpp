@@ -36,7 +36,7 @@ TEST_CASE("the number of workers is what was asked for or what there is", "[laun
     REQUIRE_FALSE(no_gpu.has_value());
     CHECK(no_gpu.error().code == ddprun::Errc::kUsage);
     CHECK_THAT(no_gpu.error().message,
-               Catch::StartsWith("--nproc-per-node gpu: this machine has no GPU to use (neither /dev/nvidia<number>") &&
+               Catch::StartsWith("--nproc-per-node gpu: this machine has no GPU to use (no /dev/nvidia<number>") &&
                    Catch::Contains("/dev/kfd") && Catch::EndsWith("Write a number, cpu or auto."));
     const auto no_xpu = worker_count({Slots::Kind::kXpu, 0}, without);
     REQUIRE_FALSE(no_xpu.has_value());

@@ -1,5 +1,5 @@
 #pragma once
-// The GPU and the CPUs of each worker on this machine, as --gpus and --numa-binding want them. Called by launch(), from
+// The GPU and the CPUs of each worker on this machine, by --gpus and --numa-binding. Called by launch(), from
 // the main thread while there is no other one: see bind_machine().
 
 #include <string>
@@ -11,19 +11,20 @@
 
 namespace ddprun::launcher {
 
-struct WorkerPlaces {
+struct WorkerResources {
     std::vector<std::string> gpus;               ///< by local rank; empty: none is known, or none was asked for
     std::vector<agent::WorkerBinding> bindings;  ///< as of bind_machine()
 };
 
-/// Returns the places of the `slots` workers of a node, and of those of the other emulated nodes. Asks neither drivers
-/// nor hwloc if no option needs them. Errors: those of gpus_of_workers() and bind_machine(); Errc::kUsage is the
-/// user's.
-[[nodiscard]] Result<WorkerPlaces> place_workers(const Options& options, int slots, const Environment& environment);
+/// Returns the GPUs and bindings of the `slots` workers of a node, and of those of the other emulated nodes. Asks
+/// neither drivers nor hwloc if no option needs them. Errors: those of gpus_of_workers() and bind_machine();
+/// Errc::kUsage is the user's.
+[[nodiscard]] Result<WorkerResources> assign_resources(const Options& options, int slots,
+                                                       const Environment& environment);
 
 /// Returns the bindings of the workers of this node, which may be one of several emulated ones; empty: they are not
 /// bound.
 [[nodiscard]] std::vector<agent::WorkerBinding> bindings_of_node(const Options& options, int slots,
-                                                                 const WorkerPlaces& places);
+                                                                 const WorkerResources& resources);
 
 }  // namespace ddprun::launcher

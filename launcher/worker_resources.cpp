@@ -1,4 +1,4 @@
-#include "launcher/worker_places.hpp"
+#include "launcher/worker_resources.hpp"
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
@@ -22,20 +22,22 @@ void log_bindings(const std::vector<agent::WorkerBinding>& bindings, const std::
 
 }  // namespace
 
-Result<WorkerPlaces> place_workers(const Options& options, int slots, const Environment& environment) {
-    if (!options.gpus && !options.numa_binding && !options.dry_run) return WorkerPlaces();
+Result<WorkerResources> assign_resources(const Options& options, int slots, const Environment& environment) {
+    if (!options.gpus && !options.numa_binding && !options.dry_run) return WorkerResources();
     auto gpus = gpus_of_workers(options, slots, environment);
     if (!gpus) return gpus.error();
     auto bindings = bind_machine(options, gpus->near);
     if (!bindings) return bindings.error();
-    WorkerPlaces places{std::move(gpus->names), std::move(*bindings)};
-    if (spdlog::should_log(spdlog::level::debug)) log_bindings(bindings_of_node(options, slots, places), places.gpus);
-    return places;
+    WorkerResources resources{std::move(gpus->names), std::move(*bindings)};
+    if (spdlog::should_log(spdlog::level::debug))
+        log_bindings(bindings_of_node(options, slots, resources), resources.gpus);
+    return resources;
 }
 
-std::vector<agent::WorkerBinding> bindings_of_node(const Options& options, int slots, const WorkerPlaces& places) {
-    if (places.bindings.empty()) return {};
-    const auto first = places.bindings.begin() + (options.as_local_node ? options.as_local_node->index * slots : 0);
+std::vector<agent::WorkerBinding> bindings_of_node(const Options& options, int slots,
+                                                   const WorkerResources& resources) {
+    if (resources.bindings.empty()) return {};
+    const auto first = resources.bindings.begin() + (options.as_local_node ? options.as_local_node->index * slots : 0);
     return {first, first + slots};
 }
 
