@@ -92,8 +92,8 @@ struct Options {
     std::chrono::milliseconds grace{30'000};
     /// The signals that end the job and reach the workers as themselves (--signals-to-handle).
     std::vector<int> handled_signals{SIGTERM, SIGINT, SIGHUP, SIGQUIT};
-    std::optional<std::string> report;                ///< file for how the job ended
-    std::optional<std::string> events;                ///< file to which the events are appended
+    std::optional<std::string> report;  ///< file for how the job ended
+    std::optional<std::string> events;  ///< file to which the events are appended
     Fence fence = Fence::kAuto;
     std::chrono::milliseconds stall_warning{30'000};  ///< 0: none
     bool verbose = false;                             ///< log the decisions of ddprun
