@@ -7,7 +7,9 @@ namespace ddprun::agent {
 Destinations destinations_of(const OutputConfig& output, LocalRank rank, StreamCode stream,
                              std::optional<Rank> job_rank) {
     const bool tee = contains(output.tee.of(number(rank)), stream);
-    const bool redirect = contains(output.redirects.of(number(rank)), stream) && !tee;
+    const bool has_files =
+        !output.log_dir.empty();  // else (--log-dir /dev/null) a redirected stream stays, as in torchrun
+    const bool redirect = has_files && contains(output.redirects.of(number(rank)), stream) && !tee;
     const bool shown_here = output.console_ranks.empty() ||
                             std::ranges::find(output.console_ranks, number(rank)) != output.console_ranks.end();
     const bool shown_in_job =
@@ -16,7 +18,7 @@ Destinations destinations_of(const OutputConfig& output, LocalRank rank, StreamC
     Destinations to;
     to.console = shown_here && shown_in_job && !redirect;
     to.labelled = tee || output.label || output.fold;
-    to.file = !output.log_dir.empty() && (!output.temporary || tee || redirect);
+    to.file = has_files && (!output.temporary || tee || redirect);
     to.duplicates = to.file && tee && !filters.empty();
     // The agent reads stderr in any case: it keeps the last lines, and a traceback is a sign of a failure.
     to.own_file = to.file && !to.console && !to.duplicates && stream == StreamCode::kStdout && !output.timestamps &&

@@ -74,8 +74,6 @@ constexpr std::string_view kBinding =
 constexpr std::string_view kNotNeeded = "mpirun's, for what ddprun does not need. Leave it out.";
 
 constexpr std::array kElsewhere{
-    Elsewhere{"logs-specs",
-              "torchrun's, which has a Python class decide where output goes. Use --log-dir, --redirects and --tee."},
     Elsewhere{"use-env", "torch.distributed.launch's. Leave it out: workers always have LOCAL_RANK."},
     Elsewhere{"np", kProcesses},
     Elsewhere{"n", kProcesses},

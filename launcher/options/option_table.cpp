@@ -106,6 +106,14 @@ Result<void> apply_start_method(Options& o, Text text) {
     return choice ? without_effect(o, "start-method", "workers are programs, not Python functions") : choice.error();
 }
 
+/// torchrun's own name for what it does without the option.
+Result<void> apply_logs_specs(Options&, Text text) {
+    if (text == "default") return {};
+    return Error{Errc::kUsage,
+                 "not default, the only one: in torchrun a Python class of this name decides where output goes. Use "
+                 "--log-dir, --redirects and --tee."};
+}
+
 /// "null" is torchrun's default and needs no note.
 Result<void> apply_event_log(Options& o, Text text) {
     const auto choice = parse_choice(text, {"null", "console"});
@@ -301,6 +309,8 @@ constexpr std::array kTable{
     OptionRow{"monitor-interval", 0, kCompatible, "SECONDS", "the end of a worker is noticed at once",
               apply_monitor_interval},
     OptionRow{"event-log-handler", 0, kCompatible, "null|console", "--events FILE has the events", apply_event_log},
+    OptionRow{"logs-specs", 0, kCompatible, "default", "--log-dir, --redirects and --tee decide where output goes",
+              apply_logs_specs},
     OptionRow{"start-method", 0, kCompatible, "spawn|fork|forkserver", "workers are programs, not Python functions",
               apply_start_method},
 

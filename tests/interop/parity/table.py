@@ -278,6 +278,8 @@ OTHERS = [
     line("--monitor-interval 1"),
     line("--monitor_interval=0.5"),
     line("--monitor-interval abc"),
+    line("--logs-specs default"),
+    line("--logs_specs=bogus", REFUSED),
     line("--start-method fork"),
     line("--start-method bogus"),
     line("--event-log-handler null"),

@@ -28,7 +28,7 @@ TEST_CASE("streams go to the console unless they are redirected, and files are k
     CHECK(shown({}, 0) == "console console");
     CHECK(shown({.log_dir = "logs"}, 0) == "console+file console+file");
     CHECK(shown({.log_dir = "logs", .redirects = kErrOnly}, 0) == "console+file -+file");
-    CHECK(shown({.log_dir = "", .redirects = kBothStreams}, 0) == "- -");  // --log-dir /dev/null
+    CHECK(shown({.log_dir = "", .redirects = kBothStreams}, 0) == "console console");  // --log-dir /dev/null
     CHECK(shown({.log_dir = "", .label = true}, 0) == "console+label console+label");
 }
 

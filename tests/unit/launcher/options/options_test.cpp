@@ -52,6 +52,7 @@ const std::map<std::string_view, std::string> kSamples{
     {"local-addr", "10.0.0.1"},
     {"monitor-interval", "5"},
     {"start-method", "fork"},
+    {"logs-specs", "default"},
     {"as-local-node", "1@127.0.0.1:4000"},
     {"event-log-handler", "null"},
     {"signals-to-handle", "SIGTERM,SIGUSR1"},
