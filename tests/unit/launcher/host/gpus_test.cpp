@@ -134,7 +134,7 @@ TEST_CASE("AMD's lists apply one below the other", "[launcher][unit]") {
     CHECK(tree.of(1, {{"CUDA_VISIBLE_DEVICES", "2"}, {"HIP_VISIBLE_DEVICES", "0"}}).near == Sets{{1}});
 }
 
-TEST_CASE("--gpus becomes a list of visible devices", "[launcher][unit]") {
+TEST_CASE("the option --gpus becomes a list of visible devices", "[launcher][unit]") {
     CHECK(chosen({}) == "0,1,2,3");
     CHECK(chosen({"2", "0"}) == "2,0");
     CHECK(chosen({"GPU-9b", "MIG-5/1/0"}) == "GPU-9b,MIG-5/1/0");
@@ -147,7 +147,7 @@ TEST_CASE("--gpus becomes a list of visible devices", "[launcher][unit]") {
     CHECK(chosen({"GPU-77"}, GpuInventory{GpuVendor::kNvidia, {2, Gpu{}}}) == "GPU-77");  // UUIDs are not known here
 }
 
-TEST_CASE("--gpus chooses from the list that ddprun was started with", "[launcher][unit]") {
+TEST_CASE("the option --gpus chooses from the list that ddprun was started with", "[launcher][unit]") {
     const VisibleList inherited{"CUDA_VISIBLE_DEVICES", "3,GPU-1b"};
     CHECK(chosen({}, inherited) == "3,GPU-1b");
     CHECK(chosen({"0", "GPU-ab7e"}, inherited) == "0,GPU-ab7e");
@@ -159,7 +159,7 @@ TEST_CASE("--gpus chooses from the list that ddprun was started with", "[launche
     CHECK(chosen({"1"}, VisibleList{"CUDA_VISIBLE_DEVICES", " 3, 1 "}) == "1");
 }
 
-TEST_CASE("--gpus refuses an inherited list that names a GPU that does not exist", "[launcher][unit]") {
+TEST_CASE("the option --gpus refuses an inherited list that names a GPU that does not exist", "[launcher][unit]") {
     const std::string list = GENERATE("9,1", "1,9", "NoDevFiles", "1,GPU-77");
     const std::string unknown = list.starts_with("1,") ? list.substr(2) : list.substr(0, list.find(','));
     CHECK(chosen({"1"}, VisibleList{"CUDA_VISIBLE_DEVICES", list}) ==
@@ -212,7 +212,7 @@ TEST_CASE("the UUID of a GPU that no process has used yet is not known", "[launc
     CHECK(list_gpus(GpuVendor::kNvidia, tree.root.path()).at(0).uuid.empty());
 }
 
-TEST_CASE("--gpus sets the variable for ddprun and its workers, and the number of workers follows",
+TEST_CASE("the option --gpus sets the variable for ddprun and its workers, and the number of workers follows",
           "[launcher][unit]") {
     const GpuTree tree;
     Options options;
@@ -239,7 +239,7 @@ TEST_CASE("--gpus sets the variable for ddprun and its workers, and the number o
           "--gpus: 2 GPUs for the 3 workers of this node. Name one for each of them, or pass --nproc-per-node 2.");
 }
 
-TEST_CASE("--gpus sets AMD's variables on a machine of theirs", "[launcher][unit]") {
+TEST_CASE("the option --gpus sets AMD's variables on a machine of theirs", "[launcher][unit]") {
     const GpuTree tree;
     tree.kfd(1, "simd_count 1\n");
     tree.kfd(2, "simd_count 1\n");
@@ -251,7 +251,7 @@ TEST_CASE("--gpus sets AMD's variables on a machine of theirs", "[launcher][unit
     ::unsetenv("HIP_VISIBLE_DEVICES");
 }
 
-TEST_CASE("--gpus of a machine with Intel's decides how many workers there are, unless a number is given",
+TEST_CASE("the option --gpus of a machine with Intel's decides how many workers there are, unless a number is given",
           "[launcher][unit]") {
     const GpuTree tree;
     for (int card = 0; card < 3; ++card)
