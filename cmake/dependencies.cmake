@@ -26,6 +26,18 @@ add_library(hwloc::hwloc UNKNOWN IMPORTED)
 set_target_properties(hwloc::hwloc PROPERTIES
     IMPORTED_LOCATION ${HWLOC_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${HWLOC_INCLUDE_DIR})
 
+# RE2, for --grep and --exclude: the agent must not wait for a pattern. Static where that is installed; Debian 12 has no package
+# file for CMake.
+find_path(RE2_INCLUDE_DIR re2/re2.h)
+find_library(RE2_LIBRARY NAMES libre2.a re2)
+if(NOT RE2_INCLUDE_DIR OR NOT RE2_LIBRARY)
+    message(FATAL_ERROR "RE2 was not found. Install libre2-dev (scripts/install-deps does on Debian and Ubuntu), or set "
+        "CMAKE_PREFIX_PATH to the folder where it is installed.")
+endif()
+add_library(ddprun_re2 UNKNOWN IMPORTED)
+set_target_properties(ddprun_re2 PROPERTIES
+    IMPORTED_LOCATION ${RE2_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${RE2_INCLUDE_DIR} INTERFACE_LINK_LIBRARIES Threads::Threads)
+
 set(Boost_USE_STATIC_LIBS ON)   # so that a program runs on a node that has no Boost
 find_package(Boost 1.81 REQUIRED COMPONENTS json container filesystem)
 

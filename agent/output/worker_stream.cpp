@@ -24,14 +24,13 @@ LineBuffer::Progress progress_mode(const Route& route) {
     return terminal ? LineBuffer::Progress::kShow : LineBuffer::Progress::kHold;
 }
 
-/// Returns whether the patterns keep a line from the console. A line that takes too long to match is shown.
+/// Returns whether the patterns keep a line from the console.
 bool is_hidden(const Route& route, std::string_view line) {
     if (!route.shown && !route.hidden) return false;
     if (line.ends_with('\n')) line.remove_suffix(1);
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (line.starts_with('\r')) line.remove_prefix(1);
-    return (route.shown && !route.shown->matches(line).value_or(true)) ||
-           (route.hidden && route.hidden->matches(line).value_or(false));
+    return (route.shown && !route.shown->matches(line)) || (route.hidden && route.hidden->matches(line));
 }
 
 }  // namespace

@@ -1,40 +1,35 @@
 #include "common/text/pattern.hpp"
 
-// The bound on the steps of one match: some 10 ms, because the agent must send its heartbeats meanwhile.
-#define BOOST_REGEX_MAX_STATE_COUNT 1'000'000
-
 #include <fmt/format.h>
+#include <re2/re2.h>
 
-#include <boost/regex.hpp>
-#include <stdexcept>
+#include <string>
 #include <utility>
 
 namespace ddprun {
+namespace {
 
-struct Pattern::Compiled {
-    boost::regex expression;
-};
+/// The steps of one match are at most the bytes of the text times this, because the agent must send its heartbeats.
+constexpr int kMaxInstructions = 1000;
+
+}  // namespace
 
 Result<Pattern> Pattern::parse(std::string_view text) {
-    try {
-        return Pattern(std::make_shared<const Compiled>(
-            Compiled{boost::regex(text.begin(), text.end(), boost::regex::perl | boost::regex::optimize)}));
-    } catch (const boost::regex_error& error) {
-        std::string why = error.what();
-        why.resize(std::min(why.find_first_of(".:"), why.size()));  // what follows repeats the text
+    RE2::Options options;
+    options.set_log_errors(false);
+    auto compiled = std::make_shared<const RE2>(re2::StringPiece(text.data(), text.size()), options);
+    if (compiled->ok() && compiled->ProgramSize() <= kMaxInstructions) return Pattern(std::move(compiled));
+    if (compiled->ok())
         return Error{Errc::kUsage,
-                     fmt::format("not a regular expression: {} at character {}. A backslash before one of "
-                                 ".[]{{}}()*+?|^$\\ stands for the character itself.",
-                                 why, error.position() + 1)};
-    }
+                     "takes too many steps to match. Write smaller numbers in {}, or name fewer alternatives."};
+    return Error{Errc::kUsage,
+                 fmt::format("not a regular expression: {}. A backslash before one of .[]{{}}()*+?|^$\\ stands for the "
+                             "character itself.",
+                             compiled->error())};
 }
 
-std::optional<bool> Pattern::matches(std::string_view text) const {
-    try {
-        return boost::regex_search(text.begin(), text.end(), compiled_->expression);
-    } catch (const std::runtime_error&) {
-        return std::nullopt;
-    }
+bool Pattern::matches(std::string_view text) const {
+    return RE2::PartialMatch(re2::StringPiece(text.data(), text.size()), *compiled_);
 }
 
 }  // namespace ddprun

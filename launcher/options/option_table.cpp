@@ -263,7 +263,7 @@ constexpr std::array kTable{
               "show only what these ranks of the job print, on whatever node they are; files are kept of all",
               [](Options& o, Text t) { return store(o.console_job_ranks, parse_rank_ranges(t)); }},
     OptionRow{"grep", 0, kOutput, "PATTERN",
-              "show only lines of workers that match this regular expression (Perl's syntax); files are kept of all",
+              "show only lines of workers that match this regular expression (RE2's syntax); files are kept of all",
               [](Options& o, Text t) { return store_pattern(o.shown, t); }},
     OptionRow{"exclude", 0, kOutput, "PATTERN", "show no line of a worker that matches this one",
               [](Options& o, Text t) { return store_pattern(o.hidden, t); }},
