@@ -1,6 +1,7 @@
 #pragma once
 // RotatingFile: an open log file that is renamed to NAME.1 when it is full, NAME.1 to NAME.2 and so on, and goes on as
-// a new NAME. A line is never split between two files. Owned by a LogFile; used by the writer thread alone.
+// a new NAME. A line of up to kMaxLineBytes is never split between two files. Owned by a LogFile; used by the writer
+// thread alone.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,10 +20,10 @@ struct Rotation {
 };
 
 /// Returns how many of `bytes` belong into a file of `size` bytes; if that is not all, the file is then rotated. Whole
-/// lines fit into `max_bytes`, unless the file had the beginning of one already. `in_a_line`: the file ends in the
-/// middle of a line.
+/// lines fit into `max_bytes`, unless the file had the beginning of one already. `line_bytes`: so many bytes of an
+/// unfinished line are at its end.
 [[nodiscard]] std::size_t bytes_before_rotation(std::string_view bytes, std::uint64_t size, std::uint64_t max_bytes,
-                                                bool in_a_line);
+                                                std::size_t line_bytes);
 
 class RotatingFile {
 public:
@@ -32,20 +33,20 @@ public:
     [[nodiscard]] bool is_open() const { return static_cast<bool>(fd_); }
     /// Appends `bytes`. Returns how many were written; if that is not all of them, errno is set.
     [[nodiscard]] std::size_t write(std::string_view bytes);
-    /// Returns once that the file could not be rotated and grows on; success: nothing to report.
+    /// Returns once that the file could not be rotated, so that it grows, or that a full one could not be closed;
+    /// success: nothing to report.
     [[nodiscard]] Result<void> take_problem();
     /// Closes the file. Errors: of close(2), by which some file servers report a full disk.
     [[nodiscard]] Result<void> close();
 
 private:
     [[nodiscard]] Result<void> rotate();
-    void note(Result<void> rotated);
 
     UniqueFd fd_;
     std::string path_;
     Rotation rotation_;
     std::uint64_t size_ = 0;
-    bool in_a_line_ = false;
+    std::size_t line_bytes_ = 0;  ///< of the unfinished line at the end
     Result<void> problem_;
 };
 

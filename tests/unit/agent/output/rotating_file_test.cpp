@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <string>
 
+#include "agent/output/line_buffer.hpp"
 #include "agent/output/log_files.hpp"
 #include "tests/catch.hpp"
 #include "tests/temporary_directory.hpp"
@@ -36,18 +37,18 @@ struct RotationRig {
 }  // namespace
 
 TEST_CASE("as many whole lines as fit belong into a file", "[agent]") {
-    CHECK(bytes_before_rotation("one\ntwo\n", 0, 8, false) == 8);
-    CHECK(bytes_before_rotation("one\ntwo\n", 0, 7, false) == 4);
-    CHECK(bytes_before_rotation("one\ntwo\n", 5, 8, false) == 0);
-    CHECK(bytes_before_rotation("one\ntwo\n", 4, 8, false) == 4);
-    CHECK(bytes_before_rotation("one\ntwo\n", 8, 8, false) == 0);
+    CHECK(bytes_before_rotation("one\ntwo\n", 0, 8, 0) == 8);
+    CHECK(bytes_before_rotation("one\ntwo\n", 0, 7, 0) == 4);
+    CHECK(bytes_before_rotation("one\ntwo\n", 5, 8, 0) == 0);
+    CHECK(bytes_before_rotation("one\ntwo\n", 4, 8, 0) == 4);
+    CHECK(bytes_before_rotation("one\ntwo\n", 8, 8, 0) == 0);
 }
 
 TEST_CASE("a line stays in one file, even if it is longer than a file", "[agent]") {
-    CHECK(bytes_before_rotation("one line\nx\n", 0, 4, false) == 9);
-    CHECK(bytes_before_rotation("one line", 0, 4, false) == 8);
-    CHECK(bytes_before_rotation(" goes on\nx\n", 20, 4, true) == 9);
-    CHECK(bytes_before_rotation(" goes on", 20, 4, true) == 8);
+    CHECK(bytes_before_rotation("one line\nx\n", 0, 4, 0) == 9);
+    CHECK(bytes_before_rotation("one line", 0, 4, 0) == 8);
+    CHECK(bytes_before_rotation(" goes on\nx\n", 20, 4, 5) == 9);
+    CHECK(bytes_before_rotation(" goes on", 20, 4, 5) == 8);
 }
 
 TEST_CASE("full files are numbered from the newest, and the oldest is removed", "[agent]") {
@@ -64,10 +65,22 @@ TEST_CASE("full files are numbered from the newest, and the oldest is removed", 
     CHECK(rig.file.close().has_value());
 }
 
-TEST_CASE("no rotated file is kept if none is wanted", "[agent]") {
+TEST_CASE("if no rotated file is wanted the file is emptied, and stays the one that readers have open", "[agent]") {
     RotationRig rig({4, 0});
+    struct stat before {};
+    struct stat after {};
+    REQUIRE(::stat(rig.path.c_str(), &before) == 0);
     rig.write("1\n2\n3\n");
+    REQUIRE(::stat(rig.path.c_str(), &after) == 0);
     CHECK(rig.contents() == "3\n");
+    CHECK(after.st_ino == before.st_ino);
+}
+
+TEST_CASE("output without line ends is rotated all the same", "[agent]") {
+    RotationRig rig({1024, 1});
+    for (int i = 0; i < 300; ++i) rig.write(std::string(1000, '.'));
+    CHECK(std::filesystem::file_size(rig.path) <= kMaxLineBytes);
+    CHECK(std::filesystem::file_size(rig.path + ".1") == kMaxLineBytes);
 }
 
 TEST_CASE("a file of an earlier run counts", "[agent]") {
@@ -86,6 +99,8 @@ TEST_CASE("a file that cannot be rotated loses nothing, and reports that once", 
     const Result<void> problem = rig.file.take_problem();
     REQUIRE_FALSE(problem.has_value());
     CHECK_THAT(problem.error().message,
-               Catch::StartsWith("cannot rotate the log file " + rig.path + "; it grows on: "));
+               Catch::StartsWith(fmt::format("cannot rename {0} to {0}.1: ", rig.path)) &&
+                   Catch::EndsWith(fmt::format(
+                       "; {0} now grows without limit. Remove {0}.1, or make its folder writable.", rig.path)));
     CHECK(rig.file.take_problem().has_value());
 }
