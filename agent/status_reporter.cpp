@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -85,6 +86,7 @@ void StatusReporter::report_start(const Assignment& assignment) {
     waiting_line_.drop();
     stop_line_.drop();  // this node's own view of the cause: the assignment contains the daemon's, which knows more
     report_ranks(assignment);
+    report_absent_ranks(assignment.world_size);
     report_other_number(assignment.node_rank);
     if (assignment.restart_count == 0 || (config_.emulated && !first)) return;
     const int workers = assignment.world_size;
@@ -95,6 +97,17 @@ void StatusReporter::report_start(const Assignment& assignment) {
                                  : "started again";
     spdlog::info("{}: {} on {}{}", what, counted(workers, "worker"), counted(nodes, "node"),
                  assignment.reason.empty() ? "" : fmt::format(" ({})", assignment.reason));
+}
+
+/// Warns if --ranks-filter names no rank of the job.
+void StatusReporter::report_absent_ranks(int world_size) const {
+    const RankRanges& shown = config_.output.console_job_ranks;
+    const auto is_absent = [&](const RankRange& range) { return range.first >= world_size; };
+    if (shown.empty() || !std::ranges::all_of(shown, is_absent) || (config_.emulated && number(*node_rank_) != 0))
+        return;
+    spdlog::warn(
+        "{}--ranks-filter names no rank of the job (world size {}), so that nothing its workers print is shown", tag(),
+        world_size);
 }
 
 void StatusReporter::report_log_folder(const std::string& folder) {

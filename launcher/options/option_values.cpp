@@ -386,8 +386,9 @@ Result<std::uint64_t> parse_size(std::string_view text) {
         for (std::size_t i = 0; i <= unit; ++i) unit_bytes *= kKibi;
     }
     const auto count = parse_number<std::uint64_t>(digits);
-    if (!count || *count > kMax / unit_bytes || *count * unit_bytes < kKibi)
-        return usage("not a size. Write at least 1K: a number of bytes, or of KiB, MiB or GiB as in 64K, 100M, 2G.");
+    if (!count) return usage("not a size. Write a number of bytes, or of KiB, MiB or GiB as in 64K, 100M, 2G.");
+    if (*count > kMax / unit_bytes) return usage("too large. Write at most 1048576G.");
+    if (*count * unit_bytes < kKibi) return usage("too small. Write at least 1K.");
     return *count * unit_bytes;
 }
 

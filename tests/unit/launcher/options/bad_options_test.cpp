@@ -106,12 +106,11 @@ const std::vector<Mistake> kMistakes{
     {{"-t", "0:1,0:2", "p"}, "--tee 0:1,0:2: local rank 0 occurs twice. Write one entry for each rank."},
     {{"p"}, "PET_TEE=x:1: 'x' is not a local rank.", {{"PET_TEE", "x:1"}}},
     {{"--log-max-size", "10m", "p"},
-     "--log-max-size 10m: not a size. Write at least 1K: a number of bytes, or of KiB, MiB or GiB as in 64K, 100M, "
-     "2G."},
-    {{"--log-max-size", "1023", "p"}, "--log-max-size 1023: not a size."},
+     "--log-max-size 10m: not a size. Write a number of bytes, or of KiB, MiB or GiB as in 64K, 100M, 2G."},
+    {{"--log-max-size", "1023", "p"}, "--log-max-size 1023: too small. Write at least 1K."},
     {{"--log-max-size", "M", "p"}, "--log-max-size M: not a size."},
     {{"--log-max-size", "-1M", "p"}, "--log-max-size -1M: not a size."},
-    {{"--log-max-size", "99999999999G", "p"}, "--log-max-size 99999999999G: not a size."},
+    {{"--log-max-size", "99999999999G", "p"}, "--log-max-size 99999999999G: too large. Write at most 1048576G."},
     {{"--log-keep", "-1", "p"}, "--log-keep -1: "},
     {{"--ranks-filter", "0,x", "p"},
      "--ranks-filter 0,x: 'x' is neither a rank nor a range of ranks. Write whole numbers from 0 up, for example 0 or "
