@@ -100,6 +100,7 @@ void LocalGroup::start_more(LocalRank next) {
         if (Clock::now() >= pause_at) return events_.push_later(StartPaused{next});
         const Result<void> started = processes_->start(spec_builder_.make(*assignment_, run_id_, next));
         if (!started) {
+            spec_builder_.close_console_from(next);
             events_.push(SpawnFailed{next, started.error()});
             break;
         }

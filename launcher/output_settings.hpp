@@ -25,8 +25,8 @@ void note_absent_ranks(Options& options, int slots);
 /// Returns the agent's settings for the output; after the two above.
 [[nodiscard]] agent::OutputConfig output_config(const Options& options);
 
-/// Returns the beginning of ddprun's own lines: the time of day if the user wants it, and wherever stderr is no
-/// terminal, because the log of a job is read in the morning.
+/// Returns the beginning of ddprun's own lines: the time of day with --timestamps, and if stderr is no terminal,
+/// because a log is read hours after it was written.
 [[nodiscard]] LineStart log_start(const Options& options);
 
 /// Returns the maximum number of log files that one worker's output goes to.

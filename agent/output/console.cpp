@@ -80,7 +80,10 @@ bool Console::take_to_fold(Stream stream, int source, const Segment& segment) {
     }
     const bool is_whole = segment.starts_line && segment.text.front() != '\r' && segment.text.back() == '\n';
     if (!is_whole) {
-        lines->release_lines_of(source);
+        for (const Stream each : {Stream::kOut, Stream::kErr}) {  // a prompt follows the traceback
+            folder(each)->release_lines_of(source);
+            push(each);
+        }
         return false;
     }
     lines->add(source, segment.text, Clock::now());
@@ -132,7 +135,7 @@ void Console::append_now(Stream stream, int source, const Segment& segment, std:
     Output& to = output(stream);
     std::string_view text = segment.text;
     const bool continues = to.open_source == source && to.open_stream == stream;
-    if (to.line_open && !continues && text.front() != '\r') to.sink.append("\n");
+    if (to.line_open && (!continues || segment.starts_line) && text.front() != '\r') to.sink.append("\n");
     if ((segment.starts_line || !continues) && !label.empty()) {
         if (text.front() == '\r') {
             to.sink.append("\r");

@@ -45,8 +45,9 @@ public:
     void open(Stream stream, int source);
     void close(Stream stream, int source);
 
-    /// Queues a segment of `source`, with `label` in front of every new line. If another source has left its line open,
-    /// a line end comes first; what then follows of that line gets the label again. Whole lines may be folded instead.
+    /// Queues a segment of `source`, with `label` in front of every new line. If a line is open
+    /// that the segment does not continue, a line end comes first; what then follows of that line gets the label again.
+    /// Whole lines may be folded instead.
     void append(Stream stream, int source, const Segment& segment, std::string_view label = {});
     /// Writes as much of the queue as is possible without waiting; the rest follows by itself. Call it once per piece
     /// of output, not per line: that saves system calls for a worker that prints much.
@@ -72,7 +73,7 @@ private:
         Stream open_stream = Stream::kOut;  ///< … and of this stream
     };
 
-    /// The part of fold() for both streams.
+    /// The state of folding for both streams; see fold().
     struct Folding {
         explicit Folding(Console& console);
 

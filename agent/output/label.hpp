@@ -20,7 +20,7 @@ struct LineSource {
 /// torchrun's label of tee'd lines, for worker_label().
 inline constexpr std::string_view kTorchrunLabel = "[${role_name}${local_rank}]:";
 
-/// The label of folded lines: "[rank 3] " or "[ranks 0-2,5] ".
+/// Returns the label of folded lines: "[rank 3] " or "[ranks 0-2,5] ".
 [[nodiscard]] std::string fold_label(const LineSource& source);
 
 /// Returns the beginning of labelled lines: "[host:rank] ", or `text` with ${role_name}, ${local_rank}, ${rank} and

@@ -10,7 +10,8 @@ namespace ddprun::agent {
 std::size_t LineBuffer::find_end(std::size_t begin) {
     const std::size_t limit = std::min(pending_.size(), begin + kMaxLineBytes);
     const std::size_t from = std::max(begin, scanned_);
-    const std::size_t newline = std::string_view(pending_.data(), limit).find('\n', from);
+    if (newline_ < from) newline_ = pending_.find('\n', from);
+    const std::size_t newline = newline_ < limit ? newline_ : std::string::npos;
     const std::string_view line(pending_.data(), std::min(newline, limit));
     const std::size_t rewrite = line.find('\r', std::max(from, begin + 1));
     if (rewrite != std::string_view::npos) {
@@ -34,6 +35,7 @@ void LineBuffer::deliver(std::string_view text, const Sink& sink) {
 
 void LineBuffer::feed(std::string_view bytes, const Sink& sink) {
     pending_ += bytes;
+    newline_ = pending_.find('\n', scanned_);
     std::size_t begin = 0;
     for (std::size_t end; (end = find_end(begin)) != begin; begin = end) {
         deliver(std::string_view(pending_).substr(begin, end - begin), sink);

@@ -47,6 +47,7 @@ private:
     Progress progress_;
     std::string pending_;      ///< less than one segment, between two calls
     std::size_t scanned_ = 0;  ///< this many bytes of pending_ contain no segment end
+    std::size_t newline_ = 0;  ///< the first '\n' from `scanned_` on, or a passed one
     char last_ = '\n';         ///< the latest byte that was delivered
 };
 

@@ -18,6 +18,8 @@ constexpr std::chrono::milliseconds kRetryInterval{20};
 constexpr std::chrono::seconds kOneFailure{1};
 /// A line that has no end after this time is a prompt: a person should see it.
 constexpr std::chrono::milliseconds kPromptDelay{100};
+/// A program that buffers blocks writes multiples of this, which end anywhere in a line: that is no prompt.
+constexpr std::size_t kStdioBlock = 1024;
 
 LineBuffer::Progress progress_mode(const Route& route) {
     const bool terminal = route.console != nullptr && route.console->is_terminal(route.stream);
@@ -42,7 +44,6 @@ WorkerStream::WorkerStream(boost::asio::io_context& io, UniqueFd read_end, Route
       route_(std::move(route)),
       lines_(progress_mode(route_)) {
     line_start_ = route_.label;
-    if (route_.console != nullptr) route_.console->open(route_.stream, route_.source);
     pipe_.non_blocking(true);  // this end only: the worker's end is another open file
     to_console_ = [this](const Segment& segment) {
         prompt_.unfinished_since.reset();
@@ -125,6 +126,7 @@ void WorkerStream::deliver(std::string_view bytes) {
     lines_.feed(bytes, to_console_);
     route_.console->push(route_.stream);
     if (!route_.shows_prompts || !lines_.has_rest()) return;
+    if (bytes.size() % kStdioBlock == 0) return prompt_.unfinished_since.reset();
     if (!prompt_.unfinished_since) prompt_.unfinished_since = Clock::now();
     if (!prompt_.is_awaited) show_prompt();
 }

@@ -24,6 +24,10 @@ namespace {
 
 using protocol::Assignment;
 
+Console::Stream console_stream(StreamCode stream) {
+    return stream == StreamCode::kStderr ? Console::Stream::kErr : Console::Stream::kOut;
+}
+
 }  // namespace
 
 WorkerSpec WorkerSpecBuilder::make(const Assignment& assignment, const std::string& run_id, LocalRank rank) {
@@ -68,14 +72,14 @@ Route WorkerSpecBuilder::route(const Assignment& assignment, const std::string& 
     const bool is_err = stream == StreamCode::kStderr;
     const Destinations to = destinations_of(output, rank, stream, rank_of(assignment, rank));
     Route route;
-    route.stream = is_err ? Console::Stream::kErr : Console::Stream::kOut;
+    route.stream = console_stream(stream);
     route.source = number(rank);
     route.keep_tail = is_err;
     route.timestamps = output.timestamps;
     route.shown = output.shown;
     route.hidden = output.hidden;
-    // Patterns are looked for in whole lines.
-    route.shows_prompts = output.prompts && !output.shown && !output.hidden;
+    // Patterns are looked for in whole lines, and a pipe or file of the console must get whole ones.
+    route.shows_prompts = output.prompts && console_.is_terminal(route.stream) && !output.shown && !output.hidden;
     if (to.console) route.console = &console_;
     if (to.labelled) route.label = label(assignment, {number(rank)});
     if (!to.file) return route;
@@ -104,6 +108,21 @@ void WorkerSpecBuilder::prepare_console(const Assignment& assignment) {
     if (!config_.output.fold) return;
     console_.fold([this, assignment](const std::vector<int>& local_ranks) { return label(assignment, local_ranks); },
                   config_.output.timestamps);
+    // Before the first worker starts, so that its lines wait for those of the last one.
+    for (int rank = 0; rank < config_.slots; ++rank) {
+        for (const StreamCode stream : {StreamCode::kStdout, StreamCode::kStderr}) {
+            const LocalRank local{rank};
+            if (destinations_of(config_.output, local, stream, rank_of(assignment, local)).console)
+                console_.open(console_stream(stream), rank);
+        }
+    }
+}
+
+void WorkerSpecBuilder::close_console_from(LocalRank first) {
+    for (int rank = number(first); rank < config_.slots; ++rank) {
+        for (const Console::Stream stream : {Console::Stream::kOut, Console::Stream::kErr})
+            console_.close(stream, rank);
+    }
 }
 
 /// Opens a log file. Warns, and returns no descriptor, if it cannot be opened.

@@ -23,8 +23,11 @@ public:
     WorkerSpecBuilder(const AgentConfig& config, Console& console, LogWriter& logs)
         : config_(config), console_(console), logs_(logs) {}
 
-    /// Has the console fold the lines of the workers of `assignment`, if that is wanted. Call it before they are made.
+    /// Has the console fold the lines of the workers of `assignment`, if that is wanted, and lets lines wait for all of
+    /// them. Call it before they are made.
     void prepare_console(const protocol::Assignment& assignment);
+    /// Lets no line wait for the workers from `first` on, because they do not start.
+    void close_console_from(LocalRank first);
     /// Builds the spec of a worker and opens its log and error files. A file that cannot be opened causes a warning;
     /// the worker starts without it.
     [[nodiscard]] WorkerSpec make(const protocol::Assignment& assignment, const std::string& run_id, LocalRank rank);

@@ -68,6 +68,43 @@ TEST_CASE("the rest of a line that another worker has interrupted gets its label
     CHECK(s.shown() == "[0] (Pdb) \n[1] other\n[0] 42\n");
 }
 
+TEST_CASE("a new process of a worker does not continue the line that the previous one left open", "[agent]") {
+    Screen s;
+    s.console.write(Stream::kOut, 0, {"(Pdb) "}, "[0] ");
+    s.console.write(Stream::kOut, 0, {"start\n"}, "[0] ");
+    CHECK(s.shown() == "[0] (Pdb) \n[0] start\n");
+}
+
+TEST_CASE("a block that ends within a line is no prompt", "[agent]") {
+    Screen s;
+    Pipe worker;
+    Route route;
+    route.console = &s.console;
+    route.shows_prompts = true;
+    const auto stream = std::make_shared<WorkerStream>(s.io, std::move(worker.read_end), std::move(route));
+    stream->start();
+    const std::string line(1000, 'x');
+    const std::string block = line + "\n" + line + "\n" + std::string(46, 'x');
+    REQUIRE(block.size() % 1024 == 0);
+    REQUIRE(::write(worker.write_end.get(), block.data(), block.size()) == static_cast<ssize_t>(block.size()));
+    s.io.run_for(std::chrono::milliseconds(300));  // three times the delay of a prompt
+    CHECK(s.shown().size() == 2002);
+    stream->finish();
+}
+
+TEST_CASE("a prompt of a worker whose lines are folded follows its lines on the other stream", "[agent]") {
+    Screen s;
+    Console console(s.io, s.out.write_end.get(), s.out.write_end.get());
+    console.fold([](const std::vector<int>&) { return ""; }, false);
+    for (const int source : {0, 1}) {
+        console.open(Stream::kOut, source);
+        console.open(Stream::kErr, source);
+    }
+    console.write(Stream::kErr, 0, {"Traceback\n"});
+    console.write(Stream::kOut, 0, {"(Pdb) "});
+    CHECK(s.shown() == "Traceback\n(Pdb) ");
+}
+
 TEST_CASE("a line without its end is shown after a while where prompts are wanted, else with its end", "[agent]") {
     Screen s;
     const bool prompts = GENERATE(false, true);
