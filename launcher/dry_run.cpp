@@ -30,8 +30,8 @@ struct Line {
 int nodes_of(const Options& options) { return options.local_nodes ? options.nodes.max : 1; }
 
 const agent::WorkerBinding& binding_of(const DryRun& run, int node, int local) {
-    return run.options.numa_binding ? run.bindings.at(static_cast<std::size_t>(node * run.slots + local))
-                                    : run.bindings.at(0);
+    return run.options.numa_binding ? run.resources.bindings.at(static_cast<std::size_t>(node * run.slots + local))
+                                    : run.resources.bindings.at(0);
 }
 
 /// Returns the lines of the table. Those of several nodes are one if each node has a single one.
@@ -56,21 +56,22 @@ std::vector<Line> lines_of(const DryRun& run) {
     return lines;
 }
 
-/// Returns the rank of the first worker of this command; nullopt: the daemon decides.
+/// Returns the rank of the first worker of this command; nullopt: it has none yet.
 std::optional<int> first_rank(const DryRun& run) {
     const Options& options = run.options;
+    if (options.spare) return std::nullopt;
     if (options.local_nodes || options.nodes.max == 1) return 0;
     if (options.node_rank) return *options.node_rank * run.slots;
     return std::nullopt;
 }
 
 std::string gpus_text(const DryRun& run, const Line& line) {
-    if (run.gpus.empty()) return std::string(kNone);
+    if (run.resources.gpus.empty()) return std::string(kNone);
     std::vector<std::string> names;
     std::set<int> numbers;
     bool ascending = true;
     for (int local = line.first_local; local <= line.last_local; ++local) {
-        names.push_back(run.gpus.at(static_cast<std::size_t>(local)));
+        names.push_back(run.resources.gpus.at(static_cast<std::size_t>(local)));
         const auto number = parse_number<int>(names.back());
         ascending = ascending && number && (numbers.empty() || *number > *numbers.rbegin());
         if (ascending) numbers.insert(*number);
@@ -82,8 +83,8 @@ Cells cells_of(const DryRun& run, const Line& line) {
     const auto base = first_rank(run);
     const std::string rank = base ? range_of(*base + line.first_node * run.slots + line.first_local,
                                              *base + line.last_node * run.slots + line.last_local)
-                                  : "?";
-    std::string host = run.host;
+                                  : std::string(run.options.spare ? kNone : "?");
+    std::string host = run.resources.is_this_machine ? run.host : std::string(kNone);
     if (run.options.local_nodes) {
         host = local_node_name(line.first_node);
         if (line.last_node > line.first_node) host += fmt::format("-{}", local_node_name(line.last_node));
@@ -147,11 +148,11 @@ std::string nodes_text(const DryRun& run) {
 }
 
 std::string ranks_text(const DryRun& run) {
-    const auto base = first_rank(run);
-    if (!base) {
+    if (run.options.spare)
+        return "This node is a spare: its workers start, and get ranks, when it replaces a lost node.";
+    if (!first_rank(run)) {
         return "Ranks are not known yet: the daemon numbers the nodes in the order in which they join. --node-rank N "
-               "asks "
-               "for a number.";
+               "asks for a number.";
     }
     return fmt::format("The ranks are these if each node before this one has {}, too.", counted(run.slots, "worker"));
 }
@@ -177,6 +178,7 @@ std::string dry_run_text(const DryRun& run) {
                       : "as ddprun was started");
     text += "\n" + table_of(run);
     if (!options.local_nodes && options.nodes.max > 1) text += "\n" + ranks_text(run) + "\n";
+    if (!run.resources.remark.empty()) text += "\n" + run.resources.remark + "\n";
     return text;
 }
 

@@ -5,12 +5,11 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
-#include "agent/config/worker_binding.hpp"
 #include "launcher/host/placement.hpp"
 #include "launcher/options/options.hpp"
 #include "launcher/program.hpp"
+#include "launcher/worker_resources.hpp"
 
 namespace ddprun::launcher {
 
@@ -19,17 +18,15 @@ struct DryRun {
     const Options& options;
     const WorkerCommand& command;
     const Placement& placement;
-    std::string host;               ///< this machine's name
-    int slots = 1;                  ///< workers of a node
-    std::vector<std::string> gpus;  ///< by local rank; empty: none is known
-    /// Of all workers on this machine, as of bind_machine(); without --numa-binding one for all of them, whose threads
-    /// are those of each.
-    std::vector<agent::WorkerBinding> bindings;
+    std::string host;  ///< this machine's name
+    int slots = 1;     ///< workers of a node
+    /// As of assign_resources(); without --numa-binding one binding for all workers, whose threads are those of each.
+    WorkerResources resources;
     std::optional<std::string> threads;  ///< OMP_NUM_THREADS, if the user has set it
 };
 
-/// Returns the text, which ends with a line break. Neighbouring workers that differ in their numbers alone share a
-/// line.
+/// Returns the text, which ends with a line break. Neighbouring workers that differ only in their numbers share
+/// a line.
 [[nodiscard]] std::string dry_run_text(const DryRun& run);
 
 }  // namespace ddprun::launcher

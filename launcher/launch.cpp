@@ -351,9 +351,9 @@ std::optional<Refusal> prepare(Plan& plan, const Environment& environment) {
 
 /// Prints the plan instead of starting it. Returns the exit code.
 int print_plan(const Plan& plan, const Environment& environment) {
-    DryRun run{plan.options, plan.command,        plan.placement,          this_host().name,
-               plan.slots,   plan.resources.gpus, plan.resources.bindings, {}};
-    if (run.bindings.empty()) run.bindings = {{cpu_mask(allowed_cpu_set()), {}, threads_of(plan)}};
+    DryRun run{plan.options, plan.command, plan.placement, this_host().name, plan.slots, plan.resources, {}};
+    auto& bindings = run.resources.bindings;
+    if (bindings.empty()) bindings = {{cpu_mask(allowed_cpu_set()), {}, threads_of(plan)}};
     if (const auto set = environment.find("OMP_NUM_THREADS"); set != environment.end()) run.threads = set->second;
     const Result<void> printed = print_to_stdout(dry_run_text(run));
     return printed ? exit_code::kSuccess : refuse(printed.error(), exit_code::kOutput);

@@ -73,6 +73,7 @@ Indices spread(const Sets& groups, const Topology& topology, const Sets& near) {
     }
     std::vector<std::size_t> cores;
     for (const CpuSet& group : groups) cores.push_back(within(group, topology.cores).size());
+    assert(std::ranges::find(cores, std::size_t{0}) == cores.end());
     std::vector<std::size_t> loads(groups.size());
     Indices result(near.size());
     for (const auto& [choice, workers] : workers_by_choice) {
@@ -144,7 +145,7 @@ Result<Sets> choose_cpus(NumaBinding binding, const Topology& topology, const Se
     return chosen;
 }
 
-/// Returns OMP_NUM_THREADS of a worker on `cpus`, of which each is shared by as many workers as `users` says.
+/// Returns OMP_NUM_THREADS of a worker on `cpus`: its share of them. `users` counts the workers on each CPU.
 int threads_on(const CpuSet& cpus, const std::map<int, int>& users) {
     double share = 0;
     for (const int cpu : cpus) share += 1.0 / users.at(cpu);

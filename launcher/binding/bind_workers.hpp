@@ -12,8 +12,8 @@
 namespace ddprun::launcher {
 
 /// Returns the binding of each worker.
-/// topology  of the CPUs that may be used alone; at least one NUMA node.
-/// near      of each worker the CPUs near its GPU; empty: it has none, or its location is not known.
+/// topology  has only the CPUs that may be used, and at least one NUMA node.
+/// near      has an entry for each worker: the CPUs near its GPU; empty: it has none, or its location is not known.
 /// A worker whose GPU is near several NUMA nodes, all or none of them is spread over these in the order of the workers,
 /// in proportion to their cores, and avoids nodes that other workers fill. Errors: Errc::kUsage, a NUMA node has fewer
 /// cores than workers that each need one.

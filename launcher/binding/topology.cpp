@@ -10,6 +10,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "common/text/list.hpp"
+
 namespace ddprun::launcher {
 namespace {
 
@@ -87,6 +89,15 @@ const char* ignored_variable() {
     return nullptr;
 }
 
+/// Makes each CPU without a core a core of its own: some virtual machines show cores for a part of their CPUs.
+void add_missing_cores(Topology& topology) {
+    CpuSet covered;
+    for (const CpuSet& core : topology.cores) covered.insert(core.begin(), core.end());
+    for (const auto& node : topology.numa_nodes)
+        for (const int cpu : node.cpus)
+            if (!covered.contains(cpu)) topology.cores.push_back({cpu});
+}
+
 void restrict(std::vector<CpuSet>& sets, const CpuSet& allowed) {
     for (CpuSet& set : sets) set = common_cpus(set, allowed);
     std::erase_if(sets, [](const CpuSet& set) { return set.empty(); });
@@ -97,7 +108,11 @@ void restrict(std::vector<CpuSet>& sets, const CpuSet& allowed) {
 Result<Topology> load_topology() {
     const WithoutPlugins without_plugins;
     hwloc_topology_t made = nullptr;
-    if (::hwloc_topology_init(&made) != 0) return system_error("cannot start hwloc", errno);
+    if (::hwloc_topology_init(&made) != 0) {
+        Error error = system_error("--numa-binding: cannot start hwloc", errno);
+        error.message += ". Start the job without the option.";
+        return error;
+    }
     const Hwloc hwloc(made, ::hwloc_topology_destroy);
     // A NUMA node whose memory a cpuset denies still has CPUs, which the affinity mask decides on.
     ::hwloc_topology_set_flags(hwloc.get(), HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
@@ -116,9 +131,17 @@ Result<Topology> load_topology() {
     topology.numa_nodes = numa_nodes_of(hwloc.get());
     topology.packages = packages_of(hwloc.get());
     topology.cores = sets_of(hwloc.get(), ::hwloc_get_type_or_below_depth(hwloc.get(), HWLOC_OBJ_CORE));
+    add_missing_cores(topology);
     topology.core_complexes = core_complexes_of(hwloc.get());
     topology.is_this_machine = is_this_machine;
     return topology;
+}
+
+std::string description_variables() {
+    std::vector<std::string> set;
+    for (const char* name : {"HWLOC_XMLFILE", "HWLOC_SYNTHETIC", "HWLOC_FSROOT", "HWLOC_THISSYSTEM"})
+        if (const char* value = std::getenv(name); value != nullptr) set.push_back(fmt::format("{}={}", name, value));
+    return set.empty() ? "a setting of hwloc" : list_of(set);
 }
 
 Topology restricted_to(const CpuSet& allowed, Topology topology) {

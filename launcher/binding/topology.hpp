@@ -2,6 +2,7 @@
 // Topology: the parts of a machine that matter for binding workers, as sets of CPUs. A plain value, which hwloc fills
 // in for load_topology(); called by bind_machine(), from the main thread while there is no other one.
 
+#include <string>
 #include <vector>
 
 #include "common/error.hpp"
@@ -19,14 +20,17 @@ struct Topology {
     std::vector<CpuSet> packages;        ///< sockets
     std::vector<CpuSet> core_complexes;  ///< CPUs that share their last cache; empty: caches are not known
     std::vector<CpuSet> cores;           ///< CPUs that share a core (SMT), neighbours first
-    bool is_this_machine = true;         ///< false: HWLOC_XMLFILE or HWLOC_SYNTHETIC names another one
+    bool is_this_machine = true;         ///< false: description_variables() describes another one
 };
 
 /// Asks hwloc for the topology of this machine, without its I/O devices and plug-ins, or that of another machine if
 /// HWLOC_XMLFILE or HWLOC_SYNTHETIC names one. Errors: hwloc cannot read it; Errc::kUsage, it ignores such a variable.
 [[nodiscard]] Result<Topology> load_topology();
 
-/// Returns `topology` with the CPUs of `allowed` alone, and without the parts that have none of them.
+/// Returns the variables that are set and make hwloc show another machine, as "HWLOC_XMLFILE=node.xml".
+[[nodiscard]] std::string description_variables();
+
+/// Returns `topology` with only the CPUs of `allowed`, and without the parts that have none of them.
 [[nodiscard]] Topology restricted_to(const CpuSet& allowed, Topology topology);
 
 }  // namespace ddprun::launcher

@@ -60,6 +60,15 @@ Result<std::set<std::string>> shown_by(const VisibleList& inherited, const GpuIn
     return shown;
 }
 
+/// Returns advice that makes the locations of GPUs known.
+std::string location_remedy(const GpuInventory& inventory) {
+    if (!inventory.listed_by_number && inventory.vendor == GpuVendor::kNvidia)
+        return "The GPUs are of several models: set CUDA_DEVICE_ORDER=PCI_BUS_ID, or name them by UUID (--gpus).";
+    if (!inventory.listed_by_number && inventory.vendor == GpuVendor::kIntel)
+        return "A number may mean a tile: set ZE_FLAT_DEVICE_HIERARCHY=COMPOSITE.";
+    return "Let ddprun read the files of the driver in /proc and /sys, which a container may hide.";
+}
+
 }  // namespace
 
 Result<std::string> choose_gpus(const std::vector<std::string>& wanted, const GpuInventory& inventory,
@@ -110,7 +119,7 @@ Result<WorkerGpus> gpus_of_workers(const Options& options, int workers, const En
                                    const fs::path& root) {
     const GpuInventory found = inventory_of_workers(options, environment, root);
     const auto count = static_cast<std::size_t>(workers);
-    WorkerGpus result{{}, std::vector<CpuSet>(count)};
+    WorkerGpus result{{}, std::vector<CpuSet>(count), location_remedy(found)};
     std::vector<std::string> names = visible_gpus(found, environment);
     if (names.size() < count && options.gpus) {
         return Error{Errc::kUsage,

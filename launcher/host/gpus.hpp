@@ -30,6 +30,7 @@ namespace ddprun::launcher {
 struct WorkerGpus {
     std::vector<std::string> names;  ///< as in the list of visible devices
     std::vector<CpuSet> near;        ///< of each worker; empty: not known
+    std::string remedy;              ///< makes unknown locations known
 };
 /// Returns the GPU of each worker: that of its local rank among the visible ones, as scripts choose it. Errors:
 /// Errc::kUsage, --gpus names fewer than workers.

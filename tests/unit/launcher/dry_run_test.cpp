@@ -14,8 +14,7 @@ struct Job {
     Options options;
     WorkerCommand command{{"/usr/bin/train"}, {}};
     Placement placement{Placement::Part::kAlone, {"127.0.0.1", 0}, "one node"};
-    std::vector<std::string> gpus;
-    std::vector<agent::WorkerBinding> bindings{{cpu_mask({0, 1, 2, 3}), {}, 2}};
+    WorkerResources resources{{}, {{cpu_mask({0, 1, 2, 3}), {}, 2}}};
     std::optional<std::string> threads;
     int slots = 2;
 
@@ -24,7 +23,7 @@ struct Job {
         options = parse_options(words, {}).value().options;
     }
     [[nodiscard]] std::string text() const {
-        return dry_run_text({options, command, placement, "n1", slots, gpus, bindings, threads});
+        return dry_run_text({options, command, placement, "n1", slots, resources, threads});
     }
     /// Returns the text from the table on.
     [[nodiscard]] std::string table() const {
@@ -58,19 +57,19 @@ TEST_CASE("a dry run shows program, rendezvous, nodes and workers", "[launcher][
 TEST_CASE("workers that are bound to the same CPUs share a line", "[launcher][unit]") {
     Job job({"--numa-binding", "node"});
     job.slots = 4;
-    job.gpus = {"0", "1", "2", "5"};
+    job.resources.gpus = {"0", "1", "2", "5"};
     const agent::WorkerBinding low{cpu_mask({0, 1}), {0}, 1};
     const agent::WorkerBinding high{cpu_mask({2, 3}), {1}, 1};
-    job.bindings = {low, low, high, high};
+    job.resources.bindings = {low, low, high, high};
     CHECK(job.table() ==
           "RANK  LOCAL RANK  HOST  GPU  CPUS  NUMA NODE  OMP_NUM_THREADS\n"
           "0-1   0-1         n1    0-1  0-1   0          1\n"
           "2-3   2-3         n1    2,5  2-3   1          1\n");
     CHECK_THAT(job.text(),
                Catch::Contains("\nbinding     node\nmemory      of the NUMA node of the CPU that first uses "));
-    job.gpus = {"3", "1", "0", "2"};  // rank 0 has GPU 3
+    job.resources.gpus = {"3", "1", "0", "2"};  // rank 0 has GPU 3
     CHECK_THAT(job.table(), Catch::Contains("n1    3,1  0-1 ") && Catch::Contains("n1    0,2  2-3 "));
-    job.gpus = {"GPU-a", "GPU-b", "MIG-c", "3"};
+    job.resources.gpus = {"GPU-a", "GPU-b", "MIG-c", "3"};
     job.threads = "7";
     CHECK_THAT(job.table(), Catch::Contains("GPU-a,GPU-b  0-1   0          7\n") && Catch::Contains("MIG-c,3 "));
 }
@@ -83,7 +82,7 @@ TEST_CASE("emulated nodes share a line if each has one, and keep theirs otherwis
           "0-5   0-1         node0-node2  -    0-3   -          2\n");
     CHECK_THAT(job.text(), Catch::Contains("nodes       3 nodes, emulated on this machine, of 2 workers each\n"));
     job = Job({"--local-nodes", "--nnodes", "2", "--numa-binding", "exclusive"});
-    job.bindings = one_cpu_each(4);
+    job.resources.bindings = one_cpu_each(4);
     CHECK(job.table() ==
           "RANK  LOCAL RANK  HOST   GPU  CPUS  NUMA NODE  OMP_NUM_THREADS\n"
           "0     0           node0  -    0     0          1\n"
@@ -91,8 +90,8 @@ TEST_CASE("emulated nodes share a line if each has one, and keep theirs otherwis
           "2     0           node1  -    2     1          1\n"
           "3     1           node1  -    3     1          1\n");
     // The second node's only line must not be joined with the last of several of the first.
-    job.bindings = one_cpu_each(2);
-    job.bindings.resize(4, job.bindings[1]);
+    job.resources.bindings = one_cpu_each(2);
+    job.resources.bindings.resize(4, job.resources.bindings[1]);
     CHECK_THAT(job.table(), Catch::EndsWith("1     1           node0  -    1     0          1\n"
                                             "2-3   0-1         node1  -    1     0          1\n"));
 }
@@ -125,4 +124,20 @@ TEST_CASE("a meeting point and an interpreter are named", "[launcher][unit]") {
     Job directory({"--nnodes", "2", "--rdzv-dir", "/shared", "--rdzv-id", "job"});
     directory.placement = {Placement::Part::kMeet, {"", 0}, "--rdzv-dir"};
     CHECK_THAT(directory.text(), Catch::Contains("publishes its address in /shared\n"));
+}
+
+TEST_CASE("a spare has no ranks yet", "[launcher][unit]") {
+    Job job({"--nnodes", "2", "--rdzv-endpoint", "n1", "--spare"});
+    job.placement = {Placement::Part::kJoin, {"n1", 29400}, "n1 is another host"};
+    CHECK_THAT(job.text(), Catch::Contains("\n-     0-1 ") && Catch::Contains("\nThis node is a spare: its workers "));
+}
+
+TEST_CASE("a dry run for a described machine shows neither this host nor its GPUs", "[launcher][unit]") {
+    Job job({"--numa-binding", "node"});
+    const agent::WorkerBinding bound{cpu_mask({0, 1}), {0}, 1};
+    job.resources = {{}, {bound, bound}, false, "CPUs are those of another machine."};
+    CHECK(job.table() ==
+          "RANK  LOCAL RANK  HOST  GPU  CPUS  NUMA NODE  OMP_NUM_THREADS\n"
+          "0-1   0-1         -     -    0-1   0          1\n"
+          "\nCPUs are those of another machine.\n");
 }

@@ -87,6 +87,30 @@ TEST_CASE("a description of another machine that hwloc ignores is an error", "[l
     CHECK_THAT(topology.error().message, Catch::Contains(std::string("hwloc cannot read ") + name + "=" + value));
 }
 
+TEST_CASE("a CPU that hwloc shows without a core is a core of its own", "[launcher][unit]") {
+    const TemporaryDirectory folder;
+    folder.file("node.xml", R"(<?xml version="1.0" encoding="UTF-8"?>
+<!DOCTYPE topology SYSTEM "hwloc2.dtd">
+<topology version="2.0">
+  <object type="Machine" os_index="0" cpuset="0x00000007" complete_cpuset="0x00000007" allowed_cpuset="0x00000007" nodeset="0x00000001" complete_nodeset="0x00000001" allowed_nodeset="0x00000001" gp_index="1">
+    <object type="NUMANode" os_index="0" cpuset="0x00000007" complete_cpuset="0x00000007" nodeset="0x00000001" complete_nodeset="0x00000001" gp_index="5">
+    </object>
+    <object type="Core" os_index="0" cpuset="0x00000003" complete_cpuset="0x00000003" nodeset="0x00000001" complete_nodeset="0x00000001" gp_index="4">
+      <object type="PU" os_index="0" cpuset="0x00000001" complete_cpuset="0x00000001" nodeset="0x00000001" complete_nodeset="0x00000001" gp_index="2"/>
+      <object type="PU" os_index="1" cpuset="0x00000002" complete_cpuset="0x00000002" nodeset="0x00000001" complete_nodeset="0x00000001" gp_index="3"/>
+    </object>
+    <object type="PU" os_index="2" cpuset="0x00000004" complete_cpuset="0x00000004" nodeset="0x00000001" complete_nodeset="0x00000001" gp_index="6"/>
+  </object>
+</topology>
+)",
+                0600);
+    ::setenv("HWLOC_XMLFILE", (folder.path() / "node.xml").c_str(), 1);
+    const auto topology = load_topology();
+    ::unsetenv("HWLOC_XMLFILE");
+    REQUIRE(topology.has_value());
+    CHECK(topology->cores == std::vector{cpus(0, 1), cpus(2, 2)});
+}
+
 TEST_CASE("CPUs of a NUMA node whose memory is denied are not lost", "[launcher][unit]") {
     const TemporaryDirectory folder;
     folder.file("node.xml", R"(<?xml version="1.0" encoding="UTF-8"?>
