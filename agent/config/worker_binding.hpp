@@ -8,10 +8,10 @@
 
 namespace ddprun::agent {
 
-/// The CPUs on which one worker may run, and what follows from them.
+/// The CPUs on which one worker may run, their NUMA nodes, and the number of its threads.
 struct WorkerBinding {
     CpuMask cpus;              ///< not empty
-    std::set<int> numa_nodes;  ///< whose memory is local to these CPUs, by the kernel's numbers
+    std::set<int> numa_nodes;  ///< the NUMA nodes of these CPUs, by the kernel's numbers
     int threads = 1;           ///< OMP_NUM_THREADS: its share of these CPUs
     friend bool operator==(const WorkerBinding&, const WorkerBinding&) = default;
 };

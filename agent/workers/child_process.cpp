@@ -70,9 +70,9 @@ DDPRUN_RUNS_IN_CHILD bool place_descriptors(int out, int err) {
            ::dup2(high_err, STDERR_FILENO) >= 0;
 }
 
-/// Binds the calling process to `cpus`, if there are any. Memory comes from the NUMA node of the CPU that first uses it
-/// while that node has some, whatever policy the agent was started with. A container may forbid set_mempolicy(2): its
-/// failure is ignored, because this is also the kernel's default.
+/// Binds the calling process to `cpus`, if there are any, and sets MPOL_LOCAL, so that memory comes from the NUMA node
+/// of the CPU that first uses it while that node has some. A container may forbid set_mempolicy(2). That failure is
+/// ignored: the process then keeps the policy that ddprun was started with, by default the same one.
 DDPRUN_RUNS_IN_CHILD bool bind_to(const void* cpus, std::size_t bytes) {
     if (bytes == 0) return true;
     ::syscall(SYS_set_mempolicy, MPOL_LOCAL, nullptr, 0UL);
@@ -192,11 +192,21 @@ Error exec_error(const std::string& path, const error_code& error) {
     return {error, explain_exec_failure(path, error)};
 }
 
+std::string_view binding_remedy(int errno_value) {
+    switch (errno_value) {
+        case EINVAL:
+            return "They have been switched off, or taken from the container or cgroup, since the start: start the job "
+                   "again";
+        case EPERM:
+        case ENOSYS: return "Its container forbids sched_setaffinity(2): allow it there, or leave --numa-binding out";
+        default: return "Leave --numa-binding out";
+    }
+}
+
 Error binding_error(const CpuMask& cpus, int errno_value) {
-    return {Errc::kSystem,
-            fmt::format("cannot bind the new process to the CPUs {} of --numa-binding: {}. They may have been switched "
-                        "off, or taken from the container or cgroup, since the start: start the job again",
-                        number_list(cpus_in(cpus)), std::generic_category().message(errno_value))};
+    return {Errc::kSystem, fmt::format("cannot bind the new process to the CPUs {} of --numa-binding: {}. {}",
+                                       number_list(cpus_in(cpus)), std::generic_category().message(errno_value),
+                                       binding_remedy(errno_value))};
 }
 
 ExitStatus exit_status_from(const siginfo_t& info) {

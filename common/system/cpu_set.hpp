@@ -11,7 +11,7 @@ namespace ddprun {
 /// CPUs by the numbers of the kernel.
 using CpuSet = std::set<int>;
 
-/// A set as sched_setaffinity(2) takes it, a bit for each CPU: to be kept for many processes.
+/// A set as sched_setaffinity(2) takes it, with a bit for each CPU. Smaller than a CpuSet.
 using CpuMask = std::vector<unsigned long>;
 
 [[nodiscard]] CpuMask cpu_mask(const CpuSet& cpus);
@@ -27,7 +27,7 @@ using CpuMask = std::vector<unsigned long>;
 /// Returns "0-7,128-135", as taskset(1), numactl(8) and the files of the kernel write it; also for other numbers.
 [[nodiscard]] std::string number_list(const std::set<int>& numbers);
 
-/// Parses the contents of such a file; entries that are no numbers are left out.
+/// Parses the contents of such a file; entries that are not numbers are skipped.
 [[nodiscard]] CpuSet parse_number_list(std::string_view text);
 
 /// Returns the CPUs that are in both sets.

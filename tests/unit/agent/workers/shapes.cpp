@@ -3,7 +3,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
@@ -18,6 +17,8 @@
 #include <map>
 #include <string>
 #include <string_view>
+
+#include "common/system/cpu_set.hpp"
 
 namespace {
 
@@ -128,11 +129,7 @@ void print_signal_masks() {
 void print_binding() {
     int policy = -1;
     ::syscall(SYS_get_mempolicy, &policy, nullptr, 0, nullptr, 0);
-    cpu_set_t allowed;
-    ::sched_getaffinity(0, sizeof allowed, &allowed);
-    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
-        if (CPU_ISSET(cpu, &allowed)) std::printf("%d ", cpu);
-    std::printf("policy %d\n", policy);
+    std::printf("%s policy %d\n", ddprun::number_list(ddprun::allowed_cpu_set()).c_str(), policy);
 }
 
 [[noreturn]] void flood() {
