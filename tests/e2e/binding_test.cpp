@@ -27,7 +27,41 @@ std::set<std::string> lines_of(const std::string& text) {
     return lines;
 }
 
-/// Runs ddprun where it may use `cpu` alone.
+struct OnCpus {
+    ddprun::CpuSet cpus;
+    std::string threads;  ///< OMP_NUM_THREADS
+    friend bool operator==(const OnCpus&, const OnCpus&) = default;
+};
+
+/// Returns the CPUs of each rank, from the output of kShow.
+std::map<int, OnCpus> shown_in(const std::string& out) {
+    std::map<int, OnCpus> ranks;
+    for (const std::string& line : lines_of(out)) {
+        std::istringstream fields(line);
+        int rank = -1;
+        std::string list;
+        fields >> rank >> list >> ranks[rank].threads;
+        ranks[rank].cpus = ddprun::parse_number_list(list);
+    }
+    return ranks;
+}
+
+/// Returns the CPUs of each rank, from the table of a dry run.
+std::map<int, OnCpus> planned_in(const std::string& out) {
+    std::map<int, OnCpus> ranks;
+    std::istringstream table(out.substr(out.find("RANK")));
+    std::string line;
+    for (std::getline(table, line); std::getline(table, line) && !line.empty();) {
+        std::istringstream fields(line);
+        std::string rank_list, local, host, gpu, list, node, threads;
+        fields >> rank_list >> local >> host >> gpu >> list >> node >> threads;
+        for (const int rank : ddprun::parse_number_list(rank_list))
+            ranks[rank] = {ddprun::parse_number_list(list), threads};
+    }
+    return ranks;
+}
+
+/// Runs ddprun where it may use only `cpu`.
 e2e::Outcome run_on(const e2e::Sandbox& sandbox, int cpu, Words words) {
     words.insert(words.begin(), {"taskset", "-c", std::to_string(cpu), (e2e::bin() / "ddprun").string()});
     return e2e::run(sandbox, {.argv = std::move(words)});
@@ -40,6 +74,29 @@ e2e::Outcome dry_run(const e2e::Sandbox& sandbox, Words words, std::map<std::str
 }
 
 }  // namespace
+
+TEST_CASE("bound workers run on the CPUs that a dry run shows", "[e2e]") {
+    const e2e::Sandbox sandbox("as-planned");
+    const std::string mode = GENERATE("node", "socket", "core-complex", "exclusive");
+    CAPTURE(mode);
+    const Words options{"--numa-binding", mode, "--nproc-per-node", "2"};
+    Words words = options;
+    words.insert(words.end(), {"sh", "-c", kShow});
+    const auto planned = dry_run(sandbox, words);
+    words.insert(words.begin(), (e2e::bin() / "ddprun").string());
+    const auto outcome = e2e::run(sandbox, {.argv = words, .env = {{"CUDA_VISIBLE_DEVICES", ""}}});
+    INFO(planned.err << outcome.err);
+    CHECK(planned.status.exit_code() == outcome.status.exit_code());
+    if (outcome.status.exit_code() == exit_code::kUsage) {  // one core
+        CHECK_THAT(outcome.err, Contains("has 1 core for 2 workers"));
+        return;
+    }
+    const auto shown = shown_in(outcome.out);
+    REQUIRE(shown.size() == 2);
+    CHECK(shown == planned_in(planned.out));
+    if (mode == "exclusive") CHECK(ddprun::common_cpus(shown.at(0).cpus, shown.at(1).cpus).empty());
+    CHECK(sandbox.leftovers() == "");
+}
 
 TEST_CASE("bound workers run on CPUs of ddprun's own affinity mask", "[e2e]") {
     const e2e::Sandbox sandbox("binding");
@@ -71,26 +128,18 @@ TEST_CASE("exclusive workers of all emulated nodes get CPUs of their own", "[e2e
         CHECK_THAT(outcome.err, Contains("has 1 core for 2 workers"));
         return;
     }
-    std::map<std::string, ddprun::CpuSet> cpus;  // by rank
-    for (const std::string& line : lines_of(outcome.out)) {
-        std::istringstream fields(line);
-        std::string rank;
-        std::string list;
-        std::size_t threads = 0;
-        fields >> rank >> list >> threads;
-        cpus[rank] = ddprun::parse_number_list(list);
-        CHECK(threads == cpus[rank].size());
-    }
-    REQUIRE(cpus.size() == 2);
-    CHECK(ddprun::common_cpus(cpus["0"], cpus["1"]).empty());
-    for (const auto& [rank, own] : cpus) {
-        CHECK_FALSE(own.empty());
-        CHECK(ddprun::common_cpus(own, allowed) == own);
+    const auto shown = shown_in(outcome.out);
+    REQUIRE(shown.size() == 2);
+    CHECK(ddprun::common_cpus(shown.at(0).cpus, shown.at(1).cpus).empty());
+    for (const auto& [rank, own] : shown) {
+        CHECK_FALSE(own.cpus.empty());
+        CHECK(ddprun::common_cpus(own.cpus, allowed) == own.cpus);
+        CHECK(own.threads == std::to_string(own.cpus.size()));
     }
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("a binding that cannot be is refused before anything starts", "[e2e]") {
+TEST_CASE("a binding that is impossible is refused before anything starts", "[e2e]") {
     const e2e::Sandbox sandbox("refused");
     const auto crowded =
         run_on(sandbox, *ddprun::allowed_cpu_set().begin(),
@@ -102,7 +151,8 @@ TEST_CASE("a binding that cannot be is refused before anything starts", "[e2e]")
         sandbox, {.argv = {(e2e::bin() / "ddprun").string(), "--numa-binding", "node", "touch", sandbox.path() / "ran"},
                   .env = {{"HWLOC_SYNTHETIC", "numa:2 pu:2"}}});
     CHECK(elsewhere.status.exit_code() == exit_code::kUsage);
-    CHECK_THAT(elsewhere.err, Contains("HWLOC_XMLFILE or HWLOC_SYNTHETIC names another machine"));
+    CHECK_THAT(elsewhere.err,
+               Contains("--numa-binding: HWLOC_SYNTHETIC=numa:2 pu:2 describes another machine. Unset it"));
     CHECK_FALSE(std::filesystem::exists(sandbox.path() / "ran"));
     CHECK(sandbox.leftovers() == "");
 }
@@ -124,7 +174,8 @@ TEST_CASE("a dry run shows the placement on a machine that is not here", "[e2e]"
     INFO(socket.err);
     CHECK(socket.status.success());
     CHECK_THAT(socket.out, Contains("\nRANK  LOCAL RANK  HOST") && Contains("0-31   0-1        16\n") &&
-                               Contains("32-63  2-3        16\n"));
+                               Contains("\n2-3   2-3         -     -    32-63  2-3        16\n") &&
+                               Contains("HWLOC_SYNTHETIC=package:2 numa:2 l3:2 core:4 pu:2 describes"));
     const auto emulated = dry_run(
         sandbox, {"--numa-binding", "exclusive", "--nproc-per-node", "2", "--nnodes", "2", "--local-nodes", "true"},
         machine);
