@@ -18,7 +18,11 @@ find_package(hwy REQUIRED)     # Highway: reductions for each instruction set, c
 # hwloc, for --numa-binding. It has no package file for CMake.
 find_path(HWLOC_INCLUDE_DIR hwloc.h)
 find_library(HWLOC_LIBRARY hwloc)
-if(NOT HWLOC_INCLUDE_DIR OR NOT HWLOC_LIBRARY)
+if(HWLOC_INCLUDE_DIR)
+    file(STRINGS ${HWLOC_INCLUDE_DIR}/hwloc.h hwloc_version REGEX "^#define HWLOC_API_VERSION 0x")
+    string(REGEX MATCH "0x[0-9a-fA-F]+" hwloc_version "${hwloc_version}")
+endif()
+if(NOT HWLOC_LIBRARY OR NOT hwloc_version OR hwloc_version LESS 0x00020000)
     message(FATAL_ERROR "hwloc (>= 2.0) was not found. Install libhwloc-dev (scripts/install-deps does on Debian and Ubuntu), or set "
         "CMAKE_PREFIX_PATH to the folder where it is installed.")
 endif()
