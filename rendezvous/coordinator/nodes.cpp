@@ -89,12 +89,14 @@ void forget_lost_nodes(State& state) {
 }
 
 /// Returns the loss of `host` as a cause, together with the hosts whose loss is the cause so far.
-Cause loss(std::vector<std::string> lost_before, const std::string& host, std::string_view why) {
+Cause loss(const Cause& before, const std::string& host, std::string_view why) {
     Cause cause;
-    cause.lost = std::move(lost_before);
+    cause.lost = before.lost;
+    if (before.lost.empty() || before.why_lost == why) cause.why_lost = why;
     if (!std::ranges::count(cause.lost, host)) cause.lost.push_back(host);
-    cause.reason = fmt::format("{} {} {} lost: {}", inflect(cause.lost.size(), "node", "nodes"), list_of(cause.lost),
-                               inflect(cause.lost.size(), "was", "were"), why);
+    cause.reason =
+        fmt::format("{} {} {} lost{}{}", inflect(cause.lost.size(), "node", "nodes"), list_of(cause.lost),
+                    inflect(cause.lost.size(), "was", "were"), cause.why_lost.empty() ? "" : ": ", cause.why_lost);
     return cause;
 }
 
@@ -116,7 +118,7 @@ void lose(Transition& t, const NodeId& id, std::string_view why) {
     Cause& cause = t.state.cause;
     switch (t.state.phase) {
         case Phase::kGathering:
-            if (lost.last_rank) cause = loss(cause.lost, lost.join.host, why);  // why the others wait now
+            if (lost.last_rank) cause = loss(cause, lost.join.host, why);  // why the others wait now
             return gather(t);
         case Phase::kOpening: return;  // the members are chosen when the store is open
         case Phase::kRunning:
@@ -124,7 +126,7 @@ void lose(Transition& t, const NodeId& id, std::string_view why) {
             return;
         case Phase::kStopping:
             if (member && !lost.leaving && id != cause.failed_node) {
-                if (!cause.lost.empty()) cause = loss(std::move(cause.lost), lost.join.host, why);
+                if (!cause.lost.empty()) cause = loss(cause, lost.join.host, why);
                 reconsider_cause(t, lost.heard_at, loss({}, lost.join.host, why));
             }
             return conclude_if_stopped(t);

@@ -68,7 +68,8 @@ void add_diagnosis(Verdict& verdict, const Diagnosis& diagnosis) {
     verdict.names_activity = diagnosis.names_activity;
     verdict.hint = diagnosis.hint;
     const int failed = number(verdict.culprit->rank);
-    verdict.first_victim = !diagnosis.culprits.empty() && !std::ranges::count(diagnosis.culprits, failed);
+    verdict.first_victim = !forbids_restart(*verdict.culprit) && !diagnosis.culprits.empty() &&
+                           !std::ranges::count(diagnosis.culprits, failed);
 }
 
 void conclude(Transition& t) {
@@ -109,12 +110,15 @@ bool is_of(const State& state, const NodeId& member, Rank rank) {
     return local >= 0 && local < state.nodes.at(member).join.slots;
 }
 
-/// Returns whether `later` caused the failure that counts as the cause so far. A failing process loses its connections
-/// before it ends and before its agent notices: a peer may fail because of that, and be reported, first.
-bool explains_the_cause(const State& state, const FailureReport& later) {
+/// Returns whether `later` replaces the cause so far: it caused that failure, or forbids the restart. A failing process
+/// loses its connections before it ends and before its agent notices: a peer may fail because of that, and be reported,
+/// first.
+bool replaces_the_cause(const State& state, const FailureReport& later) {
     const Cause& cause = state.cause;
-    if (state.phase != Phase::kStopping || !cause.failure || forbids_restart(*cause.failure)) return false;
+    if (state.phase != Phase::kStopping || cause.verdict) return false;
+    if (cause.failure && forbids_restart(*cause.failure)) return false;
     if (forbids_restart(later)) return true;  // the program's own statement
+    if (!cause.failure) return false;
     const TimePoint began = state.now - later.failing_for;
     return began <= cause.failed_at + kCauseWindow &&
            diagnosis::explains({later, began}, {*cause.failure, cause.failure_began});
@@ -155,12 +159,16 @@ void worker_failed(Transition& t, const NodeId& id, const WorkerFailed& message)
         return t.say(fmt::format("ignored: node {} reports the failure of rank {}, which is not its own",
                                  node.join.host, number(message.failure.rank)));
     }
-    if (of_this_group)
+    if (of_this_group && message.failure.pid != 0)  // else it was not started
         state.group.failed.insert_or_assign(
             message.failure.rank,
             FailedWorker{message.failure.status, message.failure.oom, diagnosis::lost_a_peer(message.failure)});
-    if (of_this_group && explains_the_cause(state, message.failure)) {
-        t.say(fmt::format("{}, which explains: {}", describe(message.failure), state.cause.reason));
+    if (of_this_group && replaces_the_cause(state, message.failure)) {
+        t.say(fmt::format("{}, which {}: {}", describe(message.failure),
+                          forbids_restart(message.failure) ? "forbids a restart after" : "explains",
+                          state.cause.reason));
+        if (!state.cause.failure) state.cause.failed_at = state.now;
+        state.cause.lost.clear();
         state.cause.failure = message.failure;
         state.cause.failed_node = id;
         state.cause.failure_began = state.now - message.failure.failing_for;

@@ -99,6 +99,7 @@ struct Cause {
     std::optional<Verdict> verdict;        ///< the job ends with this as soon as nothing runs any more
     int signal = 0;                        ///< the signal to a node that ends the job; 0: there was none
     std::vector<std::string> lost = {};    ///< hosts whose loss is the reason
+    std::string why_lost = {};             ///< how it was noticed; empty: not in the same way for all of them
 };
 
 /// The last node that got a signal to end during the newest worker group, or during the wait before it.

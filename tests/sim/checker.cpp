@@ -22,8 +22,7 @@ void Checker::after_step(const State& state, const std::vector<Action>& actions,
     if (state.now - previous_now_ > 500ms) awake_since_ = state.now;
     previous_now_ = state.now;
     note_losses(state);
-    const auto& failure = state.cause.failure;
-    restart_forbidden_ = restart_forbidden_ || (failure && failure->status.exit_code() == exit_code::kDoNotRequeue);
+    note_reports(state);
     check_stores(actions);
     check_group(state, actions, truth);
     check_budget(state, truth);
@@ -38,6 +37,13 @@ void Checker::note_losses(const State& state) {
     for (const auto& [id, node] : state.nodes) {
         if (node.link == Link::kLost && node.busy) lost_with_.emplace(id, *node.busy);
     }
+}
+
+/// Every report during a stop counts, whatever began the stop, unless the job ends with that anyway.
+void Checker::note_reports(const State& state) {
+    if (state.phase != Phase::kStopping || state.cause.verdict) return;
+    for (const auto& [rank, worker] : state.group.failed)
+        restart_forbidden_ = restart_forbidden_ || worker.status.exit_code() == exit_code::kDoNotRequeue;
 }
 
 void Checker::check_stores(const std::vector<Action>& actions) {

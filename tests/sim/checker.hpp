@@ -39,6 +39,7 @@ public:
 private:
     void expect(bool holds, const std::string& what);
     void note_losses(const coordinator::State& state);
+    void note_reports(const coordinator::State& state);
     void check_stores(const std::vector<daemon::DaemonAction>& actions);
     void check_group(const coordinator::State& state, const std::vector<daemon::DaemonAction>& actions,
                      const Truth& truth);

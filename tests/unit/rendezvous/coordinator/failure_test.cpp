@@ -283,6 +283,11 @@ TEST_CASE("a worker that exits with 93 ends the job without a restart", "[coordi
         job.fail("n1", useless);
         job.fail("n2", failure(3, "n2"));
     }
+    SECTION("the loss of a node is noticed first") {
+        job.disconnect("n2");
+        job.pass(1500ms);
+        job.fail("n1", useless);
+    }
     SECTION("its node is lost after that") {
         job.fail("n1", useless);
         job.disconnect("n2");
@@ -296,6 +301,20 @@ TEST_CASE("a worker that exits with 93 ends the job without a restart", "[coordi
     CHECK(verdict.exit_code == 93);
     CHECK(verdict.reason == "rank 1 on n1 exited with code 93; code 93 means that another attempt is useless");
     CHECK(verdict.restarts == 0);
+}
+
+TEST_CASE("a worker that exits with 93 is the culprit, whichever rank the diagnosis names", "[coordinator]") {
+    Job job;
+    job.start({"n1", "n2"});
+    job.feed(DiagnosisPending{Generation{1}});
+    FailureReport useless = failure(0, "n1", {ExitStatus::Kind::kExited, exit_code::kDoNotRequeue, false});
+    useless.pid = 4711;
+    job.fail("n1", useless);
+    job.feed(Diagnosed{Generation{1}, {.text = "LAGGING rank 1", .culprits = {1}}});
+    job.stopped("n1");
+    job.stopped("n2");
+    CHECK(job.verdict().exit_code == 93);
+    CHECK_FALSE(job.verdict().first_victim);
 }
 
 TEST_CASE("code 93 of a worker that could not be started forbids nothing", "[coordinator]") {
@@ -314,11 +333,16 @@ TEST_CASE("a verdict lists the other ranks that failed by themselves, victims ap
     job.stopped("n1");
     job.stopped("n2");
     job.store_opens();
-    for (int rank = 0; rank < 63; ++rank) job.fail("n1", failure(rank, "n1", kExit1));
-    FailureReport victim = failure(64, "n2", kExit1);
-    victim.peer_failed = true;
-    job.fail("n2", victim);
-    job.fail("n2", failure(90, "n2", kExit1));
+    const auto fail = [&](int rank, const std::string& host, int pid, bool peer_failed = false) {
+        FailureReport report = failure(rank, host, kExit1);
+        report.pid = pid;
+        report.peer_failed = peer_failed;
+        job.fail(host, report);
+    };
+    for (int rank = 0; rank < 63; ++rank) fail(rank, "n1", 4711);
+    fail(64, "n2", 4711, true);
+    fail(90, "n2", 4711);
+    fail(91, "n2", 0);  // it was not started
     job.stopped("n1");
     job.stopped("n2");
     CHECK(number(job.verdict().culprit->rank) == 0);

@@ -297,4 +297,7 @@ TEST_CASE("of several nodes that are lost together all are named, to those that 
     job.disconnect("n3");
     job.pass(1s);
     CHECK_THAT(job.state.explanation.message.reason, Contains("(nodes n2, n4 and n3 were lost: connection closed)"));
+    job.silent = {"n1"};
+    job.pass(4s);
+    CHECK_THAT(job.state.explanation.message.reason, Contains("(nodes n2, n4, n3 and n1 were lost)"));
 }
