@@ -54,12 +54,6 @@ protocol::Join join_of(const AgentConfig& config) {
     return join;
 }
 
-/// Returns the time that is left until `deadline`, 0 if it has passed.
-std::chrono::milliseconds until(TimePoint deadline) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
-    return std::max(left, 0ms);
-}
-
 /// Agent: runs the loop around the decisions of worker_group.hpp: takes the next event, lets step() decide, performs
 /// the actions. Owns the parts that push events and those that perform() uses. Used on the main thread.
 ///
@@ -79,7 +73,7 @@ private:
 
     void perform(const StartWorkers& action);
     void perform(const StartMoreWorkers& action);
-    void perform(const EndStart&);
+    void perform(const EndStart&) { group_.end_start(); }
     void perform(const SignalGroup& action) { group_.signal(action.signal); }
     void perform(const SignalSpared&) { group_.signal_spared(); }
     void perform(const NotifyWorkers& action) { group_.notify_workers(action.signal); }
@@ -174,11 +168,13 @@ asio::awaitable<void> Agent::shut_down() {
     sources_.stop_stall_checks();
     co_await link_.close();
     sources_.close_signals();
-    const TimePoint deadline = Clock::now() + kFileSystemTimeout;  // one for all files: it must not add up
     event_log_.close();
-    logs_.finish(until(deadline));
-    event_writer_.finish(until(deadline));
-    for (const std::string& problem : results_.finish(deadline)) status_reporter_.report_result_file_problem(problem);
+    console_.drain(0ms);                   // users see the outcome before slow file systems are waited for
+    const TimePoint since = Clock::now();  // one for all files: the time must not add up
+    logs_.finish(kFileSystemTimeout, since);
+    event_writer_.finish(kFileSystemTimeout, since);
+    for (const std::string& problem : results_.finish(since + kFileSystemTimeout))
+        status_reporter_.report_result_file_problem(problem);
     while (const auto event = events_.try_next()) handle(*event);  // problems with log files; the others are ignored
     console_.drain(0ms);
     end_on_stop_signal(exit_code_);  // only output is left: should the console take no more, a signal ends this process
@@ -199,12 +195,7 @@ void Agent::perform(const StartMoreWorkers& action) {
     note_start();
 }
 
-void Agent::perform(const EndStart&) {
-    group_.end_start();
-    note_start();
-}
-
-/// Notes that the start of the group is over, unless it goes on.
+/// Notes that all workers of the group run, unless its start goes on or has failed.
 void Agent::note_start() {
     if (!group_.is_started()) return;
     const TimePoint now = Clock::now();
@@ -220,7 +211,7 @@ void Agent::perform(const ForwardSignal& action) {
 void Agent::perform(const ReportFailure& action) {
     if (action.why.empty()) perform(ReportTimeouts{action.rank});
     const protocol::WorkerFailed message{action.generation, group_.failure_report(action)};
-    history_.note_failure(message.failure.failing_for);
+    if (message.failure.failing_for > 0ms) history_.note_failure(message.failure.failing_for);
     link_.send(message);
 }
 

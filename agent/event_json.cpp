@@ -6,6 +6,7 @@
 
 #include "agent/job_report.hpp"
 #include "agent/json_values.hpp"
+#include "agent/workers/environment.hpp"
 #include "common/overloaded.hpp"
 
 namespace ddprun::agent {
@@ -40,7 +41,9 @@ json::object describe_abort(const AbortReceived& abort) {
     return object;
 }
 
-json::object describe_assignment(const protocol::Assignment& assignment, int workers) {
+json::object describe_assignment(const protocol::Assignment& assignment, int workers,
+                                 const std::optional<Endpoint>& named_master) {
+    const Endpoint master = master_of(assignment, named_master);
     return {{"event", "assigned"},
             {"reason", text_json(assignment.reason)},
             {"nodes", assignment.node_count},
@@ -49,8 +52,8 @@ json::object describe_assignment(const protocol::Assignment& assignment, int wor
             {"workers", workers},
             {"restart", assignment.restart},
             {"max_restarts", assignment.max_restarts},
-            {"master_addr", assignment.master_addr},
-            {"master_port", assignment.master_port}};
+            {"master_addr", master.host},
+            {"master_port", master.port}};
 }
 
 json::object describe_finish(const Finish& finish) {
@@ -94,17 +97,23 @@ Description describe(const Event& event, const worker_group::State& state) {
         event.what);
 }
 
-Description describe(const Action& action, const worker_group::State& state, const std::string& reason) {
+Description describe(const Action& action, const worker_group::State& state, const std::string& reason,
+                     const std::optional<Endpoint>& named_master) {
     return std::visit(Overloaded{
                           [](const PrintWait& wait) -> Description { return with_reason("waiting", wait.reason); },
                           [&](const StartWorkers& start) -> Description {
-                              return describe_assignment(start.assignment, state.slots);
+                              return describe_assignment(start.assignment, state.slots, named_master);
                           },
                           [&](const SignalGroup& signal) -> Description {
-                              if (state.phase == worker_group::Phase::kSucceeded) return named("succeeded");
+                              const bool succeeded = state.phase == worker_group::Phase::kSucceeded;
+                              if (succeeded && !state.killed) return std::nullopt;  // for what the workers have left
                               json::object object = with_signal("stopping", signal.signal);
                               object["reason"] = text_json(reason);
                               return object;
+                          },
+                          [](const SendMessage& send) -> Description {
+                              if (!std::holds_alternative<protocol::GroupSucceeded>(send.message)) return std::nullopt;
+                              return named("succeeded");
                           },
                           [](const Finish& finish) -> Description { return describe_finish(finish); },
                           [](const auto&) -> Description { return std::nullopt; },

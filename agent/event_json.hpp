@@ -11,15 +11,18 @@
 
 #include "agent/group/worker_group.hpp"
 #include "agent/job_history.hpp"
+#include "common/endpoint.hpp"
 
 namespace ddprun::agent {
 
-/// Returns what has happened, whatever is decided about it; nullopt: it is not worth a line. The member "event" is its
-/// name. `state`: after the event.
+/// Returns the event, whatever is decided about it; nullopt: it has no line. The member "event" is its name. `state`:
+/// after the event.
 [[nodiscard]] std::optional<boost::json::object> describe(const Event& event, const worker_group::State& state);
-/// Returns what is decided; nullopt: it is not worth a line. `state` and `reason`: those of the step.
+/// Returns the event of a decision; nullopt: it has none. `state` and `reason`: those of the step. `named_master`: as
+/// AgentConfig::master.
 [[nodiscard]] std::optional<boost::json::object> describe(const Action& action, const worker_group::State& state,
-                                                          const std::string& reason);
+                                                          const std::string& reason,
+                                                          const std::optional<Endpoint>& named_master = {});
 /// Returns the start of the newest group of `history`, with the phases of the restart that led to it. `pids`: of the
 /// workers, by local rank.
 [[nodiscard]] boost::json::object describe_start(const std::vector<pid_t>& pids, const JobHistory& history);

@@ -21,19 +21,28 @@ void EventLog::record(const Action& action, const worker_group::State& state, co
     if (const auto* wait = std::get_if<PrintWait>(&action)) {
         if (std::exchange(waits_for_, wait->reason) == wait->reason) return;
     }
-    append(describe(action, state, reason), now);
+    if (std::holds_alternative<StartWorkers>(action)) waits_for_.clear();
+    append(describe(action, state, reason, config_.master), now);
 }
 
 void EventLog::record_start(const std::vector<pid_t>& pids, TimePoint now) {
     if (file_) append(describe_start(pids, history_), now);
 }
 
+void EventLog::close() {
+    if (dropped_ > 0) write({{"event", "lines_dropped"}}, Clock::now());
+    file_.close();
+}
+
 void EventLog::append(const std::optional<json::object>& object, TimePoint at) {
     if (!object) return;
-    if (file_.backlogged()) {
+    if (file_.backlogged())
         ++dropped_;
-        return;
-    }
+    else
+        write(*object, at);
+}
+
+void EventLog::write(const json::object& object, TimePoint at) {
     const auto ago = std::chrono::duration_cast<std::chrono::system_clock::duration>(Clock::now() - at);
     const GroupTimes* const group = history_.latest();
     json::object line{{"version", kReportVersion},
@@ -47,7 +56,7 @@ void EventLog::append(const std::optional<json::object>& object, TimePoint at) {
         line["node_rank"] = number(group->assignment.node_rank);
         line["generation"] = number(group->assignment.generation);
     }
-    for (const auto& member : *object) line[member.key()] = member.value();
+    for (const auto& member : object) line[member.key()] = member.value();
     if (const std::size_t dropped = std::exchange(dropped_, 0); dropped > 0) line["lines_dropped"] = dropped;
     file_.write(json_text(line) + "\n");
 }

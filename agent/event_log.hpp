@@ -29,11 +29,12 @@ public:
     /// Records what is decided. `state` and `reason`: those of the step; `now`: of its event.
     void record(const Action& action, const worker_group::State& state, const std::string& reason, TimePoint now);
     void record_start(const std::vector<pid_t>& pids, TimePoint now);
-    /// Ends the file.
-    void close() { file_.close(); }
+    /// Ends the file, with a line about lines that were dropped last.
+    void close();
 
 private:
     void append(const std::optional<boost::json::object>& object, TimePoint at);
+    void write(const boost::json::object& object, TimePoint at);
 
     LogFile file_;
     const AgentConfig& config_;

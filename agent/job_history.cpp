@@ -25,7 +25,8 @@ void JobHistory::note_started(TimePoint now) {
 }
 
 void JobHistory::note_failure(Duration failing_for) {
-    if (!groups_.empty() && !groups_.back().detected_after) groups_.back().detected_after = failing_for;
+    if (groups_.empty() || groups_.back().stop_began_at) return;  // it has not begun the stop
+    if (!groups_.back().detected_after) groups_.back().detected_after = failing_for;
 }
 
 const GroupTimes* JobHistory::before_latest() const {

@@ -21,7 +21,8 @@ struct GroupTimes {
     std::optional<TimePoint> started_at = {};     ///< all its workers run
     std::optional<TimePoint> stop_began_at = {};  ///< or all workers had succeeded
     std::optional<TimePoint> ended_at = {};       ///< no process is left
-    /// How long before the stop the failure of a worker of this node began; absent: none of this node failed.
+    /// How long before the stop the failure of a worker of this node began; absent: no such failure was the reason of
+    /// the stop, or there was no sign of it before the worker ended.
     std::optional<Duration> detected_after = {};
 };
 
@@ -34,9 +35,9 @@ public:
 
     void note(const Event& event);
     void note(const Action& action, TimePoint now);
-    /// Notes that the start of the group's workers is over.
+    /// Notes that all workers of the group run.
     void note_started(TimePoint now);
-    /// Notes a failure of a worker of this node that began `failing_for` ago.
+    /// Notes a failure of a worker of this node that began `failing_for` ago. Ignored during the stop of the group.
     void note_failure(Duration failing_for);
 
     /// Returns the id of the run; empty: this node has not joined yet.

@@ -34,6 +34,7 @@ std::optional<Duration> between(std::optional<TimePoint> from, std::optional<Tim
 }
 
 std::string json_text(const json::value& value) {
+    if (value.is_double() && !std::isfinite(value.get_double())) return "null";  // a worker may have written 1e999
     if (value.is_double()) return fmt::format("{}", value.get_double());
     std::string text;
     if (const json::array* const array = value.if_array()) {

@@ -26,6 +26,7 @@ namespace ddprun::agent {
 [[nodiscard]] std::optional<Duration> between(std::optional<TimePoint> from, std::optional<TimePoint> to);
 
 /// Returns the value as text on one line, with 13.763 where Boost.JSON writes 1.3763E1: people read these files, too.
+/// A number that is not finite is null.
 [[nodiscard]] std::string json_text(const boost::json::value& value);
 
 /// Adds how a process ended: "exit_code", and for a signal its number and its name.

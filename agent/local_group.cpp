@@ -11,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include "agent/group/worker_group.hpp"
 #include "agent/guard/describe_process.hpp"
 #include "agent/output/log_files.hpp"
 #include "agent/workers/environment.hpp"
@@ -47,8 +48,9 @@ void add_evidence(protocol::FailureReport& report, WorkerEvidence evidence) {
 void warn_of_foreign_processes(std::vector<pid_t> pids) {
     std::erase_if(pids, [](pid_t pid) { return ::kill(pid, 0) == 0 || errno != EPERM; });
     if (pids.empty()) return;
-    spdlog::warn("cannot kill {} {}, which became another user: ddprun waits until that ends by itself",
-                 inflect(pids.size(), "process", "processes"), fmt::join(pids, ", "));
+    spdlog::warn("cannot kill {} {}, which became another user. End {} as that user: ddprun waits for at most {}",
+                 inflect(pids.size(), "process", "processes"), fmt::join(pids, ", "),
+                 inflect(pids.size(), "it", "them"), seconds_text(worker_group::kUnkillableAfter));
 }
 
 }  // namespace
@@ -73,6 +75,7 @@ std::string LocalGroup::log_folder() const {
 void LocalGroup::start(const protocol::Assignment& assignment) {
     if (!assignment_ && number(assignment.generation) > 1) end_older_processes(assignment.generation);
     assignment_ = assignment;
+    error_texts_.clear();
     processes_.reset();  // before the next one is made: there may be one at a time
     processes_.emplace(io_,
                        WorkerProcesses::Callbacks{
@@ -122,13 +125,16 @@ protocol::FailureReport LocalGroup::failure_report(const ReportFailure& failure)
     report.status = failure.status;
     report.message = failure.why;
     if (!failure.why.empty()) return report;  // it was not started
-    add_evidence(report, processes_->evidence(failure.rank));
+    WorkerEvidence evidence = processes_->evidence(failure.rank);
+    if (!evidence.error_text.empty()) error_texts_[evidence.pid] = std::move(evidence.error_text);
+    add_evidence(report, std::move(evidence));
     report.log_file = spec_builder_.log_file(*assignment_, run_id_, failure.rank);
     return report;
 }
 
 std::string LocalGroup::error_text(const protocol::FailureReport& failure) const {
-    return processes_ ? processes_->error_text(failure.local_rank, failure.pid) : "";
+    const auto found = error_texts_.find(failure.pid);
+    return found != error_texts_.end() ? found->second : "";
 }
 
 std::optional<RecordedWorkers> LocalGroup::recorded() const {

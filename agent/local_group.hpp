@@ -7,6 +7,8 @@
 
 #include <boost/asio/io_context.hpp>
 
+#include <iterator>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -45,8 +47,8 @@ public:
     /// Gives up a start that is paused: its remaining workers are never started.
     void end_start() { processes_->all_started(); }
 
-    /// Returns whether the start of the latest group is over.
-    [[nodiscard]] bool is_started() const { return processes_ && processes_->is_started(); }
+    /// Returns whether every worker of the latest group was started.
+    [[nodiscard]] bool is_started() const { return processes_ && std::ssize(processes_->pids()) == config_.slots; }
     /// Returns the pids of the workers of the latest group, by local rank.
     [[nodiscard]] std::vector<pid_t> pids() const { return processes_->pids(); }
 
@@ -60,7 +62,8 @@ public:
 
     /// Returns the report to the daemon about a worker that failed or could not be started.
     [[nodiscard]] protocol::FailureReport failure_report(const ReportFailure& failure);
-    /// Returns the text of the error file of a worker of the latest group; empty if there is none.
+    /// Returns the text of the error file of a worker of the latest group, as failure_report() has read it; empty if
+    /// there is none.
     [[nodiscard]] std::string error_text(const protocol::FailureReport& failure) const;
     /// Returns the workers whose flight records can be read; empty before the first start().
     [[nodiscard]] std::optional<RecordedWorkers> recorded() const;
@@ -79,6 +82,7 @@ private:
     std::string run_id_;
     std::optional<protocol::Assignment> assignment_;  ///< of the latest group
     std::optional<WorkerProcesses> processes_;        ///< of the latest group
+    std::map<pid_t, std::string> error_texts_;        ///< of the workers of the latest group that failed
 };
 
 }  // namespace ddprun::agent

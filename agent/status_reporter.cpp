@@ -87,7 +87,7 @@ void StatusReporter::report_start(const Assignment& assignment) {
     stop_line_.drop();  // this node's own view of the cause: the assignment contains the daemon's, which knows more
     report_ranks(assignment);
     report_absent_ranks(assignment.world_size);
-    report_other_number(assignment.node_rank);
+    report_other_number(assignment);
     if (assignment.restart_count == 0 || (config_.emulated && !first)) return;
     const int workers = assignment.world_size;
     const int nodes = assignment.node_count;
@@ -125,13 +125,15 @@ void StatusReporter::report_job_notice(const std::string& text) {
 }
 
 /// Prints that this node has another number than the one that the user gave it.
-void StatusReporter::report_other_number(NodeRank node_rank) {
-    if (config_.emulated || !config_.node_rank || *config_.node_rank == number(node_rank)) return;
+void StatusReporter::report_other_number(const Assignment& assignment) {
+    if (config_.emulated || !config_.node_rank || *config_.node_rank == number(assignment.node_rank)) return;
     if (std::exchange(other_number_reported_, true)) return;
-    spdlog::warn(
-        "{}this is node {}, not {} as --node-rank says: another node has that number. Pass a different one on "
-        "each node, or leave the option out",
-        tag(), number(node_rank), *config_.node_rank);
+    const std::string why =
+        *config_.node_rank < assignment.node_count
+            ? "another node has that number. Pass a different one on each node, or leave the option out"
+            : fmt::format("the job runs on {} now", counted(assignment.node_count, "node"));
+    spdlog::warn("{}this is node {}, not {} as --node-rank says: {}", tag(), number(assignment.node_rank),
+                 *config_.node_rank, why);
 }
 
 /// Prints which node this terminal shows, in a job of several terminals, and again when that has changed.

@@ -59,7 +59,7 @@ private:
     void report_files_kept(int exit_code) const;
     void report_ranks(const protocol::Assignment& assignment);
     void report_absent_ranks(int world_size) const;
-    void report_other_number(NodeRank node_rank);
+    void report_other_number(const protocol::Assignment& assignment);
     void report_verdict(const JobReport& report);
     [[nodiscard]] CulpritStderr stderr_in_box(const std::optional<protocol::Verdict>& verdict) const;
     void send_final_report(const std::string& text, const JobReport& report) const;

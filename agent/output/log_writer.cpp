@@ -154,10 +154,10 @@ void LogWriter::report() {
     }
 }
 
-void LogWriter::finish(std::chrono::milliseconds limit) {
+void LogWriter::finish(std::chrono::milliseconds limit, TimePoint since) {
     std::string unwritten;
     {
-        const TimePoint deadline = Clock::now() + limit;
+        const TimePoint deadline = since + limit;
         const Lock lock(shared_->mutex);
         while (!shared_->jobs.empty() && shared_->changed.wait_until(shared_->mutex, deadline)) {
         }

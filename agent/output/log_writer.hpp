@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "agent/output/rotating_file.hpp"
+#include "common/clock.hpp"
 #include "common/system/unique_fd.hpp"
 
 namespace ddprun::agent {
@@ -58,9 +59,9 @@ public:
     /// writer thread cannot be started.
     [[nodiscard]] LogFile take(UniqueFd fd, std::string path, Rotation rotation = {});
 
-    /// Waits until everything is written, for `limit` at most, and warns about bytes that are not. Write nothing
-    /// afterwards.
-    void finish(std::chrono::milliseconds limit);
+    /// Waits until everything is written, until `limit` after `since` at most, and warns about bytes that are not.
+    /// Write nothing afterwards.
+    void finish(std::chrono::milliseconds limit, TimePoint since = Clock::now());
 
 private:
     struct Shared;

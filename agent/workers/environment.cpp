@@ -1,6 +1,7 @@
 #include "agent/workers/environment.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 
 #include "common/text/words.hpp"
@@ -33,6 +34,10 @@ Rank rank_of(const protocol::Assignment& assignment, LocalRank local_rank) {
     return Rank{assignment.rank_base + number(local_rank)};
 }
 
+Endpoint master_of(const protocol::Assignment& assignment, const std::optional<Endpoint>& named) {
+    return named ? *named : Endpoint{assignment.master_addr, static_cast<std::uint16_t>(assignment.master_port)};
+}
+
 Environment worker_environment(Environment base, const protocol::Assignment& assignment, const WorkerSlot& slot) {
     Environment& env = base;
     const std::string rank = std::to_string(number(rank_of(assignment, slot.local_rank)));
@@ -55,8 +60,9 @@ Environment worker_environment(Environment base, const protocol::Assignment& ass
     env["ROLE_NAME"] = slot.role;
     env["ROLE_RANK"] = std::to_string(assignment.role_rank_base + number(slot.local_rank));
     env["ROLE_WORLD_SIZE"] = std::to_string(assignment.role_world_size);
-    env["MASTER_ADDR"] = slot.master ? slot.master->host : assignment.master_addr;
-    env["MASTER_PORT"] = std::to_string(slot.master ? slot.master->port : assignment.master_port);
+    const Endpoint master = master_of(assignment, slot.master);
+    env["MASTER_ADDR"] = master.host;
+    env["MASTER_PORT"] = std::to_string(master.port);
 
     env["TORCHELASTIC_RESTART_COUNT"] = std::to_string(assignment.restart_count);
     env["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(assignment.max_restarts);

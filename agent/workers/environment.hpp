@@ -30,6 +30,9 @@ struct WorkerSlot {
 /// Returns RANK of a worker.
 [[nodiscard]] Rank rank_of(const protocol::Assignment& assignment, LocalRank local_rank);
 
+/// Returns MASTER_ADDR and MASTER_PORT: `named` by the user, else those assigned.
+[[nodiscard]] Endpoint master_of(const protocol::Assignment& assignment, const std::optional<Endpoint>& named);
+
 /// Returns `base` (the agent's own environment) with the variables of docs/environment.md set.
 [[nodiscard]] Environment worker_environment(Environment base, const protocol::Assignment& assignment,
                                              const WorkerSlot& slot);

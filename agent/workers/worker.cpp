@@ -102,11 +102,6 @@ std::optional<Duration> Worker::recently_failing_for() {
     return first;
 }
 
-std::string Worker::error_text() const {
-    const Result<std::string> text = error_file_ ? error_file_->read() : Result<std::string>(std::string());
-    return text ? *text : "";
-}
-
 WorkerEvidence Worker::evidence() {
     WorkerEvidence evidence{shown_pid_, status_, oom_};
     evidence.failing_for = recently_failing_for();  // which has read the last bytes of stderr
@@ -115,10 +110,12 @@ WorkerEvidence Worker::evidence() {
     if (!error_file_) return evidence;
     const Result<std::string> text = error_file_->read();
     const Result<std::string> message = text ? parse_error_file(*text) : text;
-    if (message)
-        evidence.error_message = printable(*message, kMaxMessageBytes);
-    else
+    if (!message) {
         evidence.error_file_problem = message.error().message;
+        return evidence;
+    }
+    evidence.error_message = printable(*message, kMaxMessageBytes);
+    evidence.error_text = *text;
     return evidence;
 }
 

@@ -64,8 +64,6 @@ public:
     [[nodiscard]] bool is_ending_by_itself();
 
     void set_oom(protocol::OomKill oom) { oom_ = oom; }
-    /// Returns the text of its error file; empty if there is none, or it cannot be read.
-    [[nodiscard]] std::string error_text() const;
     /// Returns all that is known about the worker and its end.
     [[nodiscard]] WorkerEvidence evidence();
     /// Returns the newest `max_operations` of its flight record; see WorkerFlightRecord::view().

@@ -24,6 +24,7 @@ struct WorkerEvidence {
     std::optional<Duration> failing_for = {};             ///< since the first recent sign of a failure of its own
     std::vector<std::string> last_lines = {};             ///< the end of its stderr, oldest first
     std::string error_message = {};                       ///< from its error file; empty: there is none
+    std::string error_text = {};                          ///< of that file, whole
     std::string error_file_problem = {};                  ///< the error of reading its error file; empty: none
     protocol::FlightRecord record = {};                   ///< empty: it has written none
 };

@@ -193,11 +193,6 @@ const Worker* WorkerProcesses::find(LocalRank rank) const {
     return index < workers_.size() ? workers_[index].get() : nullptr;
 }
 
-std::string WorkerProcesses::error_text(LocalRank rank, pid_t pid) const {
-    const Worker* const started = find(rank);
-    return started != nullptr && started->shown_pid() == pid ? started->error_text() : "";
-}
-
 protocol::FlightRecord WorkerProcesses::flight_record(LocalRank rank, std::size_t max_operations) const {
     const Worker* const started = find(rank);
     return started != nullptr ? started->flight_record(max_operations) : protocol::FlightRecord();

@@ -61,8 +61,6 @@ public:
 
     /// Returns all that is known about a worker that was started, and about its end.
     [[nodiscard]] WorkerEvidence evidence(LocalRank rank) { return worker(rank).evidence(); }
-    /// Returns the text of a worker's error file; empty if there is none, or no such worker with this pid.
-    [[nodiscard]] std::string error_text(LocalRank rank, pid_t pid) const;
     /// Returns the newest `max_operations` of a worker's flight record; empty if it was not started.
     [[nodiscard]] protocol::FlightRecord flight_record(LocalRank rank, std::size_t max_operations) const;
     /// Returns the flight record and the state of the process. The caller fills in rank, host and clock.
@@ -70,8 +68,6 @@ public:
     /// Returns the state of a worker's trainer, kEnded if it was not started.
     [[nodiscard]] ProcessState process_state(LocalRank rank) const;
 
-    /// Returns whether the start is over.
-    [[nodiscard]] bool is_started() const { return all_started_; }
     /// Returns the pids of the workers that were started, by local rank.
     [[nodiscard]] std::vector<pid_t> pids() const;
     /// Returns the pids of the processes that are left: workers that run, and strays.

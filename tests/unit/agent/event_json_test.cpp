@@ -1,8 +1,13 @@
 #include "agent/event_json.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
 #include <boost/asio/io_context.hpp>
 #include <csignal>
 #include <cstdlib>
+#include <sstream>
 
 #include "agent/event_log.hpp"
 #include "agent/json_values.hpp"
@@ -86,6 +91,17 @@ TEST_CASE("a success, signals and the connection to the daemon have lines", "[ag
     CHECK(lines_of(state, WorkerExited{LocalRank{0}, {ExitStatus::Kind::kExited, 0}, true}) ==
           Lines{R"({"event":"worker_exited","rank":2,"local_rank":0,"exit_code":0,"by_itself":true})",
                 R"({"event":"succeeded"})"});
+    const Event late{TimePoint{} + 31s, Tick{}};
+    const worker_group::Step killing = worker_group::step(std::move(state), late);
+    REQUIRE(killing.actions.size() == 1);
+    CHECK_THAT(json::serialize(*describe(killing.actions[0], killing.next, killing.reason)),
+               Catch::StartsWith(R"({"event":"stopping","signal":9,"signal_name":"SIGKILL","reason":"processes are)"));
+}
+
+TEST_CASE("an assignment has the address that workers get", "[agent]") {
+    const auto object = describe(StartWorkers{group_assignment(1)}, {}, "", Endpoint{"head", 29500});
+    CHECK(object->at("master_addr") == "head");
+    CHECK(object->at("master_port") == 29500);
 }
 
 TEST_CASE("the start of a group after a restart has the phases of the restart", "[agent]") {
@@ -122,12 +138,13 @@ TEST_CASE("each line has the time, the place and the group", "[agent]") {
     for (int i = 0; i < 3; ++i) log.record(PrintWait{"1 of 2 nodes"}, {}, "", began + 5ms);  // the daemon repeats it
     history.note(StartWorkers{group_assignment(7)}, began + 6ms);
     log.record(StartWorkers{group_assignment(7)}, {}, "", began + 6ms);
+    log.record(PrintWait{"1 of 2 nodes"}, {}, "", began + 7ms);  // another wait
     log.close();
     writer.finish(10s);
     std::istringstream lines(read_file(path));
     std::vector<json::object> objects;
     for (std::string line; std::getline(lines, line);) objects.push_back(json::parse(line).as_object());
-    REQUIRE(objects.size() == 3);
+    REQUIRE(objects.size() == 4);
     CHECK(objects[0].at("event") == "joined");
     CHECK(objects[0].at("version") == 1);
     CHECK(objects[0].at("host") == "n1");
@@ -137,6 +154,33 @@ TEST_CASE("each line has the time, the place and the group", "[agent]") {
     CHECK(objects[1].at("ms") == 5);
     CHECK(objects[2].at("generation") == 7);
     CHECK(objects[2].at("node_rank") == 0);
+    CHECK(objects[3].at("event") == "waiting");
+}
+
+TEST_CASE("lines that are dropped until the end are counted in a last line", "[agent]") {
+    std::array<int, 2> ends{};
+    REQUIRE(::pipe2(ends.data(), O_CLOEXEC) == 0);
+    const UniqueFd reader(ends[0]);
+    boost::asio::io_context io;
+    LogWriter writer(io, [](const std::string& problem) { FAIL_CHECK(problem); });
+    const AgentConfig config;
+    const JobHistory history(TimePoint{});
+    EventLog log(writer.take(UniqueFd(ends[1]), "pipe"), config, history, TimePoint{});
+    const std::size_t half = LogWriter::kBacklogBytes / 2;
+    for (const char letter : {'a', 'b', 'c', 'd', 'e'})
+        log.record(PrintWait{std::string(half, letter)}, {}, "", TimePoint{});
+    log.close();
+    std::string text;
+    std::array<char, 65536> buffer{};
+    for (ssize_t count = 1; (count = ::read(reader.get(), buffer.data(), buffer.size())) > 0;)
+        text.append(buffer.data(), static_cast<std::size_t>(count));
+    writer.finish(20s);
+    std::size_t whole = 0;
+    std::string last;
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line); ++whole) last = line;
+    CHECK(json::parse(last).at("event") == "lines_dropped");
+    CHECK(json::parse(last).at("lines_dropped") == 5 - (whole - 1));
 }
 
 TEST_CASE("times are in UTC with milliseconds, whatever the time zone", "[agent]") {
@@ -157,4 +201,5 @@ TEST_CASE("numbers are written for people, and everything else as JSON demands",
     const std::string text = json_text(value);
     CHECK(text == R"({"ms":13.763,"whole":5,"small":0.001,"n":null,"k\"\n":[1,"a\u0001",true],"none":[],"empty":{}})");
     CHECK(json::parse(text).at("ms") == 13.763);
+    CHECK(json_text(json::parse(R"({"loss":1e999})")) == R"({"loss":null})");
 }

@@ -57,6 +57,7 @@ JobHistory two_groups() {
     history.note_started(began + 14ms);
     history.note_failure(2ms);
     history.note(SignalGroup{SIGTERM}, began + 1014ms);
+    history.note_failure(900ms);  // of a victim
     history.note(SignalGroup{SIGKILL}, began + 1020ms);
     history.note(Event{began + 1044ms, GroupReaped{}});
     assignment.generation = Generation{2};
