@@ -11,7 +11,7 @@
 
 namespace ddprun::launcher {
 
-/// What the nodes have left.
+/// The final reports of the nodes.
 struct NodesReport {
     std::string text;            ///< to be printed; empty: no node has left one
     boost::json::object report;  ///< of --report; empty: no node has left one
@@ -25,7 +25,7 @@ public:
 
     /// Returns the descriptor that the nodes inherit (not close-on-exec); -1: there is no file.
     [[nodiscard]] int fd() const { return file_.get(); }
-    /// Returns what the nodes have left by now.
+    /// Returns the final reports that the nodes have written by now.
     [[nodiscard]] NodesReport read() const;
 
 private:

@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <optional>
 #include <string_view>
 
@@ -278,6 +279,7 @@ int emulate(Plan plan, const std::vector<std::string>& arguments, DaemonOfJob da
     cluster.handled_signals = plan.options.handled_signals;
     const ClusterEnd end = run_local_cluster(cluster);
     const int code = end.exit_code;
+    console.drain(std::chrono::milliseconds(0));  // users see the outcome before a slow file system is waited for
     if (!report.path.empty()) write_report(report.path, cluster_report(end, report.job));
     const std::string kept = agent::files_kept_text(plan.temporary_log_dir.path());
     if (plan.temporary_log_dir.release(code == exit_code::kSuccess)) spdlog::info("{}", kept);
@@ -430,11 +432,12 @@ int launch(const std::vector<std::string>& arguments) {
     const bool dry = plan.options.dry_run;
     if (!plan.options.as_local_node && !dry) clear_error_file(plan.error_file);
     const ReportTarget report = dry ? ReportTarget() : report_target(plan.options);
-    if (const Result<void> ready = prepare_report(report.path); !ready) return refuse(ready.error(), exit_code::kUsage);
     if (const Result<void> applied = apply_gpus(plan.options, environment); !applied)
         return refuse(applied.error(), exit_code::kUsage, report);
     if (const std::optional<Refusal> refused = prepare(plan, environment))
         return refuse(refused->error, refused->code, report);
+    if (const Result<void> ready = prepare_report(report.path, plan.options.events.value_or("")); !ready)
+        return refuse(ready.error(), exit_code::kUsage);
     if (!plan.options.as_local_node) {  // the launcher of the nodes has reported both
         for (const std::string& note : plan.options.notes) spdlog::info("{}", note);
         for (const std::string& detail : plan.options.details) spdlog::debug("{}", detail);
@@ -453,6 +456,10 @@ int launch(const std::vector<std::string>& arguments) {
         return run(std::move(plan), std::move(meeting), arguments, environment);
     } catch (const ErrorException& failure) {
         return refuse(failure.error(), exit_code::kInfrastructure, report);
+    } catch (const std::exception& bug) {  // main() prints it
+        const Error error{Errc::kSystem, fmt::format("internal error: {}", bug.what())};
+        write_report(report.path, refusal_report(error, exit_code::kInternal, report.job));
+        throw;
     }
 }
 

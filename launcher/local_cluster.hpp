@@ -35,7 +35,7 @@ struct LocalCluster {
 /// How a job of emulated nodes has ended.
 struct ClusterEnd {
     int exit_code = 0;
-    std::string reason = {};                   ///< what the launcher found out; empty: that of the nodes' report
+    std::string reason = {};                   ///< found by the launcher; empty: the reason is in the nodes' report
     std::string hint = {};                     ///< a sentence without its full stop
     boost::json::object report = {};           ///< of --report, that of one node; empty: none has left one
     int stop_signal = 0;                       ///< from outside, that has ended it or came while it ended; 0: none

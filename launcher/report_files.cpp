@@ -6,6 +6,11 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <system_error>
 #include <utility>
 
 #include "agent/job_error_file.hpp"
@@ -29,6 +34,40 @@ auto in_time(const std::string& file, Call call) -> decltype(call()) {
                                              seconds_text(kFileSystemTimeout))};
 }
 
+/// A longer file is none of ours: the texts in a report are bounded.
+constexpr std::uintmax_t kMaxReportBytes = 4u << 20;
+
+bool is_report(const std::string& text) {
+    boost::system::error_code malformed;
+    const json::value value = json::parse({text.data(), text.size()}, malformed);
+    const json::object* const object = malformed ? nullptr : value.if_object();
+    return object != nullptr && object->contains("version") && object->contains("result");
+}
+
+/// Refuses a path at which there is a file with another content than a report: it may be a mistyped path.
+Result<void> check_replaceable(const agent::ResultFile& file) {
+    std::error_code unknown;  // what cannot be read is refused below, or by check_writable()
+    if (!std::filesystem::is_regular_file(file.path, unknown)) return {};
+    const std::uintmax_t bytes = std::filesystem::file_size(file.path, unknown);
+    if (bytes == 0) return {};
+    std::string text;
+    if (bytes <= kMaxReportBytes) {
+        std::ifstream stream(file.path, std::ios::binary);
+        text.assign(std::istreambuf_iterator<char>(stream), {});
+    }
+    if (is_report(text)) return {};
+    return Error{Errc::kUsage, fmt::format("cannot write {}: that file exists and is not a report of ddprun. Name "
+                                           "another file, or remove this one if it is not needed",
+                                           file.name)};
+}
+
+/// Returns whether both paths name one regular file.
+bool is_same_file(const std::string& path, const std::string& other) {
+    std::error_code none;
+    return !other.empty() && std::filesystem::is_regular_file(path, none) &&
+           std::filesystem::equivalent(path, other, none);
+}
+
 Error usage(Error error) { return {Errc::kUsage, sentence(error.message)}; }
 
 /// Opens a file of lines that several processes append to.
@@ -46,10 +85,15 @@ Result<UniqueFd> open_for_appending(const std::string& path) {
 
 }  // namespace
 
-Result<void> prepare_report(const std::string& path) {
+Result<void> prepare_report(const std::string& path, const std::string& events) {
     if (path.empty()) return {};
     const agent::ResultFile file = agent::report_file(path);
-    const Result<void> ready = in_time(file.name, [file]() -> Result<void> {
+    const Result<void> ready = in_time(file.name, [file, events]() -> Result<void> {
+        if (is_same_file(file.path, events)) {
+            return Error{Errc::kUsage,
+                         fmt::format("cannot write {}: --events names the same file. Name two files", file.name)};
+        }
+        if (const Result<void> replaceable = check_replaceable(file); !replaceable) return replaceable;
         if (const Result<void> cleared = agent::clear_file(file); !cleared) return cleared;
         return agent::check_writable(file);
     });
@@ -75,7 +119,11 @@ void clear_error_file(const std::string& path) {
 void write_report(const std::string& path, const json::object& report) {
     if (path.empty()) return;
     agent::ResultWrites writes;
-    writes.start(agent::report_file(path), agent::report_text(report), agent::Existing::kReplace);
+    const agent::ResultFile file = agent::report_file(path);
+    writes.start(file.name, [file, text = agent::report_text(report)]() -> Result<void> {
+        if (const Result<void> replaceable = check_replaceable(file); !replaceable) return replaceable;
+        return agent::write_file(file, text, agent::Existing::kReplace);
+    });
     for (const std::string& problem : writes.finish(Clock::now() + kFileSystemTimeout)) spdlog::warn("{}", problem);
 }
 
