@@ -17,7 +17,7 @@ struct WorkerResources {
     std::vector<std::string> gpus;               ///< by local rank; empty: none is known, or none was asked for
     std::vector<agent::WorkerBinding> bindings;  ///< as of bind_machine()
     bool is_this_machine = true;                 ///< false: a dry run on a machine that is described to hwloc
-    std::string remark;                          ///< about the bindings, for the user; empty: there is none
+    std::string remark = {};                     ///< about the bindings, for the user; empty: there is none
 };
 
 /// Returns the reason and the remedy, if workers are not bound to the CPUs near their GPUs; else an empty text. Pure.

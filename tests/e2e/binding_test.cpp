@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <map>
 #include <set>
 #include <sstream>
 
@@ -40,8 +41,9 @@ std::map<int, OnCpus> shown_in(const std::string& out) {
         std::istringstream fields(line);
         int rank = -1;
         std::string list;
-        fields >> rank >> list >> ranks[rank].threads;
-        ranks[rank].cpus = ddprun::parse_number_list(list);
+        std::string threads;
+        fields >> rank >> list >> threads;
+        ranks[rank] = {ddprun::parse_number_list(list), threads};
     }
     return ranks;
 }
@@ -79,9 +81,7 @@ TEST_CASE("bound workers run on the CPUs that a dry run shows", "[e2e]") {
     const e2e::Sandbox sandbox("as-planned");
     const std::string mode = GENERATE("node", "socket", "core-complex", "exclusive");
     CAPTURE(mode);
-    const Words options{"--numa-binding", mode, "--nproc-per-node", "2"};
-    Words words = options;
-    words.insert(words.end(), {"sh", "-c", kShow});
+    Words words{"--numa-binding", mode, "--nproc-per-node", "2", "sh", "-c", kShow};
     const auto planned = dry_run(sandbox, words);
     words.insert(words.begin(), (e2e::bin() / "ddprun").string());
     const auto outcome = e2e::run(sandbox, {.argv = words, .env = {{"CUDA_VISIBLE_DEVICES", ""}}});
