@@ -45,12 +45,8 @@ UniqueFd open_folder(int parent, const char* name) noexcept {
 }
 
 int list_processes(int folder, pid_t* out, int capacity) noexcept {
-    char text[kFolderBufferBytes];
-    const ssize_t size = read_text_at(folder, "cgroup.procs", text, sizeof text);
-    int count = 0;
-    ssize_t at = 0;
-    for (long pid; count < capacity && (pid = next_number(text, size, at)) > 0;) out[count++] = static_cast<pid_t>(pid);
-    return count;
+    const UniqueFd file(::openat(folder, "cgroup.procs", O_RDONLY | O_CLOEXEC));
+    return file ? read_pids(file.get(), out, capacity) : 0;
 }
 
 /// Sends SIGKILL to each process that is listed in the group and in those below it.
@@ -85,7 +81,8 @@ void ControlGroup::kill() const noexcept {
 bool ControlGroup::is_populated() const noexcept {
     char text[256];
     const ssize_t size = read_text_at(fd(), "cgroup.events", text, sizeof text);
-    return size > 0 && std::strstr(text, "populated 1") != nullptr;
+    if (size < 0) return errno != ENOENT && errno != ENODEV;  // these two mean that the group was removed
+    return std::strstr(text, "populated 0") == nullptr;
 }
 
 int ControlGroup::list(pid_t* out, int capacity) const noexcept { return list_processes(fd(), out, capacity); }

@@ -4,6 +4,8 @@
 
 #include <sys/types.h>
 
+#include <cerrno>
+
 #include "common/system/unique_fd.hpp"
 
 namespace ddprun::agent {
@@ -21,7 +23,8 @@ public:
     /// Sends SIGKILL to every process of the group and of the groups below it, also to those that are forking. A worker
     /// that was just forked joins only after that, so repeat the call while is_populated().
     void kill() const noexcept;
-    /// Returns whether a process of the group, or of a group below it, has not ended.
+    /// Returns whether a process of the group, or of a group below it, has not ended. True where that cannot be read;
+    /// false after the group was removed.
     [[nodiscard]] bool is_populated() const noexcept;
     /// Writes up to `capacity` pids of the group to `out` and returns how many.
     [[nodiscard]] int list(pid_t* out, int capacity) const noexcept;
@@ -33,6 +36,12 @@ private:
 /// Makes the calling process a member of the group whose folder `group_fd` is. Returns 0, or the errno. Called between
 /// fork and exec.
 [[nodiscard]] int join_control_group(int group_fd) noexcept;
+
+/// Returns whether this errno of clone3(2) means that it cannot be called here, by an old kernel or the seccomp profile
+/// of a container: processes then join their group.
+[[nodiscard]] constexpr bool is_clone3_refused(int errno_value) noexcept {
+    return errno_value == ENOSYS || errno_value == EPERM;
+}
 
 /// Removes the group `path` and those that its processes have made below it, if no process is left in them. A group
 /// that is removed already is no error.

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <span>
@@ -26,16 +27,16 @@ struct Entry {
     bool is_below;
 };
 
-/// Returns all processes of the machine, those below this one marked. The table is static, because the guard must not
-/// allocate; it takes no memory until the first call.
-std::span<Entry> scan(const Spared& spared) noexcept {
-    static Entry table[kMaxProcesses];
+using Table = std::array<Entry, kMaxProcesses>;
+
+/// Returns all processes of the machine, in `table`, those below this one marked.
+std::span<const Entry> scan(Table& table, const Spared& spared) noexcept {
     std::size_t count = 0;
     for_each_process([&](int proc, pid_t pid) {
         const ProcessLook look = look_at(proc, pid);
         if (look.parent > 0 && count < kMaxProcesses) table[count++] = {pid, look.parent, look.state, false};
     });
-    const std::span<Entry> entries(table, count);
+    const std::span<Entry> entries(table.data(), count);
     std::ranges::sort(entries, {}, &Entry::pid);
     const pid_t self = ::getpid();
     for (bool changed = true; changed;) {  // once more for a child whose pid is lower than its parent's
@@ -57,15 +58,16 @@ bool runs(const Entry& entry) noexcept {
     return entry.state != 'T' && entry.state != 't' && entry.state != 'Z' && entry.state != 'X';
 }
 
-/// Sends SIGSTOP to the descendants that run and returns whether there were any.
-bool stop_running(std::span<const Entry> entries) noexcept {
-    bool any = false;
+/// Sends SIGSTOP to the descendants that run. Returns whether one of them is not in `previous`, the scan before: one
+/// that was signalled then cannot fork any more, and shows another state only while it ends.
+bool stop_running(std::span<const Entry> entries, std::span<const Entry> previous) noexcept {
+    bool any_new = false;
     for (const Entry& entry : entries) {
         if (!entry.is_below || !runs(entry)) continue;
         ::kill(entry.pid, SIGSTOP);
-        any = true;
+        if (!std::ranges::binary_search(previous, entry.pid, {}, &Entry::pid)) any_new = true;
     }
-    return any;
+    return any_new;
 }
 
 }  // namespace
@@ -90,10 +92,13 @@ void Spared::forget(pid_t pid) noexcept {
 
 void freeze_and_kill_descendants(const Spared& spared) noexcept {
     const TimePoint give_up = Clock::now() + kFreezeTime;
-    std::span<Entry> entries;
-    for (int quiet = 0; quiet < kQuietScans && Clock::now() < give_up;) {
-        entries = scan(spared);
-        quiet = stop_running(entries) ? 0 : quiet + 1;
+    // Static, because the guard must not allocate. They take no memory until the first call.
+    static std::array<Table, 2> tables;
+    std::span<const Entry> entries;
+    for (int quiet = 0, round = 0; quiet < kQuietScans && Clock::now() < give_up; ++round) {
+        const std::span<const Entry> previous = entries;
+        entries = scan(tables[static_cast<std::size_t>(round % 2)], spared);
+        quiet = stop_running(entries, previous) ? 0 : quiet + 1;
     }
     for (const Entry& entry : entries) {
         if (entry.is_below) ::kill(entry.pid, SIGKILL);

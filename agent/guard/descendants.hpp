@@ -23,10 +23,10 @@ struct Spared {
     void forget(pid_t pid) noexcept;
 };
 
-/// Stops every descendant of this process, repeats that until no running one is found or half a second has passed, and
-/// then sends SIGKILL to all. A stopped process cannot fork, and still counts against the limit of processes, so a fork
-/// bomb comes to rest; killed one by one it would fill each place that is freed. A child in `spared` is left alone with
-/// everything below it.
+/// Stops every descendant of this process, repeats that until no other running one is found or half a second has
+/// passed, and then sends SIGKILL to all. A stopped process cannot fork, and still counts against the limit of
+/// processes, so a fork bomb comes to rest; killed one by one it would fill each place that is freed. A child in
+/// `spared` is left alone with everything below it.
 void freeze_and_kill_descendants(const Spared& spared) noexcept;
 
 }  // namespace ddprun::agent

@@ -40,7 +40,6 @@ using agent::Line;
 using agent::Spared;
 
 constexpr int kMaxChildren = 1024;  // per list; the next list contains the others
-constexpr long kSweepNanoseconds = 2'000'000;
 /// The time after which descendants that are left count as a fork bomb. To look through all processes costs more than
 /// to kill the children, which is enough in all other cases.
 constexpr std::chrono::milliseconds kFreezeAfter{200};
@@ -112,6 +111,17 @@ struct OwnProcesses {
     Spared spared;
 };
 
+/// Reports that the keeper has ended before the agent, and forgets it: its pid may pass to another process.
+void report_lost_keeper(OwnProcesses& own) {
+    Line()
+        .add("ddprun-guard: ddprun-keeper (pid ")
+        .add(static_cast<long>(own.keeper))
+        .add(") has ended, probably killed. The job goes on; restart ddprun on this node to have a keeper again: ")
+        .add("without it, workers are left if ddprun and ddprun-guard are killed at once")
+        .print();
+    own.keeper = 0;
+}
+
 /// Forwards signals to the agent until it has ended; returns its wait status.
 int follow(pid_t agent, OwnProcesses& own, const sigset_t& signals) {
     const bool ignores_hangup = is_ignored(SIGHUP);  // nohup
@@ -121,6 +131,7 @@ int follow(pid_t agent, OwnProcesses& own, const sigset_t& signals) {
         for (pid_t ended; (ended = ::waitpid(-1, &status, WNOHANG)) != 0;) {
             if (ended == agent) return status;
             own.spared.forget(ended);
+            if (ended == own.keeper) report_lost_keeper(own);
             if (ended < 0) return exit_code::kInternal << 8;  // there is no child: PID is not a child of this process
         }
         const int signal = ::sigwaitinfo(&signals, nullptr);
@@ -140,7 +151,10 @@ int reap_ended(OwnProcesses& own, bool& left) {
     pid_t ended = 0;
     while ((ended = ::waitpid(-1, nullptr, WNOHANG)) > 0) {
         own.spared.forget(ended);
-        if (ended != own.keeper) ++reaped;
+        if (ended == own.keeper)
+            own.keeper = 0;
+        else
+            ++reaped;
     }
     left = ended == 0;
     return reaped;
@@ -149,7 +163,7 @@ int reap_ended(OwnProcesses& own, bool& left) {
 /// Kills and reaps every descendant: one that loses its parent becomes a child of this process, so a later round finds
 /// it. Returns how many were reaped. Waits for the keeper. After a minute it prints the processes that are left and
 /// gives up.
-int kill_descendants(OwnProcesses& own) {
+int kill_descendants(OwnProcesses& own, const ControlGroup& group) {
     static pid_t children[kMaxChildren];
     sigset_t child_ended;
     ::sigemptyset(&child_ended);
@@ -170,8 +184,8 @@ int kill_descendants(OwnProcesses& own) {
             agent::report_survivors("ddprun-guard", {children, end});
             return reaped;
         }
-        if (passed >= kFreezeAfter) agent::freeze_and_kill_descendants(own.spared);
-        const timespec pause{0, kSweepNanoseconds};
+        if (passed >= kFreezeAfter && !group.is_open()) agent::freeze_and_kill_descendants(own.spared);
+        const timespec pause = agent::kill_interval(passed);
         ::sigtimedwait(&child_ended, nullptr, &pause);
     }
 }
@@ -233,7 +247,7 @@ int run_guard(const Arguments& arguments, const sigset_t& signals) {
         ::close(arguments.keeper_lifeline);
         ::kill(own.keeper, SIGCONT);  // a scheduler may have suspended it with the rest of the job
     }
-    const int left_behind = kill_descendants(own);
+    const int left_behind = kill_descendants(own, group);
     if (arguments.group != nullptr) agent::remove_control_group(arguments.group);  // if the keeper was killed
     if (WIFSIGNALED(status)) print_end_by_signal(arguments.agent, WTERMSIG(status), left_behind);
     const pid_t daemon = ::getpid() == 1 ? find_daemon(own.spared) : 0;
@@ -245,8 +259,8 @@ int run_guard(const Arguments& arguments, const sigset_t& signals) {
 
 int main(int argc, char** argv) {
     open_standard_fds();
-    const sigset_t signals = block_signals();
     if (argc == 2 && std::strcmp(argv[0], agent::kKeeperName) == 0) return agent::run_keeper(argv[1]);
+    const sigset_t signals = block_signals();
     const Arguments arguments = parse(argc, argv);
     if (arguments.agent > 1 && arguments.lifeline >= 0) return run_guard(arguments, signals);
     Line().add("ddprun-guard: only ddprun can start this program").print();

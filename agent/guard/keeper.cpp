@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
@@ -19,7 +20,6 @@ namespace ddprun::agent {
 namespace {
 
 constexpr int kMaxListed = 1024;
-constexpr long kPauseNanoseconds = 1'000'000;
 
 /// Returns when every process that holds the other end has ended.
 void wait_for_end_of_file() noexcept {
@@ -33,20 +33,25 @@ void wait_for_end_of_file() noexcept {
 }  // namespace
 
 int run_keeper(const char* path) noexcept {
-    ::prctl(PR_SET_NAME, kKeeperName);  // for ps and pgrep
+    sigset_t all;
+    ::sigfillset(&all);
+    ::sigprocmask(SIG_SETMASK, &all, nullptr);
+    ::prctl(PR_SET_NAME, kKeeperName);   // for ps and pgrep
+    ::prctl(PR_SET_PDEATHSIG, SIGCONT);  // it may be stopped when its guard is killed
     const ControlGroup group(path);
     if (!group.is_open()) return exit_code::kInternal;
     wait_for_end_of_file();
-    const TimePoint give_up = Clock::now() + std::chrono::seconds(kUnkillableSeconds);
+    const TimePoint start = Clock::now();
     while (group.is_populated()) {
-        if (Clock::now() >= give_up) {
+        const Duration passed = Clock::now() - start;
+        if (passed >= std::chrono::seconds(kUnkillableSeconds)) {
             static pid_t left[kMaxListed];
             const int count = group.list(left, kMaxListed);
             report_survivors(kKeeperName, {left, static_cast<std::size_t>(count)});
             return exit_code::kInfrastructure;
         }
         group.kill();  // again, because a worker may just have been forked, and joins only now
-        const timespec pause{0, kPauseNanoseconds};
+        const timespec pause = kill_interval(passed);
         ::nanosleep(&pause, nullptr);
     }
     remove_control_group(path);
@@ -55,16 +60,17 @@ int run_keeper(const char* path) noexcept {
 
 bool is_keeper(pid_t pid, const char* guard_program) noexcept {
     char path[64];
-    std::snprintf(path, sizeof path, "/proc/%d/cmdline", pid);
     char text[4096];
-    const UniqueFd file(::open(path, O_RDONLY | O_CLOEXEC));
-    if (!file || ::read(file.get(), text, sizeof text) < static_cast<ssize_t>(sizeof kKeeperName)) return false;
-    if (std::memcmp(text, kKeeperName, sizeof kKeeperName) != 0) return false;
+    // Reads the link first: to read the arguments of a process that is stuck in the kernel may take for ever.
     std::snprintf(path, sizeof path, "/proc/%d/exe", pid);
     const ssize_t size = ::readlink(path, text, sizeof text - 1);
     if (size <= 0) return false;
     text[size] = '\0';
-    return std::strcmp(text, guard_program) == 0;
+    if (std::strcmp(text, guard_program) != 0) return false;
+    std::snprintf(path, sizeof path, "/proc/%d/cmdline", pid);
+    const UniqueFd file(::open(path, O_RDONLY | O_CLOEXEC));
+    return file && ::read(file.get(), text, sizeof text) >= static_cast<ssize_t>(sizeof kKeeperName) &&
+           std::memcmp(text, kKeeperName, sizeof kKeeperName) == 0;
 }
 
 }  // namespace ddprun::agent

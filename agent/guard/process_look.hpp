@@ -1,6 +1,7 @@
 #pragma once
-// ProcessLook: what /proc shows of one process: name, state, parent, and where it waits in the kernel. Allocates
-// nothing: the guard and its keeper describe processes that survive SIGKILL by it, and so does the agent. Any thread.
+// ProcessLook: the state of one process as /proc shows it: name, state, parent, and where it waits in the kernel.
+// Allocates nothing: the guard and its keeper describe processes that survive SIGKILL by it, and so does the agent. Any
+// thread.
 
 #include <sys/types.h>
 

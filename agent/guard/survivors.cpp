@@ -1,6 +1,7 @@
 #include "agent/guard/survivors.hpp"
 
 #include <algorithm>
+#include <chrono>
 
 #include "agent/guard/line.hpp"
 #include "agent/guard/process_look.hpp"
@@ -11,6 +12,12 @@ namespace {
 constexpr std::size_t kMaxReported = 8;
 
 }  // namespace
+
+timespec kill_interval(Duration passed) noexcept {
+    if (passed < std::chrono::seconds(1)) return {0, 2'000'000};
+    if (passed < std::chrono::seconds(10)) return {0, 100'000'000};
+    return {1, 0};
+}
 
 void report_survivors(const char* printer, std::span<const pid_t> pids) noexcept {
     for (const pid_t pid : pids.first(std::min(pids.size(), kMaxReported))) {

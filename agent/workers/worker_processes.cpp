@@ -21,6 +21,9 @@ constexpr std::chrono::milliseconds kSweepInterval{10};
 /// again. In all other cases it is enough to kill the groups and strays.
 constexpr std::chrono::milliseconds kKillAgainAfter{200};
 constexpr std::chrono::seconds kKillAgainInterval{1};
+/// The time for which the fence alone may show a process after the last child was reaped: Linux 6.19 reports the end of
+/// a group's last process a moment later.
+constexpr std::chrono::seconds kFenceTime{1};
 /// The minimum time between sweeps because of SIGCHLD: each lists all children, so one for each of many workers that
 /// end at once would take a time that grows with the square of their number.
 constexpr std::chrono::milliseconds kMinSweepInterval{2};
@@ -109,8 +112,10 @@ void WorkerProcesses::send_to_all(int signal) const {
 /// Kills processes that are left after SIGKILL, and those that they have started since.
 void WorkerProcesses::kill_again() {
     if (Clock::now() < kill_again_at_) return;
-    if (fence_ != nullptr) fence_->kill();
-    freeze_and_kill_descendants({});
+    if (fence_ != nullptr)
+        fence_->kill();  // reaches processes that are forking
+    else
+        freeze_and_kill_descendants({});
     kill_again_at_ = Clock::now() + kKillAgainInterval;
 }
 
@@ -179,13 +184,22 @@ void WorkerProcesses::reap_if_empty() {
     for (const auto& worker : workers_) worker->reap();
     siginfo_t info{};
     if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD) return;
-    if (fence_ != nullptr && fence_->is_populated()) return;
+    if (fence_ != nullptr && fence_->is_populated()) return wait_for_fence();
     for (const auto& worker : workers_) worker->finish_output();
     reaped_ = true;
     child_changed_.cancel();
     sweep_timer_.cancel();
     oom_timer_.cancel();
     callbacks_.reaped();
+}
+
+/// Sweeps again until the fence is empty. Kills processes that stay in it, which others have moved there: no SIGCHLD
+/// reports their end, and this process cannot find them as children.
+void WorkerProcesses::wait_for_fence() {
+    const TimePoint now = Clock::now();
+    if (!only_fence_since_) only_fence_since_ = now;
+    if (now >= *only_fence_since_ + kFenceTime) fence_->kill();
+    sweep_at(now + kSweepInterval);
 }
 
 const Worker* WorkerProcesses::find(LocalRank rank) const {

@@ -12,6 +12,7 @@
 #include <csignal>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -88,6 +89,7 @@ private:
     void kill_again();
     void sweep_at(TimePoint when);
     void reap_if_empty();
+    void wait_for_fence();
 
     boost::asio::io_context& io_;
     Callbacks callbacks_;
@@ -97,6 +99,7 @@ private:
     Strays strays_;
     int group_signal_ = 0;  ///< the latest that the group got; 0: none
     TimePoint kill_again_at_ = TimePoint::max();
+    std::optional<TimePoint> only_fence_since_;  ///< no child was left then, only processes of the fence
     bool all_started_ = false;
     bool reaped_ = false;
     boost::asio::signal_set child_changed_;

@@ -1,14 +1,19 @@
 // Where the control group of a process is mounted, and what the group does to its processes.
 #include "agent/guard/fence_group.hpp"
 
+#include <fmt/format.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "agent/guard/control_group.hpp"
 #include "agent/guard/describe_process.hpp"
+#include "agent/guard/proc_text.hpp"
 #include "agent/guard/process_look.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/agent/workers/processes.hpp"
@@ -84,6 +89,30 @@ TEST_CASE("a fence group ends its processes at once, and is removed with the gro
         CHECK(agent_test::eventually([&] { return !group.is_populated(); }));
     }
     CHECK_FALSE(std::filesystem::exists(path));
+}
+
+TEST_CASE("pids are listed whole, however the reads cut them", "[agent]") {
+    std::string text;
+    for (int pid = 100'000; pid < 102'000; ++pid) text += std::to_string(pid) + "\n";
+    const UniqueFd file(::memfd_create("pids", MFD_CLOEXEC));
+    const std::string with_cut_end = text + "77";
+    REQUIRE(::write(file.get(), with_cut_end.data(), with_cut_end.size()) == std::ssize(with_cut_end));
+    ::lseek(file.get(), 0, SEEK_SET);
+    std::vector<pid_t> pids(3000);
+    REQUIRE(read_pids(file.get(), pids.data(), 3000) == 2000);
+    for (int i = 0; i < 2000; ++i) REQUIRE(pids[static_cast<std::size_t>(i)] == 100'000 + i);
+}
+
+TEST_CASE("a group counts as populated unless it is known to be empty", "[agent]") {
+    const std::string path = std::filesystem::temp_directory_path() / fmt::format("not-a-group-{}", ::getpid());
+    std::filesystem::create_directory(path);
+    {
+        const ControlGroup group(path.c_str());
+        CHECK_FALSE(group.is_populated());  // no such file, as after its removal
+        std::filesystem::create_directory(path + "/cgroup.events");
+        CHECK(group.is_populated());  // cannot be read
+    }
+    std::filesystem::remove_all(path);
 }
 
 TEST_CASE("a process is described by name, state and parent", "[agent]") {
