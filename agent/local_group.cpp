@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -97,11 +98,22 @@ void LocalGroup::end_older_processes(Generation generation) const {
                      counted(count, "process", "processes"));
 }
 
+/// Starts a worker, unless its fence is lost: it would run outside, or fail without a reason that names the group.
+Result<void> LocalGroup::start_worker(LocalRank rank) {
+    if (!config_.control_group.empty() && (!fence_.is_open() || ::access(config_.control_group.c_str(), F_OK) != 0)) {
+        return Error{Errc::kSystem,
+                     fmt::format("the control group {} of this node's workers was removed, or cannot be opened. If "
+                                 "another program removes control groups, start the job with --fence guard",
+                                 config_.control_group)};
+    }
+    return processes_->start(spec_builder_.make(*assignment_, run_id_, rank));
+}
+
 void LocalGroup::start_more(LocalRank next) {
     const TimePoint pause_at = Clock::now() + kStartSlice;
     for (; number(next) < config_.slots; next = LocalRank{number(next) + 1}) {
         if (Clock::now() >= pause_at) return events_.push_later(StartPaused{next});
-        const Result<void> started = processes_->start(spec_builder_.make(*assignment_, run_id_, next));
+        const Result<void> started = start_worker(next);
         if (!started) {
             spec_builder_.close_console_from(next);
             events_.push(SpawnFailed{next, started.error()});

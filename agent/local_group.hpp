@@ -73,6 +73,7 @@ public:
 
 private:
     void end_older_processes(Generation generation) const;
+    [[nodiscard]] Result<void> start_worker(LocalRank rank);
 
     boost::asio::io_context& io_;
     const AgentConfig& config_;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "agent/guard/pid_namespace.hpp"
+#include "common/system/signals_blocked.hpp"
 
 namespace ddprun::launcher {
 namespace {
@@ -36,6 +37,13 @@ Result<ChosenFence> make_fence(Fence requested) {
     return unavailable("cgroup", group.error(),
                        "Start ddprun below `systemd-run --user --scope -p Delegate=yes`, or in a Slurm step whose "
                        "cgroup is delegated; or leave the option out.");
+}
+
+Result<void> probe_fence(Fence requested) {
+    if (requested == Fence::kAuto || requested == Fence::kGuard) return {};  // never refused
+    const SignalsBlocked blocked;  // so that the group does not outlive this function
+    if (const auto made = make_fence(requested); !made) return made.error();
+    return {};
 }
 
 }  // namespace ddprun::launcher

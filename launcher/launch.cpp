@@ -366,19 +366,22 @@ int run(Plan plan, std::optional<JobMeeting> meeting, const std::vector<std::str
     const ReportTarget report = report_target(plan.options);
     // Looks for the guard before anything is started, because a daemon would be left behind without it.
     const std::filesystem::path guard = agent::find_guard();
-    auto fence = make_fence(plan.options.fence);
-    if (!fence) return refuse(fence.error(), exit_code::kUsage, report);
-    if (!plan.options.as_local_node) spdlog::debug("fence: {}", fence->description);
+    if (const Result<void> offered = probe_fence(plan.options.fence); !offered)
+        return refuse(offered.error(), exit_code::kUsage, report);
     auto daemon = begin_daemon(plan, meeting);
     if (!daemon) return refuse_daemon(daemon.error(), report);
     agent::hold_stop_signals();  // until the agent, or the launcher of emulated nodes, has its handlers
-    auto temporary_log_dir = make_temporary_log_dir(plan.options, environment);
-    if (!temporary_log_dir) {
+    const auto refuse_with_daemon = [&](const Error& error) {
         const auto hosted = daemon->wait();
         const bool ended = hosted && hosted->started_here && ends_after_release(hosted->lifeline);
         if (meeting && ended) meeting->withdraw();
-        return refuse(temporary_log_dir.error(), exit_code::kUsage, report);
-    }
+        return refuse(error, exit_code::kUsage, report);
+    };
+    auto temporary_log_dir = make_temporary_log_dir(plan.options, environment);
+    if (!temporary_log_dir) return refuse_with_daemon(temporary_log_dir.error());
+    auto fence = make_fence(plan.options.fence);  // while signals are held: one of them would leave the group behind
+    if (!fence) return refuse_with_daemon(fence.error());
+    if (!plan.options.as_local_node) spdlog::debug("fence: {}", fence->description);
     const bool several_nodes = plan.options.nodes.max > 1;
     if (plan.placement.part == Placement::Part::kEmulate) {
         plan.temporary_log_dir = std::move(*temporary_log_dir);

@@ -8,9 +8,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <csignal>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include "agent/guard/control_group.hpp"
@@ -26,16 +28,6 @@ std::string_view take(std::string_view& text, char separator) {
     const std::string_view taken = text.substr(0, end);
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
     return taken;
-}
-
-/// Returns the path of the group of version 2 in /proc/PID/cgroup: "0::/path".
-std::optional<std::string_view> own_group(std::string_view membership) {
-    constexpr std::string_view kUnified = "0::";
-    while (!membership.empty()) {
-        const std::string_view line = take(membership, '\n');
-        if (line.starts_with(kUnified)) return line.substr(kUnified.size());
-    }
-    return std::nullopt;
 }
 
 /// Returns a path of mountinfo without its escapes: "\040" is a blank.
@@ -78,17 +70,56 @@ std::optional<std::string> below(std::string_view path, std::string_view root) {
     return std::string(rest);
 }
 
-/// Starts a child process in the group of this folder; it ends at once. Returns 0, or the errno.
+/// Waits for the end of `child`. Returns its exit code, which is an errno or 0. Where SIGCHLD is ignored the kernel
+/// keeps no exit code: returns 0, and the first worker fails instead.
+int wait_for_probe(pid_t child) {
+    int status = 0;
+    while (::waitpid(child, &status, 0) < 0) {
+        if (errno != EINTR) return 0;
+    }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : EINTR;
+}
+
+/// Starts a child process that joins the group of this folder and ends. Returns 0, or the errno.
+int start_joining_child(int group_fd) {
+    const pid_t child = ::fork();
+    if (child < 0) return errno;
+    if (child == 0) ::_exit(join_control_group(group_fd));
+    return wait_for_probe(child);
+}
+
+/// Starts a child process in the group of this folder as a worker starts; it ends at once. Returns 0, or the errno.
 int start_child_in(int group_fd) {
     clone_args how{};
     how.flags = CLONE_INTO_CGROUP;
     how.exit_signal = SIGCHLD;
     how.cgroup = static_cast<std::uint64_t>(group_fd);
     const auto child = static_cast<pid_t>(::syscall(SYS_clone3, &how, sizeof how));
-    if (child < 0) return errno;
+    if (child < 0) return is_clone3_refused(errno) ? start_joining_child(group_fd) : errno;
     if (child == 0) ::_exit(0);
-    while (::waitpid(child, nullptr, 0) < 0 && errno == EINTR) continue;
-    return 0;
+    return wait_for_probe(child);
+}
+
+/// Returns the pid of the launcher that made the group of this name; nullopt: it is not the name of a FenceGroup.
+std::optional<pid_t> launcher_of(std::string_view name) {
+    if (!name.starts_with(kFenceGroupPrefix)) return std::nullopt;
+    name.remove_prefix(kFenceGroupPrefix.size());
+    const std::string_view digits = take(name, '-');
+    pid_t launcher = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), launcher);
+    const bool is_whole = error == std::errc() && end == digits.data() + digits.size();
+    return is_whole && launcher > 0 ? std::optional(launcher) : std::nullopt;
+}
+
+/// Removes the empty groups below `own` whose launcher has ended without removing them.
+void remove_abandoned_groups(const std::string& own) {
+    std::error_code unreadable;  // then there is nothing to remove, and making a group reports the reason
+    for (std::filesystem::directory_iterator at(own, unreadable), end; !unreadable && at != end;
+         at.increment(unreadable)) {
+        const auto launcher = launcher_of(at->path().filename().string());
+        const bool has_ended = launcher && ::kill(*launcher, 0) != 0 && errno == ESRCH;
+        if (has_ended) ::rmdir(at->path().c_str());  // fails if processes are left in it
+    }
 }
 
 Error unavailable(std::string_view what, int errno_value) {
@@ -97,12 +128,21 @@ Error unavailable(std::string_view what, int errno_value) {
 
 }  // namespace
 
+std::string_view unified_group(std::string_view membership) {
+    constexpr std::string_view kUnified = "0::";
+    while (!membership.empty()) {
+        const std::string_view line = take(membership, '\n');
+        if (line.starts_with(kUnified)) return line.substr(kUnified.size());
+    }
+    return "";
+}
+
 std::optional<std::string> control_group_folder(std::string_view mountinfo, std::string_view membership) {
-    const auto path = own_group(membership);
-    while (path && !mountinfo.empty()) {
+    const std::string_view path = unified_group(membership);
+    while (!path.empty() && !mountinfo.empty()) {
         const Mount mount = parse_mount(take(mountinfo, '\n'));
         if (mount.type != "cgroup2") continue;
-        if (const auto rest = below(*path, mount.root)) return mount.point + *rest;
+        if (const auto rest = below(path, mount.root)) return mount.point + *rest;
     }
     return std::nullopt;
 }
@@ -110,7 +150,8 @@ std::optional<std::string> control_group_folder(std::string_view mountinfo, std:
 Result<FenceGroup> FenceGroup::make() {
     const auto own = control_group_folder(content_of("/proc/self/mountinfo"), content_of("/proc/self/cgroup"));
     if (!own) return Error{Errc::kNotFound, "no control groups of version 2 are mounted"};
-    FenceGroup group(fmt::format("{}/ddprun-{}-{}", *own, ::getpid(), random_id().substr(0, 8)));
+    remove_abandoned_groups(*own);
+    FenceGroup group(fmt::format("{}/{}{}-{}", *own, kFenceGroupPrefix, ::getpid(), random_id().substr(0, 8)));
     if (::mkdir(group.path_.c_str(), 0755) != 0) {
         const int error = errno;
         group.path_.clear();

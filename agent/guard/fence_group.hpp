@@ -15,10 +15,18 @@ namespace ddprun::agent {
 /// Pure.
 [[nodiscard]] std::optional<std::string> control_group_folder(std::string_view mountinfo, std::string_view membership);
 
+/// Returns the path of the version 2 control group in `membership`, a text of /proc/PID/cgroup; empty: there is none.
+/// Pure.
+[[nodiscard]] std::string_view unified_group(std::string_view membership);
+
+/// The start of the name of every FenceGroup's folder.
+inline constexpr std::string_view kFenceGroupPrefix = "ddprun-";
+
 class FenceGroup {
 public:
-    /// Makes a group below that of this process, and has a child process enter it, to find out whether workers may.
-    /// Errors: one clause, the reason why this machine offers no such group.
+    /// Removes empty groups that killed launchers have left, makes a group below that of this process, and has a child
+    /// process enter it, to find out whether workers may. Errors: one clause, the reason why this machine offers no
+    /// such group.
     [[nodiscard]] static Result<FenceGroup> make();
 
     FenceGroup(FenceGroup&& other) noexcept;

@@ -123,12 +123,12 @@ DDPRUN_RUNS_IN_CHILD int become_program(void* argument) {
 pid_t start_sharing_memory(NewProcess& process, std::span<std::byte> stack, int& pidfd) {
     constexpr int kFlags = CLONE_VM | CLONE_VFORK | CLONE_PIDFD;
 #ifdef __x86_64__
-    if (process.group_fd >= 0) {
+    if (const int group_fd = std::exchange(process.group_fd, -1); group_fd >= 0) {
         clone_args how{};
         how.flags = kFlags | CLONE_INTO_CGROUP;
         how.exit_signal = SIGCHLD;
         how.pidfd = reinterpret_cast<std::uintptr_t>(&pidfd);
-        how.cgroup = static_cast<std::uint64_t>(std::exchange(process.group_fd, -1));
+        how.cgroup = static_cast<std::uint64_t>(group_fd);
         how.stack = reinterpret_cast<std::uintptr_t>(stack.data());
         how.stack_size = stack.size();
         long result = SYS_clone3;
@@ -145,8 +145,10 @@ pid_t start_sharing_memory(NewProcess& process, std::span<std::byte> stack, int&
             : "+a"(result)
             : "D"(&how), "S"(sizeof how), [child] "r"(&become_program), [process] "r"(&process), [exit] "i"(SYS_exit)
             : "rcx", "r11", "memory", "cc");
-        if (result < 0) errno = static_cast<int>(-result);
-        return result < 0 ? -1 : static_cast<pid_t>(result);
+        if (result >= 0) return static_cast<pid_t>(result);
+        errno = static_cast<int>(-result);
+        if (!is_clone3_refused(errno)) return -1;
+        process.group_fd = group_fd;
     }
 #endif
     return ::clone(become_program, stack.data() + stack.size(), kFlags | SIGCHLD, &process, &pidfd);

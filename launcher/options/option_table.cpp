@@ -288,8 +288,8 @@ constexpr std::array kTable{
         [](Options& o, Text t) { return store(o.handled_signals, parse_signals(t)); }},
     OptionRow{
         "fence", 0, kOutput, "auto|cgroup|namespace|guard",
-        "what ends everything that the workers have started, whatever is killed: a control group, a pid namespace, "
-        "or ddprun-guard alone; auto: a control group where this user may make one (default auto)",
+        "the means to end every process that the workers have started, whatever is killed: a control group, a pid "
+        "namespace, or ddprun-guard alone; auto: a control group where this user may make one (default auto)",
         apply_fence},
     OptionRow{"stall-warning", 0, kOutput, "SECONDS",
               "report which ranks keep others waiting when a worker has waited this long for one operation (a "

@@ -9,11 +9,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <memory>
 #include <set>
+#include <string>
+#include <system_error>
 #include <thread>
 
 #include "agent/guard/fence_group.hpp"
+#include "common/exit_codes.hpp"
 #include "common/system/process_state.hpp"
 #include "common/system/unique_fd.hpp"
 #include "tests/catch.hpp"
@@ -150,7 +154,11 @@ private:
 std::string missing(const std::string& fence) {
     const e2e::Sandbox sandbox("fence-probe");
     const e2e::Outcome outcome = e2e::run(sandbox, {{e2e::bin() / "ddprun", "--fence", fence, "true"}, {}, {}});
-    return outcome.status.success() ? "" : outcome.err;
+    if (outcome.status.success()) return "";
+    CAPTURE(outcome.err);
+    REQUIRE(outcome.status.exit_code() == ddprun::exit_code::kUsage);
+    REQUIRE(outcome.err.find(fmt::format("--fence {}: ", fence)) != std::string::npos);
+    return outcome.err;
 }
 
 /// Runs `count` jobs at once and adds the seconds that each needed to `seconds`.
@@ -178,7 +186,7 @@ TEST_CASE("nothing is left, whatever is killed", "[e2e]") {
     const Target target = GENERATE(Target::kWorker, Target::kAgent, Target::kGuard, Target::kAgentAndGuard,
                                    Target::kLauncher, Target::kStoppedAgentsGuard);
     CAPTURE(fence, name_of(target));
-    if (fence == "guard" && target == Target::kAgentAndGuard) return;  // the hole that a fence closes
+    if (fence == "guard" && target == Target::kAgentAndGuard) return;  // the gap that a fence closes
     if (const std::string why = missing(fence); !why.empty()) {
         WARN("skipped, this machine does not offer the fence: " << why);
         return;
@@ -191,4 +199,55 @@ TEST_CASE("nothing is left, whatever is killed", "[e2e]") {
                name_of(target), fence, seconds.size(),
                std::ranges::count_if(seconds, [](double s) { return s < 0 || s > kGoal; }), kGoal,
                seconds[seconds.size() / 2], seconds.back());
+}
+
+TEST_CASE("a process that others move into the fence does not hold up the end of a job", "[e2e]") {
+    if (const std::string why = missing("cgroup"); !why.empty()) {
+        WARN("skipped, this machine does not offer the fence: " << why);
+        return;
+    }
+    const e2e::Sandbox sandbox("fence-moved");
+    const std::string folder = sandbox.path().string();
+    const std::string worker = fmt::format("echo $$ > {0}/pid; until [ -e {0}/go ]; do sleep 0.05; done", folder);
+    e2e::Process job(sandbox, {{e2e::bin() / "ddprun", "--fence", "cgroup", "sh", "-c", worker}, {}, {}});
+    std::string pid;
+    REQUIRE(e2e::eventually(e2e::Seconds(kLimit), [&] {
+        std::error_code absent;  // the worker has not come that far
+        if (!std::filesystem::exists(folder + "/pid", absent)) return false;
+        pid = e2e::read_file(folder + "/pid");
+        return pid.ends_with('\n');
+    }));
+    pid.pop_back();
+    const auto group = ddprun::agent::control_group_folder(e2e::read_file("/proc/self/mountinfo"),
+                                                           e2e::read_file(fmt::format("/proc/{}/cgroup", pid)));
+    REQUIRE(group);
+    REQUIRE(group->find("/ddprun-") != std::string::npos);
+    e2e::Process moved(sandbox, {{"sleep", "1000"}, {}, {}});
+    e2e::write_file(*group + "/cgroup.procs", std::to_string(moved.pid()));
+    e2e::write_file(sandbox.path() / "go", "");
+    CHECK(job.wait(e2e::Seconds(kLimit)).success());
+    CHECK(moved.wait(e2e::Seconds(kLimit)).number == SIGKILL);
+    CHECK_FALSE(std::filesystem::exists(*group));
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("a start removes empty control groups of launchers that were killed, and no others", "[e2e]") {
+    if (const std::string why = missing("cgroup"); !why.empty()) {
+        WARN("skipped, this machine does not offer the fence: " << why);
+        return;
+    }
+    const auto own = ddprun::agent::control_group_folder(e2e::read_file("/proc/self/mountinfo"),
+                                                         e2e::read_file("/proc/self/cgroup"));
+    REQUIRE(own);
+    const e2e::Sandbox sandbox("fence-abandoned");
+    e2e::Process ended(sandbox, {{"true"}, {}, {}});
+    REQUIRE(ended.wait(e2e::Seconds(kLimit)).success());
+    const std::string abandoned = fmt::format("{}/ddprun-{}-0", *own, ended.pid());
+    const std::string used = fmt::format("{}/ddprun-{}-0", *own, ::getpid());
+    std::filesystem::create_directory(abandoned);
+    std::filesystem::create_directory(used);
+    CHECK(e2e::run(sandbox, {{e2e::bin() / "ddprun", "--fence", "cgroup", "true"}, {}, {}}).status.success());
+    CHECK_FALSE(std::filesystem::exists(abandoned));
+    CHECK(std::filesystem::exists(used));
+    std::filesystem::remove(used);
 }
