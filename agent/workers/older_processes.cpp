@@ -13,7 +13,10 @@
 #include <optional>
 #include <vector>
 
+#include "agent/guard/fence_group.hpp"
 #include "agent/guard/proc_scan.hpp"
+#include "agent/guard/proc_text.hpp"
+#include "agent/guard/process_look.hpp"
 #include "common/clock.hpp"
 #include "common/system/files.hpp"
 #include "common/system/unique_fd.hpp"
@@ -41,15 +44,37 @@ bool is_own(int proc, pid_t pid) {
     return ::fstatat(proc, std::to_string(pid).c_str(), &folder, 0) == 0 && folder.st_uid == ::geteuid();
 }
 
-/// Returns a pidfd of each process that belongs_to_older_group(). It is opened before the environment is read, because
-/// the pid could pass to another process in between.
+JobStep step_of(int proc, pid_t pid, std::string_view environment) {
+    char membership[4096];
+    const ssize_t size = read_text_at(proc, fmt::format("{}/cgroup", pid).c_str(), membership, sizeof membership);
+    const std::string_view text(membership, static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
+    return {std::string(value_in(environment, "SLURM_JOB_ID").value_or("")), std::string(unified_group(text))};
+}
+
+std::string environment_of(pid_t pid) { return content_of(fmt::format("/proc/{}/environ", pid)); }
+
+/// Returns this process, its ancestors (the guard is one) and the guard's other children (its keeper).
+std::vector<pid_t> own_family() {
+    std::vector<pid_t> family;
+    for (pid_t pid = ::getpid(); pid > 0; pid = look_at(pid).parent) family.push_back(pid);
+    for_each_process([&](int proc, pid_t pid) {
+        if (::getppid() > 1 && look_at(proc, pid).parent == ::getppid()) family.push_back(pid);
+    });
+    return family;
+}
+
+/// Returns a pidfd of each process that an earlier agent has left here. It is opened before the environment is read,
+/// because the pid could pass to another process in between.
 std::vector<UniqueFd> find_older(const std::string& session, Generation generation) {
+    const std::vector<pid_t> family = own_family();
     std::vector<UniqueFd> found;
     for_each_process([&](int proc, pid_t pid) {
-        if (pid == ::getpid() || !is_own(proc, pid)) return;
+        if (std::ranges::find(family, pid) != family.end() || !is_own(proc, pid)) return;
         UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0u)));
-        if (pidfd && belongs_to_older_group(content_of(fmt::format("/proc/{}/environ", pid)), session, generation))
-            found.push_back(std::move(pidfd));
+        const std::string environment = environment_of(pid);
+        if (!pidfd || !belongs_to_older_group(environment, session, generation)) return;
+        const JobStep own = step_of(proc, ::getpid(), environment_of(::getpid()));
+        if (is_in_step(step_of(proc, pid, environment), own)) found.push_back(std::move(pidfd));
     });
     return found;
 }
@@ -72,6 +97,13 @@ bool belongs_to_older_group(std::string_view environment, std::string_view sessi
     int of_process = 0;
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), of_process);
     return error == std::errc() && end == digits.data() + digits.size() && of_process < number(generation);
+}
+
+bool is_in_step(const JobStep& process, const JobStep& own) {
+    if (process.slurm_job != own.slurm_job) return false;
+    if (process.group == own.group) return true;
+    const std::string_view separator = own.group.ends_with('/') ? "" : "/";
+    return process.group.starts_with(fmt::format("{}{}{}", own.group, separator, kFenceGroupPrefix));
 }
 
 int end_older_processes(const std::string& session, Generation generation) {

@@ -26,3 +26,22 @@ TEST_CASE("a process of another job, or of none, is never one of an older genera
     CHECK_FALSE(belongs_to_older_group("DDPRUN_SESSION=s1\0DDPRUN_GENERATION="s, "s1", newest));
     CHECK_FALSE(belongs_to_older_group("", "s1", newest));
 }
+
+TEST_CASE("a process of this step runs in the group of its agent or in a fence below that", "[agent]") {
+    const JobStep own{"71", "/slurm/job_71/step_0"};
+    CHECK(is_in_step({"71", "/slurm/job_71/step_0"}, own));
+    CHECK(is_in_step({"71", "/slurm/job_71/step_0/ddprun-5-a7"}, own));
+    CHECK(is_in_step({"71", "/slurm/job_71/step_0/ddprun-5-a7/inner"}, own));
+    CHECK(is_in_step({"", "/ddprun-5-a7"}, {"", "/"}));
+    CHECK(is_in_step({"", ""}, {"", ""}));
+}
+
+TEST_CASE("work that a worker has submitted does not belong to this step", "[agent]") {
+    const JobStep own{"71", "/slurm/job_71/step_0"};
+    CHECK_FALSE(is_in_step({"72", "/slurm/job_71/step_0"}, own));  // sbatch
+    CHECK_FALSE(is_in_step({"", "/slurm/job_71/step_0"}, own));
+    CHECK_FALSE(is_in_step({"71", "/user.slice/run-1.scope"}, own));  // systemd-run
+    CHECK_FALSE(is_in_step({"71", "/slurm/job_71/step_01"}, own));
+    CHECK_FALSE(is_in_step({"71", "/slurm/job_71/step_0/other"}, own));
+    CHECK_FALSE(is_in_step({"", "/run-1.scope"}, {"", "/"}));
+}
