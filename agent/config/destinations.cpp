@@ -7,8 +7,8 @@ namespace ddprun::agent {
 Destinations destinations_of(const OutputConfig& output, LocalRank rank, StreamCode stream,
                              std::optional<Rank> job_rank) {
     const bool tee = contains(output.tee.of(number(rank)), stream);
-    const bool has_files =
-        !output.log_dir.empty();  // else (--log-dir /dev/null) a redirected stream stays, as in torchrun
+    // Else (--log-dir /dev/null) a redirected stream stays on the console, as in torchrun.
+    const bool has_files = output.temporary || !output.log_dir.empty();
     const bool redirect = has_files && contains(output.redirects.of(number(rank)), stream) && !tee;
     const bool shown_here = output.console_ranks.empty() ||
                             std::ranges::find(output.console_ranks, number(rank)) != output.console_ranks.end();

@@ -51,7 +51,7 @@ std::map<int, OnCpus> shown_in(const std::string& out) {
 /// Returns the CPUs of each rank, from the table of a dry run.
 std::map<int, OnCpus> planned_in(const std::string& out) {
     std::map<int, OnCpus> ranks;
-    std::istringstream table(out.substr(out.find("RANK")));
+    std::istringstream table(out.substr(out.find("\nRANK") + 1));  // the program of kShow contains the word, too
     std::string line;
     for (std::getline(table, line); std::getline(table, line) && !line.empty();) {
         std::istringstream fields(line);

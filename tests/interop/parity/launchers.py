@@ -7,6 +7,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -53,7 +54,8 @@ class Run:
         (folder / "work/plain.txt").write_text("not a folder\n")
 
     def fill(self, text):
-        return text.replace("{port}", str(self.port)).replace("{folder}", str(self.folder / "work"))
+        text = text.replace("{port}", str(self.port)).replace("{folder}", str(self.folder / "work"))
+        return text.replace("{python}", sys.executable)  # not a name: a shim of that name may set variables
 
     def variables(self):
         variables = {k: v for k, v in self.launcher.environment.items() if not SET_BY_LAUNCHER.match(k)}

@@ -188,7 +188,7 @@ PROGRAM = [
     line("-m missing_probe"),
     line("--no-python ./probe.sh x"),
     line("--no_python ./probe.sh x"),
-    line("--no-python python3 -u probe.py x"),
+    line("--no-python {python} -u probe.py x"),
     line("PET_NO_PYTHON=1 ./probe.sh x"),
     line("./probe.sh x", started_here(PROGRAMS)),
     line("probe x", refused_here(PROGRAMS, 127)),
