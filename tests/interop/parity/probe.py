@@ -55,6 +55,9 @@ def fail(what):
 
 
 def main():
+    print(f"probe out {RANK}", flush=True)
+    print(f"probe err {RANK}", file=sys.stderr, flush=True)
+    # Written last: a rank that fails waits for the files of all others, which have printed their lines by then.
     write(
         f"worker-{os.getpid()}-{ATTEMPT}.json",
         {
@@ -65,8 +68,6 @@ def main():
             "path": sys.path[0],
         },
     )
-    print(f"probe out {RANK}", flush=True)
-    print(f"probe err {RANK}", file=sys.stderr, flush=True)
     for argument in sys.argv[1:]:
         rank, _, what = argument.partition(":")
         if argument == "wait":
