@@ -124,7 +124,7 @@ RENDEZVOUS = [
     line("--rdzv-backend c10d --rdzv-endpoint localhost:{port} --nproc-per-node 2"),
     line("--rdzv_backend=c10d --rdzv_endpoint=127.0.0.1:{port} --rdzv_id=456"),
     line("--rdzv-backend c10d --rdzv-endpoint localhost:0 --rdzv-id j"),
-    line("--rdzv-backend c10d --rdzv-endpoint [::1]:{port} --rdzv-id j"),
+    line("--rdzv-backend c10d --rdzv-endpoint [::1]:{port} --rdzv-id j", depends_on_machine=True),  # IPv6
     line("--rdzv-backend c10d --rdzv-endpoint localhost:99999", REFUSED),
     line("--rdzv-backend c10d --rdzv-endpoint localhost:abc", REFUSED),
     line("--rdzv-backend c10d --rdzv-endpoint a:b:c", REFUSED),
