@@ -34,13 +34,19 @@ set_target_properties(hwloc::hwloc PROPERTIES
 # file for CMake.
 find_path(RE2_INCLUDE_DIR re2/re2.h)
 find_library(RE2_LIBRARY NAMES libre2.a re2)
-if(NOT RE2_INCLUDE_DIR OR NOT RE2_LIBRARY)
+find_package(re2 CONFIG QUIET)   # names the libraries that a static RE2 of 2023-06 or later needs
+if(NOT re2_FOUND AND (NOT RE2_INCLUDE_DIR OR NOT RE2_LIBRARY))
     message(FATAL_ERROR "RE2 was not found. Install libre2-dev (scripts/install-deps does on Debian and Ubuntu), or set "
         "CMAKE_PREFIX_PATH to the folder where it is installed.")
 endif()
-add_library(ddprun_re2 UNKNOWN IMPORTED)
-set_target_properties(ddprun_re2 PROPERTIES
-    IMPORTED_LOCATION ${RE2_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${RE2_INCLUDE_DIR} INTERFACE_LINK_LIBRARIES Threads::Threads)
+if(re2_FOUND)
+    add_library(ddprun_re2 INTERFACE)
+    target_link_libraries(ddprun_re2 INTERFACE re2::re2)
+else()
+    add_library(ddprun_re2 UNKNOWN IMPORTED)
+    set_target_properties(ddprun_re2 PROPERTIES
+        IMPORTED_LOCATION ${RE2_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${RE2_INCLUDE_DIR} INTERFACE_LINK_LIBRARIES Threads::Threads)
+endif()
 
 set(Boost_USE_STATIC_LIBS ON)   # so that a program runs on a node that has no Boost
 find_package(Boost 1.81 REQUIRED COMPONENTS json container filesystem)

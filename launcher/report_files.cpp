@@ -38,8 +38,10 @@ auto in_time(const std::string& file, Call call) -> decltype(call()) {
 constexpr std::uintmax_t kMaxReportBytes = 4u << 20;
 
 bool is_report(const std::string& text) {
+    json::parse_options options;
+    options.max_depth = 64;  // a report contains an error file, which may itself be as deep as the default allows
     boost::system::error_code malformed;
-    const json::value value = json::parse({text.data(), text.size()}, malformed);
+    const json::value value = json::parse({text.data(), text.size()}, malformed, {}, options);
     const json::object* const object = malformed ? nullptr : value.if_object();
     return object != nullptr && object->contains("version") && object->contains("result");
 }

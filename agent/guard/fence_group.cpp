@@ -100,10 +100,20 @@ int start_child_in(int group_fd) {
     return wait_for_probe(child);
 }
 
-/// Returns the pid of the launcher that made the group of this name; nullopt: it is not the name of a FenceGroup.
+/// Returns the beginning of the names of groups that are made in this pid namespace: a launcher's pid has a meaning
+/// only there, and namespaces may share a folder of groups.
+std::string own_prefix() {
+    struct stat pids {};
+    ::stat("/proc/self/ns/pid", &pids);
+    return fmt::format("{}{}-", kFenceGroupPrefix, pids.st_ino);
+}
+
+/// Returns the pid of the launcher that made the group of this name; nullopt: it is not of a FenceGroup of this pid
+/// namespace.
 std::optional<pid_t> launcher_of(std::string_view name) {
-    if (!name.starts_with(kFenceGroupPrefix)) return std::nullopt;
-    name.remove_prefix(kFenceGroupPrefix.size());
+    const std::string prefix = own_prefix();
+    if (!name.starts_with(prefix)) return std::nullopt;
+    name.remove_prefix(prefix.size());
     const std::string_view digits = take(name, '-');
     pid_t launcher = 0;
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), launcher);
@@ -151,7 +161,7 @@ Result<FenceGroup> FenceGroup::make() {
     const auto own = control_group_folder(content_of("/proc/self/mountinfo"), content_of("/proc/self/cgroup"));
     if (!own) return Error{Errc::kNotFound, "no control groups of version 2 are mounted"};
     remove_abandoned_groups(*own);
-    FenceGroup group(fmt::format("{}/{}{}-{}", *own, kFenceGroupPrefix, ::getpid(), random_id().substr(0, 8)));
+    FenceGroup group(fmt::format("{}/{}{}-{}", *own, own_prefix(), ::getpid(), random_id().substr(0, 8)));
     if (::mkdir(group.path_.c_str(), 0755) != 0) {
         const int error = errno;
         group.path_.clear();

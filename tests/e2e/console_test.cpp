@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <map>
 #include <regex>
 #include <sstream>
@@ -55,12 +56,16 @@ TEST_CASE("a line of another worker does not continue a prompt", "[e2e]") {
 TEST_CASE("a reader of the console that is no terminal gets whole lines although stdin is one", "[e2e]") {
     const e2e::Sandbox sandbox("no-prompt");
     e2e::Shell shell(sandbox);
-    // The other worker's line comes after the time in which a terminal would show the first half.
     const std::string script =
-        "if [ $RANK = 0 ]; then printf na; until [ -e $0/other ]; do sleep 0.02; done; echo me; "
-        "else sleep 0.5; echo other; touch $0/other; fi";
-    shell.type(
-        fmt::format("{} --label --nproc-per-node 2 sh -c '{}' {} | cat\n", program(), script, sandbox.path().string()));
+        "if [ $RANK = 0 ]; then printf na; touch $0/half; until [ -e $0/other ]; do sleep 0.02; done; echo me; "
+        "else until [ -e $0/go ]; do sleep 0.02; done; echo other; touch $0/other; fi";
+    shell.type(fmt::format("{0} --label --nproc-per-node 2 sh -c '{1}' {2} | tee {2}/console\n", program(), script,
+                           sandbox.path().string()));
+    REQUIRE(e2e::eventually(e2e::Seconds(20), [&] { return std::filesystem::exists(sandbox.path() / "half"); }));
+    // Longer than the time after which a terminal would show the first half.
+    CHECK_FALSE(
+        e2e::eventually(e2e::Seconds(0.5), [&] { return !e2e::read_file(sandbox.path() / "console").empty(); }));
+    e2e::write_file(sandbox.path() / "go", "");
     CHECK(shell.shows(":1] other\r\n"));
     CHECK(shell.shows(":0] name\r\n"));
     CHECK(shell.shows("prompt> "));

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -242,12 +243,18 @@ TEST_CASE("a start removes empty control groups of launchers that were killed, a
     const e2e::Sandbox sandbox("fence-abandoned");
     e2e::Process ended(sandbox, {{"true"}, {}, {}});
     REQUIRE(ended.wait(e2e::Seconds(kLimit)).success());
-    const std::string abandoned = fmt::format("{}/ddprun-{}-0", *own, ended.pid());
-    const std::string used = fmt::format("{}/ddprun-{}-0", *own, ::getpid());
+    struct stat of_pids {};
+    REQUIRE(::stat("/proc/self/ns/pid", &of_pids) == 0);
+    const auto pids = of_pids.st_ino;
+    const std::string abandoned = fmt::format("{}/ddprun-{}-{}-0", *own, pids, ended.pid());
+    const std::string of_others = fmt::format("{}/ddprun-{}-{}-0", *own, pids + 1, ended.pid());
+    const std::string used = fmt::format("{}/ddprun-{}-{}-0", *own, pids, ::getpid());
     std::filesystem::create_directory(abandoned);
+    std::filesystem::create_directory(of_others);
     std::filesystem::create_directory(used);
     CHECK(e2e::run(sandbox, {{e2e::bin() / "ddprun", "--fence", "cgroup", "true"}, {}, {}}).status.success());
     CHECK_FALSE(std::filesystem::exists(abandoned));
+    CHECK(std::filesystem::remove(of_others));  // the launcher may live in its pid namespace
     CHECK(std::filesystem::exists(used));
     std::filesystem::remove(used);
 }

@@ -236,6 +236,17 @@ TEST_CASE("a file that is not a report is refused and kept, also if ddprun refus
     CHECK(sandbox.leftovers() == "");
 }
 
+TEST_CASE("a report with an error file of 32 levels is replaced by the next run", "[e2e]") {
+    const e2e::Sandbox sandbox("report-deep");
+    const std::string path = sandbox.path() / "report.json";
+    e2e::write_file(path, R"({"version":1,"result":"worker_failed","error_file":)" + std::string(32, '[') +
+                              std::string(32, ']') + "}");
+    const auto outcome = e2e::run(sandbox, {.argv = {ddprun_program(), "--report", path, "true"}});
+    INFO(outcome.err);
+    CHECK(outcome.status.success());
+    CHECK_THAT(e2e::read_file(path), Catch::Contains(R"("result":"succeeded")"));
+}
+
 TEST_CASE("one file for the report and the events is refused", "[e2e]") {
     const e2e::Sandbox sandbox("report-same");
     const std::string path = sandbox.path() / "file";

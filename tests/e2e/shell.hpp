@@ -1,5 +1,5 @@
 #pragma once
-// An interactive shell on a terminal of its own, for tests of a user who types. For the test's own thread only.
+// An interactive shell on a terminal of its own, for tests of what a user types. For the test's own thread only.
 
 #include <sys/types.h>
 

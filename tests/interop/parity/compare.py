@@ -21,7 +21,7 @@ def general(worker, line):
         elif name == "TORCHELASTIC_RUN_ID" and (not value or value not in words):
             value = "made by the launcher"
         elif name == "TORCHELASTIC_ERROR_FILE" and value:
-            value = "in the log folder" if "FOLDER/work/logs/" in value else "a temporary file"
+            value = "in the log folder" if "FOLDER/cwd/logs/" in value else "a temporary file"
         result[name] = value
     return {**worker, "environment": result}
 

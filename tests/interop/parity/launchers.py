@@ -45,16 +45,16 @@ class Run:
     def __init__(self, launcher, line, folder):
         self.launcher, self.line, self.folder = launcher, line, folder
         self.port = free_port()
-        for name in ("work", "probes", "tmp"):
+        for name in ("cwd", "probes", "tmp"):
             (folder / name).mkdir()
         for name in ("probe.py", "probe"):
-            (folder / "work" / name).write_bytes(PROBE.read_bytes())
-        (folder / "work/probe.sh").write_text('#!/bin/sh\nexec "${PYTHON_EXEC:-python3}" probe.py "$@"\n')
-        (folder / "work/probe.sh").chmod(0o755)
-        (folder / "work/plain.txt").write_text("not a folder\n")
+            (folder / "cwd" / name).write_bytes(PROBE.read_bytes())
+        (folder / "cwd/probe.sh").write_text('#!/bin/sh\nexec "${PYTHON_EXEC:-python3}" probe.py "$@"\n')
+        (folder / "cwd/probe.sh").chmod(0o755)
+        (folder / "cwd/plain.txt").write_text("not a folder\n")
 
     def fill(self, text):
-        text = text.replace("{port}", str(self.port)).replace("{folder}", str(self.folder / "work"))
+        text = text.replace("{port}", str(self.port)).replace("{folder}", str(self.folder / "cwd"))
         return text.replace("{python}", sys.executable)  # not a name: a shim of that name may set variables
 
     def variables(self):
@@ -69,7 +69,7 @@ class Run:
         try:
             return subprocess.Popen(
                 [*self.launcher.command, *words],
-                cwd=self.folder / "work",
+                cwd=self.folder / "cwd",
                 env=self.variables(),
                 stdin=subprocess.DEVNULL,
                 stdout=streams[0],
@@ -146,8 +146,8 @@ class Run:
     def files(self):
         """Content of every log file by attempt, rank and kind; the layouts differ by intention."""
         result = {}
-        for path in sorted((self.folder / "work/logs").rglob("*")):
-            name = str(path.relative_to(self.folder / "work/logs"))
+        for path in sorted((self.folder / "cwd/logs").rglob("*")):
+            name = str(path.relative_to(self.folder / "cwd/logs"))
             theirs = re.search(r"attempt_(\d+)/(\d+)/(stdout|stderr)\.log$", name)
             ours = re.search(r"gen-(\d+)/rank-(\d+)\.(out|err)$", name)
             shared = re.search(r"filtered_(stdout|stderr)\.log$", name)
@@ -166,7 +166,7 @@ class Run:
 
     def error_file(self):
         """The shape of the launcher's own error file: its keys, the code, and the first line of the message."""
-        path = self.folder / "work/error.json"
+        path = self.folder / "cwd/error.json"
         if not path.exists():
             return None
         content = json.loads(path.read_text())
@@ -197,7 +197,7 @@ class Run:
             "files": self.files(),
             "error file": self.error_file(),
             "left in the working directory": sorted(
-                p.name for p in (self.folder / "work").iterdir()
+                p.name for p in (self.folder / "cwd").iterdir()
                 if p.name not in ("probe.py", "probe", "probe.sh", "plain.txt", "logs", "error.json", "__pycache__")
             ),
         }
