@@ -28,9 +28,7 @@
 #include "launcher/dry_run.hpp"
 #include "launcher/fence.hpp"
 #include "launcher/host/gpus.hpp"
-#include "launcher/host/limits.hpp"
 #include "launcher/host/placement.hpp"
-#include "launcher/host/slots.hpp"
 #include "launcher/host/temporary_log_dir.hpp"
 #include "launcher/host/this_host.hpp"
 #include "launcher/host_daemon.hpp"
@@ -38,6 +36,7 @@
 #include "launcher/local_cluster.hpp"
 #include "launcher/options/options.hpp"
 #include "launcher/output_settings.hpp"
+#include "launcher/plan.hpp"
 #include "launcher/program.hpp"
 #include "launcher/report_files.hpp"
 #include "launcher/worker_resources.hpp"
@@ -51,27 +50,6 @@ constexpr std::chrono::seconds kLingerShared{10};
 // After its verdict the daemon closes all connections and ends. ddprun waits this long for that; the daemon may wait a
 // second for a node that was cut off at the end.
 constexpr std::chrono::seconds kDaemonEndTimeout{2};
-// As a resolver waits for one name server (resolv.conf(5): two attempts of 5 s). The agent looks the name up again.
-constexpr std::chrono::seconds kLookUpTimeout{10};
-
-/// All decisions that are made before the first process is started.
-struct Plan {
-    Options options;
-    WorkerCommand command;
-    int slots = 1;
-    int cpus = 1;
-    std::vector<std::string> device_variables;  ///< of --virtual-local-rank
-    WorkerResources resources;
-    Placement placement;
-    protocol::Launch launch;
-    std::string error_file;  ///< of this ddprun, as its parent wants it; empty: none
-    UniqueFd events;         ///< of --events, open for appending
-    std::chrono::system_clock::time_point began_at = std::chrono::system_clock::now();
-    TemporaryLogDir temporary_log_dir;            ///< of emulated nodes, in their launcher
-    std::optional<std::string> local_address;     ///< of --local-addr, numeric
-    std::vector<std::string> endpoint_addresses;  ///< of the host that the user named, as far as it was looked up
-};
-
 /// Where the report goes if the job cannot run, and which job it is about.
 struct ReportTarget {
     std::string path;  ///< empty: no report is wanted, or the launcher of emulated nodes writes it
@@ -87,33 +65,6 @@ int refuse(const Error& error, int code, const ReportTarget& report = {}) {
     std::fputs(fmt::format("ddprun: {}\n", error.message).c_str(), stderr);  // fmt::print might throw
     write_report(report.path, refusal_report(error, code, report.job));
     return code;
-}
-
-int code_of_program_error(const Error& error) {
-    return error.code == Errc::kNotFound ? exit_code::kProgramNotFound : exit_code::kCannotExecute;
-}
-
-Demand demand_of(const Plan& plan) {
-    return {plan.slots, plan.options.local_nodes ? plan.options.nodes.max : 1, log_files_per_worker(plan.options)};
-}
-
-/// Returns the addresses of `host`; none, with a warning, if no name server has answered.
-std::vector<std::string> look_up(const std::string& host) {
-    auto addresses = addresses_of(host, kLookUpTimeout);
-    if (addresses) return std::move(*addresses);
-    spdlog::warn("{}", addresses.error().message);
-    return {};
-}
-
-/// Returns the numeric address of --local-addr; nullopt: it was not given. Errors: Errc::kUsage.
-Result<std::optional<std::string>> local_address(const Options& options) {
-    if (!options.local_addr) return std::optional<std::string>();
-    auto here = address_here(*options.local_addr, look_up(*options.local_addr), this_host());
-    if (here && !is_wildcard(*here)) return here;
-    return Error{Errc::kUsage,
-                 fmt::format("--local-addr {}: not an address of this machine. Pass one that `ip address` shows here, "
-                             "or leave the option out.",
-                             *options.local_addr)};
 }
 
 DaemonRequest daemon_request(const Plan& plan) {
@@ -296,59 +247,6 @@ agent::GuardSettings guard_settings(const Plan& plan, const ChosenFence& fence) 
     if (fence.group) settings.control_group = fence.group->path();
     settings.pid_namespace = fence.pid_namespace;
     return settings;
-}
-
-/// The reason why a job cannot run.
-struct Refusal {
-    Error error;
-    int code;  ///< of ddprun
-};
-
-/// Completes `plan` from its options and this machine; nothing is started. Returns the reason if the job cannot run.
-std::optional<Refusal> prepare(Plan& plan, const Environment& environment) {
-    const Options& options = plan.options;
-    const Machine machine = this_machine(environment);
-    plan.cpus = machine.cpus;
-    const auto slots = worker_count(options.slots, machine);
-    if (!slots) return Refusal{slots.error(), exit_code::kUsage};
-    plan.slots = *slots;
-    note_absent_ranks(plan.options, plan.slots);
-    plan.device_variables = device_variables(options, machine, environment);
-    if (const Result<void> enough = check_visible_devices(plan.device_variables, plan.slots, environment); !enough)
-        return Refusal{enough.error(), exit_code::kUsage};
-    if (options.local_nodes && options.nodes.max > kMaxLocalNodes) {
-        return Refusal{
-            {Errc::kLimit, fmt::format("--nnodes {}: --local-nodes emulates at most {} nodes on one machine.",
-                                       options.nodes.max, kMaxLocalNodes)},
-            exit_code::kUsage};
-    }
-    auto resources = assign_resources(options, plan.slots, environment);
-    if (!resources) {
-        const bool usage = resources.error().code == Errc::kUsage;
-        return Refusal{resources.error(), usage ? exit_code::kUsage : exit_code::kInfrastructure};
-    }
-    plan.resources = std::move(*resources);
-    auto command = worker_command(options, environment, search_path(environment, own_folder()));
-    if (!command) return Refusal{command.error(), code_of_program_error(command.error())};
-    plan.command = std::move(*command);
-    plan.launch = {typed_command(options), command_hash(options), user_name(::getuid()), ::getuid()};
-    if (const Result<void> usable = prepare_log_dir(options); !usable)
-        return Refusal{usable.error(), exit_code::kUsage};
-    auto events = open_events(options.dry_run ? "" : options.events.value_or(""));
-    if (!events) return Refusal{events.error(), exit_code::kUsage};
-    plan.events = std::move(*events);
-    if (const Result<void> enough = check_limits(demand_of(plan), process_limits()); !enough)
-        return Refusal{enough.error(), exit_code::kInfrastructure};
-    auto placement = place(options, [&plan](const std::string& host) {
-        plan.endpoint_addresses = look_up(host);
-        return address_here(host, plan.endpoint_addresses, this_host(), plan.options.nodes.max == 1);
-    });
-    if (!placement) return Refusal{placement.error(), exit_code::kUsage};
-    plan.placement = std::move(*placement);
-    auto local = local_address(options);
-    if (!local) return Refusal{local.error(), exit_code::kUsage};
-    plan.local_address = std::move(*local);
-    return std::nullopt;
 }
 
 /// Prints the plan instead of starting it. Returns the exit code.

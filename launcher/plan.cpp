@@ -1,0 +1,98 @@
+#include "launcher/plan.hpp"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "common/exit_codes.hpp"
+#include "launcher/host/gpus.hpp"
+#include "launcher/host/limits.hpp"
+#include "launcher/host/slots.hpp"
+#include "launcher/host/this_host.hpp"
+#include "launcher/local_cluster.hpp"
+#include "launcher/output_settings.hpp"
+#include "launcher/report_files.hpp"
+
+namespace ddprun::launcher {
+namespace {
+
+// As a resolver waits for one name server (resolv.conf(5): two attempts of 5 s). The agent looks the name up again.
+constexpr std::chrono::seconds kLookUpTimeout{10};
+
+int code_of_program_error(const Error& error) {
+    return error.code == Errc::kNotFound ? exit_code::kProgramNotFound : exit_code::kCannotExecute;
+}
+
+Demand demand_of(const Plan& plan) {
+    return {plan.slots, plan.options.local_nodes ? plan.options.nodes.max : 1, log_files_per_worker(plan.options)};
+}
+
+/// Returns the numeric address of --local-addr; nullopt: it was not given. Errors: Errc::kUsage.
+Result<std::optional<std::string>> local_address(const Options& options) {
+    if (!options.local_addr) return std::optional<std::string>();
+    auto here = address_here(*options.local_addr, look_up(*options.local_addr), this_host());
+    if (here && !is_wildcard(*here)) return here;
+    return Error{Errc::kUsage,
+                 fmt::format("--local-addr {}: not an address of this machine. Pass one that `ip address` shows here, "
+                             "or leave the option out.",
+                             *options.local_addr)};
+}
+
+}  // namespace
+
+std::vector<std::string> look_up(const std::string& host) {
+    auto addresses = addresses_of(host, kLookUpTimeout);
+    if (addresses) return std::move(*addresses);
+    spdlog::warn("{}", addresses.error().message);
+    return {};
+}
+
+std::optional<Refusal> prepare(Plan& plan, const Environment& environment) {
+    const Options& options = plan.options;
+    const Machine machine = this_machine(environment);
+    plan.cpus = machine.cpus;
+    const auto slots = worker_count(options.slots, machine);
+    if (!slots) return Refusal{slots.error(), exit_code::kUsage};
+    plan.slots = *slots;
+    note_absent_ranks(plan.options, plan.slots);
+    plan.device_variables = device_variables(options, machine, environment);
+    if (const Result<void> enough = check_visible_devices(plan.device_variables, plan.slots, environment); !enough)
+        return Refusal{enough.error(), exit_code::kUsage};
+    if (options.local_nodes && options.nodes.max > kMaxLocalNodes) {
+        return Refusal{
+            {Errc::kLimit, fmt::format("--nnodes {}: --local-nodes emulates at most {} nodes on one machine.",
+                                       options.nodes.max, kMaxLocalNodes)},
+            exit_code::kUsage};
+    }
+    auto resources = assign_resources(options, plan.slots, environment);
+    if (!resources) {
+        const bool usage = resources.error().code == Errc::kUsage;
+        return Refusal{resources.error(), usage ? exit_code::kUsage : exit_code::kInfrastructure};
+    }
+    plan.resources = std::move(*resources);
+    auto command = worker_command(options, environment, search_path(environment, own_folder()));
+    if (!command) return Refusal{command.error(), code_of_program_error(command.error())};
+    plan.command = std::move(*command);
+    plan.launch = {typed_command(options), command_hash(options), user_name(::getuid()), ::getuid()};
+    if (const Result<void> usable = prepare_log_dir(options); !usable)
+        return Refusal{usable.error(), exit_code::kUsage};
+    auto events = open_events(options.dry_run ? "" : options.events.value_or(""));
+    if (!events) return Refusal{events.error(), exit_code::kUsage};
+    plan.events = std::move(*events);
+    if (const Result<void> enough = check_limits(demand_of(plan), process_limits()); !enough)
+        return Refusal{enough.error(), exit_code::kInfrastructure};
+    auto placement = place(options, [&plan](const std::string& host) {
+        plan.endpoint_addresses = look_up(host);
+        return address_here(host, plan.endpoint_addresses, this_host(), plan.options.nodes.max == 1);
+    });
+    if (!placement) return Refusal{placement.error(), exit_code::kUsage};
+    plan.placement = std::move(*placement);
+    auto local = local_address(options);
+    if (!local) return Refusal{local.error(), exit_code::kUsage};
+    plan.local_address = std::move(*local);
+    return std::nullopt;
+}
+
+}  // namespace ddprun::launcher
