@@ -16,7 +16,9 @@
 #include <limits>
 
 #include "common/clock.hpp"
+#include "common/exit_codes.hpp"
 #include "common/system/process.hpp"
+#include "common/system/shared_memory_child.hpp"
 #include "common/text/number.hpp"
 
 namespace ddprun::launcher {
@@ -26,42 +28,53 @@ namespace {
 constexpr int kReadyFd = 3;
 constexpr int kLifelineFd = 4;  // carries nothing: it closes when the daemon, or its starter, ends
 
-/// Executes the daemon in the grandchild. Makes only system calls, as it runs between vfork and exec.
-[[noreturn]] void become_daemon(char* const* argv, int ready, int lifeline) {
+/// The daemon to execute, and the stacks of the two processes that share our memory until then.
+struct Detached {
+    char* const* argv;
+    int ready;
+    int lifeline;
+    ChildStack middle_stack;
+    ChildStack daemon_stack;
+};
+
+/// Executes the daemon in the grandchild. Returns, which ends the grandchild, only if that failed.
+DDPRUN_RUNS_IN_CHILD int become_daemon(void* argument) {
+    const auto& detached = *static_cast<const Detached*>(argument);
     // Both are copied to high numbers first, because each may have the number that the other one needs.
-    const int ready_copy = ::fcntl(ready, F_DUPFD, 10);
-    const int lifeline_copy = ::fcntl(lifeline, F_DUPFD, 10);
+    const int ready_copy = ::fcntl(detached.ready, F_DUPFD, 10);
+    const int lifeline_copy = ::fcntl(detached.lifeline, F_DUPFD, 10);
     const int null = ::open("/dev/null", O_RDWR);
     if (null < 0) {
         constexpr std::string_view kText = "ddprund: cannot open /dev/null, which it needs: mount a /dev that has it\n";
         [[maybe_unused]] const ssize_t ignored = ::write(STDERR_FILENO, kText.data(), kText.size());
     }
-    if (ready_copy < 0 || lifeline_copy < 0 || null < 0) ::_exit(127);
+    if (ready_copy < 0 || lifeline_copy < 0 || null < 0) return exit_code::kProgramNotFound;
     ::dup2(null, STDIN_FILENO);
     ::dup2(null, STDOUT_FILENO);  // it prints nothing there, and the reader of our output may wait for end-of-file
     ::dup2(ready_copy, kReadyFd);
     ::dup2(lifeline_copy, kLifelineFd);
     // A descriptor that our caller left open must not stay open in the daemon: its reader may wait for end-of-file.
     ::close_range(kLifelineFd + 1, std::numeric_limits<unsigned>::max(), 0);
-    ::execv(argv[0], argv);
-    ::_exit(127);
+    ::execv(detached.argv[0], detached.argv);
+    return exit_code::kProgramNotFound;
 }
 
-/// Forks twice and lets the middle process end at once, so that the daemon is no child of this process. Both share our
-/// memory (docs/design/020): ddprun has no handler of signals yet that could run in them.
+/// Starts the daemon in a session of its own.
+DDPRUN_RUNS_IN_CHILD int leave_session(void* argument) {
+    ::setsid();
+    return clone_sharing_memory(become_daemon, argument, static_cast<Detached*>(argument)->daemon_stack) < 0 ? 1 : 0;
+}
+
+/// Lets a process between this one and the daemon end at once, so that the daemon is no child of this process. Both
+/// share our memory (docs/design/020): ddprun has no handler of signals yet that could run in them.
 Result<void> spawn_detached(std::vector<std::string> arguments, const UniqueFd& ready, const UniqueFd& lifeline) {
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);
 
-    const pid_t middle = ::vfork();
+    Detached detached{argv.data(), ready.get(), lifeline.get(), {}, {}};
+    const pid_t middle = clone_sharing_memory(leave_session, &detached, detached.middle_stack);
     if (middle < 0) return system_error("cannot fork ddprund", errno);
-    if (middle == 0) {
-        ::setsid();
-        const pid_t daemon = ::vfork();
-        if (daemon == 0) become_daemon(argv.data(), ready.get(), lifeline.get());
-        ::_exit(daemon < 0 ? 1 : 0);
-    }
     int status = 0;
     while (::waitpid(middle, &status, 0) < 0 && errno == EINTR) {
     }

@@ -15,28 +15,19 @@
 #include <cassert>
 #include <cerrno>
 #include <csignal>
-#include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <span>
 #include <utility>
 
 #include "agent/guard/control_group.hpp"
 #include "common/exit_codes.hpp"
+#include "common/system/shared_memory_child.hpp"
 #include "common/system/signals_blocked.hpp"
 #include "common/system/unique_fd.hpp"
-
-// A new process shares the memory of the agent until its exec (docs/design/020). The functions that it runs make only
-// system calls: they neither allocate nor lock, and no sanitizer may keep books about them in the agent's memory.
-#define DDPRUN_RUNS_IN_CHILD __attribute__((no_sanitize("address", "thread")))
 
 namespace ddprun::agent {
 namespace {
 
 using boost::system::error_code;
-
-/// Enough for system calls, and for the dynamic linker to look up the functions that make them.
-constexpr std::size_t kChildStackBytes = 64u << 10;
 
 /// All that the child reads between clone and exec, and the error that it leaves there for its parent.
 struct NewProcess {
@@ -120,16 +111,15 @@ DDPRUN_RUNS_IN_CHILD int become_program(void* argument) {
 /// Where clone3(2) can be called, the process is born in its control group: to join one, the kernel first waits until
 /// all its processors have passed through the scheduler, some milliseconds (docs/design/019). libc has no function for
 /// it that takes a stack.
-pid_t start_sharing_memory(NewProcess& process, std::span<std::byte> stack, int& pidfd) {
-    constexpr int kFlags = CLONE_VM | CLONE_VFORK | CLONE_PIDFD;
+pid_t start_sharing_memory(NewProcess& process, const ChildStack& stack, int& pidfd) {
 #ifdef __x86_64__
     if (const int group_fd = std::exchange(process.group_fd, -1); group_fd >= 0) {
         clone_args how{};
-        how.flags = kFlags | CLONE_INTO_CGROUP;
+        how.flags = CLONE_VM | CLONE_VFORK | CLONE_PIDFD | CLONE_INTO_CGROUP;
         how.exit_signal = SIGCHLD;
         how.pidfd = reinterpret_cast<std::uintptr_t>(&pidfd);
         how.cgroup = static_cast<std::uint64_t>(group_fd);
-        how.stack = reinterpret_cast<std::uintptr_t>(stack.data());
+        how.stack = reinterpret_cast<std::uintptr_t>(stack.low());
         how.stack_size = stack.size();
         long result = SYS_clone3;
         asm volatile(
@@ -151,7 +141,7 @@ pid_t start_sharing_memory(NewProcess& process, std::span<std::byte> stack, int&
         process.group_fd = group_fd;
     }
 #endif
-    return ::clone(become_program, stack.data() + stack.size(), kFlags | SIGCHLD, &process, &pidfd);
+    return clone_sharing_memory(become_program, &process, stack, CLONE_PIDFD, &pidfd);
 }
 
 /// Returns advice if `errno_value` means that a resource ran out; else an empty text.
@@ -236,12 +226,12 @@ Result<ChildProcess> ChildProcess::start(boost::asio::io_context& io, const Chil
     NewProcess process{argv.data(),       environment.data(), spec.stdout_fd,   spec.stderr_fd,
                        spec.inherited_fd, spec.group_fd,      spec.cpus.data(), spec.cpus.size() * sizeof(spec.cpus[0]),
                        ::getpid()};
-    const auto stack = std::make_unique_for_overwrite<std::byte[]>(kChildStackBytes);
+    const ChildStack stack;
     int pidfd = -1;
     pid_t pid = -1;
     {
         const SignalsBlocked blocked;  // until reset_signals()
-        pid = start_sharing_memory(process, {stack.get(), kChildStackBytes}, pidfd);
+        pid = start_sharing_memory(process, stack, pidfd);
     }
     if (pid < 0) return start_error("cannot start a process", errno);
     if (process.error == 0) return ChildProcess(io, pid, pidfd);
