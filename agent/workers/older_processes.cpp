@@ -10,6 +10,7 @@
 #include <charconv>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <optional>
 #include <vector>
 
@@ -25,7 +26,8 @@ namespace ddprun::agent {
 namespace {
 
 constexpr std::chrono::seconds kEndTimeout{1};  // heartbeats wait meanwhile
-constexpr int kRounds = 3;                      // one may have forked while it was killed
+constexpr char kSlurmJobVariable[] = "SLURM_JOB_ID";
+constexpr int kRounds = 3;  // one may have forked while it was killed
 
 /// Returns the value of a variable in /proc/PID/environ; nullopt: it is not set.
 std::optional<std::string_view> value_in(std::string_view environment, std::string_view name) {
@@ -44,14 +46,24 @@ bool is_own(int proc, pid_t pid) {
     return ::fstatat(proc, std::to_string(pid).c_str(), &folder, 0) == 0 && folder.st_uid == ::geteuid();
 }
 
-JobStep step_of(int proc, pid_t pid, std::string_view environment) {
+std::string group_of(int proc, pid_t pid) {
     char membership[4096];
     const ssize_t size = read_text_at(proc, fmt::format("{}/cgroup", pid).c_str(), membership, sizeof membership);
-    const std::string_view text(membership, static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
-    return {std::string(value_in(environment, "SLURM_JOB_ID").value_or("")), std::string(unified_group(text))};
+    return std::string(unified_group({membership, static_cast<std::size_t>(std::max<ssize_t>(size, 0))}));
 }
 
 std::string environment_of(pid_t pid) { return content_of(fmt::format("/proc/{}/environ", pid)); }
+
+/// Returns `group` with "session.scope" for systemd's "session-N.scope", the group of one login session.
+std::string without_session_number(std::string_view group) {
+    constexpr std::string_view kBegin = "/session-";
+    constexpr std::string_view kEnd = ".scope";
+    const std::size_t begin = group.find(kBegin);
+    const std::size_t end = begin == std::string_view::npos ? begin : group.find('/', begin + 1);
+    const std::string_view name = begin == std::string_view::npos ? "" : group.substr(begin, end - begin);
+    if (!name.ends_with(kEnd)) return std::string(group);
+    return std::string(group).replace(begin, name.size(), "/session.scope");
+}
 
 /// Returns this process, its ancestors (the guard is one) and the guard's other children (its keeper).
 std::vector<pid_t> own_family() {
@@ -63,18 +75,19 @@ std::vector<pid_t> own_family() {
     return family;
 }
 
-/// Returns a pidfd of each process that an earlier agent has left here. It is opened before the environment is read,
-/// because the pid could pass to another process in between.
-std::vector<UniqueFd> find_older(const std::string& session, Generation generation) {
+/// Returns a pidfd of each process that an earlier agent has left here. It is opened before anything is read, because
+/// the pid could pass to another process in between. The group is read first: to read the environment of a process that
+/// is stuck in the kernel may take for ever.
+std::vector<UniqueFd> find_older(const JobStep& step) {
     const std::vector<pid_t> family = own_family();
+    std::optional<std::string> own_group;
     std::vector<UniqueFd> found;
     for_each_process([&](int proc, pid_t pid) {
         if (std::ranges::find(family, pid) != family.end() || !is_own(proc, pid)) return;
+        if (!own_group) own_group = group_of(proc, ::getpid());
         UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0u)));
-        const std::string environment = environment_of(pid);
-        if (!pidfd || !belongs_to_older_group(environment, session, generation)) return;
-        const JobStep own = step_of(proc, ::getpid(), environment_of(::getpid()));
-        if (is_in_step(step_of(proc, pid, environment), own)) found.push_back(std::move(pidfd));
+        if (pidfd && is_in_step(group_of(proc, pid), *own_group) && belongs_to_older_group(environment_of(pid), step))
+            found.push_back(std::move(pidfd));
     });
     return found;
 }
@@ -91,27 +104,30 @@ void kill_all(const std::vector<UniqueFd>& processes, TimePoint deadline) {
 
 }  // namespace
 
-bool belongs_to_older_group(std::string_view environment, std::string_view session, Generation generation) {
-    if (value_in(environment, kSessionVariable) != session) return false;
+bool belongs_to_older_group(std::string_view environment, const JobStep& step) {
+    if (value_in(environment, kSessionVariable) != step.session) return false;
+    if (value_in(environment, kSlurmJobVariable).value_or("") != step.slurm_job) return false;
     const std::string_view digits = value_in(environment, "DDPRUN_GENERATION").value_or("");
     int of_process = 0;
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), of_process);
-    return error == std::errc() && end == digits.data() + digits.size() && of_process < number(generation);
+    return error == std::errc() && end == digits.data() + digits.size() && of_process < number(step.generation);
 }
 
-bool is_in_step(const JobStep& process, const JobStep& own) {
-    if (process.slurm_job != own.slurm_job) return false;
-    if (process.group == own.group) return true;
-    const std::string_view separator = own.group.ends_with('/') ? "" : "/";
-    return process.group.starts_with(fmt::format("{}{}{}", own.group, separator, kFenceGroupPrefix));
+bool is_in_step(std::string_view group, std::string_view own) {
+    const std::string process = without_session_number(group);
+    const std::string agent = without_session_number(own);
+    if (process == agent) return true;
+    return process.starts_with(fmt::format("{}{}{}", agent, agent.ends_with('/') ? "" : "/", kFenceGroupPrefix));
 }
 
 int end_older_processes(const std::string& session, Generation generation) {
     if (session.empty()) return 0;
+    const char* const slurm_job = ::getenv(kSlurmJobVariable);
+    const JobStep step{session, slurm_job == nullptr ? "" : slurm_job, generation};
     const TimePoint deadline = Clock::now() + kEndTimeout;
     int count = 0;
     for (int round = 0; round < kRounds; ++round) {
-        const std::vector<UniqueFd> found = find_older(session, generation);
+        const std::vector<UniqueFd> found = find_older(step);
         if (found.empty()) break;
         kill_all(found, deadline);
         count += static_cast<int>(found.size());

@@ -11,27 +11,27 @@
 namespace ddprun::agent {
 
 /// The variable that holds the session of a job's daemon, which no other job has. Independent work that a worker has
-/// submitted (sbatch, systemd-run) may inherit it, so is_in_step() is required, too.
+/// submitted (sbatch, systemd-run) may inherit it, so the job of Slurm and the control group are compared, too.
 inline constexpr char kSessionVariable[] = "DDPRUN_SESSION";
 
-/// Returns whether the environment of a process (/proc/PID/environ) shows that it belongs to the job of `session`, and
-/// to a generation older than `generation`. Pure.
-[[nodiscard]] bool belongs_to_older_group(std::string_view environment, std::string_view session,
-                                          Generation generation);
-
-/// The job step in which a process runs.
+/// Whose leftovers are looked for.
 struct JobStep {
-    std::string slurm_job;  ///< its SLURM_JOB_ID; empty: none
-    std::string group;      ///< its control group of version 2; empty: none
+    std::string session;      ///< of the job's daemon; empty: an older daemon, whose processes cannot be known
+    std::string slurm_job;    ///< SLURM_JOB_ID; empty: none
+    Generation generation{};  ///< the first one that is not older
 };
 
-/// Returns whether a process runs in the step of this agent: in the same job of Slurm, and in the control group of the
-/// agent or in a fence below that. Pure.
-[[nodiscard]] bool is_in_step(const JobStep& process, const JobStep& own);
+/// Returns whether the environment of a process (/proc/PID/environ) shows that it belongs to this step, and to an older
+/// generation. Pure.
+[[nodiscard]] bool belongs_to_older_group(std::string_view environment, const JobStep& step);
+
+/// Returns whether a process in the control group `group` (of version 2; empty: none) may belong to the step of an
+/// agent in `own`: it is the same one, or a fence below that. All login sessions of one user count as one: the user may
+/// have come back after a broken connection. Pure.
+[[nodiscard]] bool is_in_step(std::string_view group, std::string_view own);
 
 /// Sends SIGKILL to the processes of this user that belong to an older group and run in the step of this agent, and
-/// waits a second at most until they have ended. Returns how many there were. An empty session, of an older daemon, has
-/// none.
+/// waits a second at most until they have ended. Returns how many there were.
 int end_older_processes(const std::string& session, Generation generation);
 
 }  // namespace ddprun::agent
