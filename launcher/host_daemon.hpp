@@ -7,8 +7,8 @@
 
 #include "common/endpoint.hpp"
 #include "common/error.hpp"
+#include "common/system/port_holder.hpp"
 #include "launcher/daemon_process.hpp"
-#include "launcher/host/port_holder.hpp"
 
 namespace ddprun::launcher {
 

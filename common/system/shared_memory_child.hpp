@@ -15,8 +15,8 @@
 
 namespace ddprun {
 
-/// ChildStack: owns the stack of one such process. 64 KiB are enough for system calls, and for the dynamic linker to look
-/// up the functions that make them.
+/// ChildStack: owns the stack of one such process. 64 KiB are enough for system calls, and for the dynamic linker to
+/// look up the functions that make them.
 class ChildStack {
 public:
     [[nodiscard]] std::byte* low() const { return bytes_->data(); }

@@ -12,6 +12,7 @@
 
 #include "common/clock.hpp"
 #include "common/endpoint.hpp"
+#include "common/system/port_holder.hpp"
 #include "common/text/escape.hpp"
 #include "rendezvous/store/codec/codec.hpp"
 #include "rendezvous/transport/completion.hpp"
@@ -31,12 +32,13 @@ constexpr std::chrono::milliseconds kCrowdedPause{10};
 constexpr std::chrono::milliseconds kAcceptPause{500};  // after EMFILE and the like, until a descriptor was closed
 
 Error cannot_listen(const tcp::endpoint& wanted, const error_code& ec) {
-    const std::string where = to_string(Endpoint{wanted.address().to_string(), wanted.port()});
-    if (ec == asio::error::address_in_use) {
+    const Endpoint endpoint{wanted.address().to_string(), wanted.port()};
+    const std::string where = to_string(endpoint);
+    if (ec == asio::error::address_in_use && endpoint.port != 0) {
         return {Errc::kInUse,
-                fmt::format("cannot listen on {}: the port is in use, perhaps by the ddprund of another job. End "
-                            "that one, or choose another port (0: a free one).",
-                            where)};
+                fmt::format("cannot listen on {}: the port is {}. End that process, or choose another port (0: a free "
+                            "one).",
+                            where, describe_port_holder(endpoint))};
     }
     if (ec == boost::system::errc::address_not_available) {
         return {Errc::kSystem,

@@ -138,11 +138,15 @@ DeathVerdict diagnose_death(const std::vector<RankRecord>& records, const Failur
         all_shown = all_shown && peer->view.written;
         waiters.add(*peer);
     }
+    const std::string waiting = waiters.describe_all(all);
+    const bool nobody_waited = waiting.empty() && all_shown && all.size() > 1;
+    if (nobody_waited && !is_violent(dead.status)) return {};  // its end has nothing to do with an operation
+
     DeathVerdict verdict;
     verdict.detail = dead.activity;
-    if (const std::string text = waiters.describe_all(all); !text.empty())
-        verdict.detail += "; " + text;
-    else if (all_shown && all.size() > 1)
+    if (!waiting.empty())
+        verdict.detail += "; " + waiting;
+    else if (nobody_waited)
         verdict.detail += "; no rank waited for it";
     verdict.text = fmt::format("DEAD rank {} (node {}, {}): {}", number(dead.rank), dead.host, end_participle(dead),
                                verdict.detail);

@@ -25,7 +25,8 @@ struct DeathVerdict {
 [[nodiscard]] const RecordedOperation* ended_last(const FlightRecord& view);
 
 /// Returns the verdict on the end of `dead`. `records`: as for diagnose(), read after that end. Empty if the worker
-/// ended because an operation had failed: then it was not the rank that kept the others waiting.
+/// ended because an operation had failed: then it was not the rank that kept the others waiting. Empty also if it was
+/// no signal that ended it and no rank waited for it: then its own output says more.
 [[nodiscard]] DeathVerdict diagnose_death(const std::vector<RankRecord>& records, const FailureReport& dead);
 
 }  // namespace ddprun::diagnosis

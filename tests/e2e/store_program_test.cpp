@@ -157,7 +157,7 @@ TEST_CASE("ddprund --store refuses what it cannot do with one clear line", "[e2e
         std::string says;
     };
     const std::vector<Mistake> mistakes{
-        {{"--store", taken}, 69, "cannot listen on " + taken + ": Address already in use"},
+        {{"--store", taken}, 69, "cannot listen on " + taken + ": the port is held by pid "},
         {{"--store", "203.0.113.9:0"}, 69, "cannot listen on 203.0.113.9:0"},
         {{"--store", "no-such-host.invalid:0"}, 2, "cannot find the address of host 'no-such-host.invalid'"},
         {{"--store", "127.0.0.1:port"}, 2, "the port is not a number"},

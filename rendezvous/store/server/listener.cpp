@@ -12,6 +12,7 @@
 #include <limits>
 #include <system_error>
 
+#include "common/system/port_holder.hpp"
 #include "common/system/resolve.hpp"
 
 namespace ddprun::store {
@@ -20,11 +21,16 @@ namespace {
 /// The kernel reduces it to the system's maximum (net.core.somaxconn). All ranks of a job connect at once (R11).
 constexpr int kBacklog = std::numeric_limits<int>::max();
 
-Error cannot_listen(const std::string& address, std::uint16_t port, const std::string& reason, bool in_use = false) {
-    return {in_use ? Errc::kInUse : Errc::kSystem,
-            fmt::format("cannot listen on {}: {}. {}", to_string(Endpoint{address, port}), reason,
-                        in_use ? "Choose another port, or 0 for a free one"
-                               : "Is this an address of this host, and the port allowed?")};
+Error cannot_listen(const Endpoint& endpoint, const std::string& reason) {
+    return {Errc::kSystem,
+            fmt::format("cannot listen on {}: {}. Is this an address of this host, and the port allowed?",
+                        to_string(endpoint), reason)};
+}
+
+Error port_in_use(const Endpoint& endpoint) {
+    return {Errc::kInUse,
+            fmt::format("cannot listen on {}: the port is {}. End that process, or choose another port (0: a free one)",
+                        to_string(endpoint), describe_port_holder(endpoint))};
 }
 
 /// Returns whether the connection failed before it was accepted. Linux reports such errors of the network here, too
@@ -43,7 +49,7 @@ bool set(int socket, int level, int option, int value) {
 
 Result<Listener> Listener::open(const std::string& address, std::uint16_t port) {
     const auto addresses = numeric_address({address, port});
-    if (!addresses) return cannot_listen(address, port, addresses.error().message);
+    if (!addresses) return cannot_listen({address, port}, addresses.error().message);
     const SocketAddress& wanted = addresses->front();
     const int family = wanted.bytes.ss_family;
     UniqueFd socket(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -57,7 +63,8 @@ Result<Listener> Listener::open(const std::string& address, std::uint16_t port) 
                            ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound), &size) == 0;
     if (!listening) {
         const int error = errno;
-        return cannot_listen(address, port, std::generic_category().message(error), error == EADDRINUSE);
+        if (error == EADDRINUSE && port != 0) return port_in_use({address, port});
+        return cannot_listen({address, port}, std::generic_category().message(error));
     }
     return Listener(std::move(socket), bound);
 }

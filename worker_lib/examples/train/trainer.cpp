@@ -122,7 +122,10 @@ Summary train(const Options& options, ddp::Context& context) {
                               static_cast<double>(network.parameter_count()) / 1e6, reducer.plan().buckets.size(),
                               counted(context.world_size(), "rank"), counted(threads, "thread"),
                               text.bytes.size() / 1000, counted(static_cast<int>(text.files), "file")));
-    if (resumed_step > 0) progress.note(fmt::format("train: resumed after step {}", resumed_step));
+    if (resumed_step > 0)
+        progress.note(fmt::format("train: resumed after step {}", resumed_step));
+    else if (context.restart_count() > 0 && options.checkpoint_dir.empty())
+        progress.note("train: starts again with step 1; with --checkpoint-dir DIR it would resume");
     std::optional<LossLog> loss_log = open_loss_log(options, context, resumed_step);
 
     // 5. Train. Gradients are sent bucket by bucket while backward still computes the layers below.

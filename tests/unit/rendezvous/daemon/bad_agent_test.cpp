@@ -1,4 +1,7 @@
 // What the daemon survives: bad messages, strangers, crowds, ports in use. A good agent is served meanwhile.
+
+#include <unistd.h>
+
 #include <boost/asio/write.hpp>
 
 #include "rendezvous/protocol/json.hpp"
@@ -139,7 +142,8 @@ TEST_CASE("a port in use is an error that names it and says what to do", "[daemo
     const auto second = daemon::Daemon::listen(io.get_executor(), config);
     REQUIRE_FALSE(second.has_value());
     CHECK(second.error().code == Errc::kInUse);
-    CHECK_THAT(second.error().message, Catch::Contains(to_string(fixture.endpoint())) && Catch::Contains("in use"));
+    CHECK_THAT(second.error().message, Catch::Contains(to_string(fixture.endpoint())) &&
+                                           Catch::Contains("held by pid " + std::to_string(::getpid())));
 }
 
 TEST_CASE("an address that this host does not have is an error that says so", "[daemon][unit]") {

@@ -99,6 +99,14 @@ TEST_CASE("the line on a worker that died while it computed names what it had fi
     CHECK_THAT(diagnose_death({record}, failure).text, !Contains("waited"));  // it was alone
 }
 
+TEST_CASE("a worker that ends with a code while no rank waits for it has no line of its own", "[coordinator]") {
+    const RankRecord record = ended(dead());
+    FailureReport failure = killed(record);
+    failure.status = {ExitStatus::Kind::kExited, 1, false};
+    CHECK(diagnose_death({On(1).world(4).done(), On(2).world(4).done(), record}, failure).text.empty());
+    CHECK_THAT(diagnose_death({On(1).world(4).done().in(), record}, failure).text, Contains("waited for it"));
+}
+
 TEST_CASE("a rank that had failed long before, or is in an operation without the dead one, did not wait for it",
           "[coordinator]") {
     const RankRecord record = ended(dead());

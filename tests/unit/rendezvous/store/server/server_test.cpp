@@ -237,7 +237,8 @@ TEST_CASE("socket: an address that cannot be listened on is an error that names 
     REQUIRE_FALSE(taken.has_value());
     CHECK(taken.error().code == Errc::kInUse);
     CHECK_THAT(taken.error().message,
-               Catch::Contains("cannot listen on " + to_string(server.endpoint()) + ": Address already in use"));
+               Catch::Contains("cannot listen on " + to_string(server.endpoint()) + ": the port is held by pid " +
+                               std::to_string(::getpid()) + " ("));
     const auto foreign = try_to_listen("192.0.2.1", 0);
     REQUIRE_FALSE(foreign.has_value());
     CHECK(foreign.error().code == Errc::kSystem);

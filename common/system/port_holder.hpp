@@ -1,6 +1,5 @@
 #pragma once
-// Finds the process that listens on a TCP port of this machine, for the launcher's message that the port of the
-// rendezvous is in use. Reads /proc.
+// Finds the process that listens on a TCP port of this machine, for messages that the port is in use. Reads /proc.
 
 #include <sys/types.h>
 
@@ -10,7 +9,7 @@
 
 #include "common/endpoint.hpp"
 
-namespace ddprun::launcher {
+namespace ddprun {
 
 /// The process that listens on a port.
 struct PortHolder {
@@ -23,7 +22,11 @@ struct PortHolder {
 /// Returns the listener that prevents binding `endpoint` (numeric address); it may listen on all interfaces.
 [[nodiscard]] std::optional<PortHolder> find_port_holder(const Endpoint& endpoint);
 
+/// Returns what prevents binding `endpoint` (numeric address), for a message: "held by pid 4242 (python3 -m
+/// http.server)".
+[[nodiscard]] std::string describe_port_holder(const Endpoint& endpoint);
+
 /// Returns "pid 4242 (python3 -m http.server)", or "a process of user 1000".
 [[nodiscard]] std::string to_string(const PortHolder& holder);
 
-}  // namespace ddprun::launcher
+}  // namespace ddprun

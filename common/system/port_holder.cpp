@@ -1,4 +1,4 @@
-#include "launcher/host/port_holder.hpp"
+#include "common/system/port_holder.hpp"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -14,7 +14,7 @@
 
 namespace fs = std::filesystem;
 
-namespace ddprun::launcher {
+namespace ddprun {
 namespace {
 
 struct ListeningSocket {
@@ -118,9 +118,14 @@ std::optional<PortHolder> find_port_holder(const Endpoint& endpoint) {
     return holder;
 }
 
+std::string describe_port_holder(const Endpoint& endpoint) {
+    const auto holder = find_port_holder(endpoint);
+    return holder ? "held by " + to_string(*holder) : "the local port of an outgoing connection";
+}
+
 std::string to_string(const PortHolder& holder) {
     if (!holder.pid) return fmt::format("a process of user {}", holder.uid);
     return fmt::format("pid {} ({})", *holder.pid, holder.command.empty() ? holder.program : holder.command);
 }
 
-}  // namespace ddprun::launcher
+}  // namespace ddprun
