@@ -33,7 +33,7 @@ std::string c10d_type(const std::string& dtype) {
 
 /// Returns c10d's name: it ignores whether parts have equal sizes, and calls operations at the store barriers.
 std::string c10d_name(const std::string& op) {
-    if (op == "monitored_barrier" || op == "split") return "barrier";
+    if (op == "monitored_barrier" || op == "split" || op == "init_from_env") return "barrier";
     if (op == "gather_v") return "gather";
     if (op == "scatter_v") return "scatter";
     if (op == "all_to_all_v") return "all_to_all";

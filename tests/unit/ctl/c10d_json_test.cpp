@@ -91,6 +91,15 @@ TEST_CASE("a dump has c10d's members: version, groups with their ranks, entries 
     CHECK(entries[2].at("input_sizes") == json::parse("[[1]]"));
 }
 
+TEST_CASE("a dump calls waits at the store barriers: PyTorch's analysis refuses names that it does not know", "[ctl]") {
+    for (const char* op : {"init_from_env", "split", "monitored_barrier"}) {
+        CAPTURE(op);
+        RankRecord waits = record();
+        waits.view.operations = {operation(op, 1)};
+        CHECK(exported(waits).at("entries").as_array()[0].as_object().at("profiling_name") == "nccl:barrier");
+    }
+}
+
 TEST_CASE("names are those that PyTorch's analysis knows, and sizes those that it compares", "[ctl]") {
     RankRecord one = record();
     RecordedOperation send = operation("send", 4);
