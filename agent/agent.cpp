@@ -41,12 +41,12 @@ protocol::Join join_of(const AgentConfig& config) {
     join.node = random_id();
     join.host = config.node_name;
     join.pid = host_pid(::getpid());
-    join.slots = config.slots;
+    join.programs.clear();
+    for (const WorkerProgram& program : config.programs)
+        join.programs.push_back({program.role, program.slots, program.max_restarts});
     join.min_nodes = config.min_nodes;
     join.max_nodes = config.max_nodes;
-    join.max_restarts = config.max_restarts;
     join.launch = config.launch;
-    join.role = config.role;
     join.spare = config.spare;
     join.run_id = config.run_id;
     join.node_rank = config.node_rank;
@@ -132,7 +132,7 @@ Agent::Agent(asio::io_context& io, AgentConfig config)
       group_(io, config_, console_, logs_, events_),
       sources_(io, events_, config_) {
     state_.grace = config_.grace;
-    state_.slots = config_.slots;
+    state_.slots = config_.slots();
     state_.handled_signals = config_.handled_signals;
 }
 

@@ -25,10 +25,16 @@ json::object with_signal(const char* name, int signal) {
     return {{"event", name}, {"signal", signal}, {"signal_name", signal_name(signal)}};
 }
 
-json::object describe_exit(const WorkerExited& exited, int rank_base) {
+/// Adds the ranks of a worker, and its role.
+void add_worker(json::object& object, int rank_base, LocalRank rank, const AgentConfig& config) {
+    object["rank"] = rank_base + number(rank);
+    object["local_rank"] = number(rank);
+    object["role"] = text_json(role_of(config.programs, rank));
+}
+
+json::object describe_exit(const WorkerExited& exited, int rank_base, const AgentConfig& config) {
     json::object object = named("worker_exited");
-    object["rank"] = rank_base + number(exited.rank);
-    object["local_rank"] = number(exited.rank);
+    add_worker(object, rank_base, exited.rank, config);
     add_end(object, exited.status);
     object["by_itself"] = exited.by_itself;
     return object;
@@ -41,16 +47,16 @@ json::object describe_abort(const AbortReceived& abort) {
     return object;
 }
 
-json::object describe_assignment(const protocol::Assignment& assignment, int workers,
-                                 const std::optional<Endpoint>& named_master) {
-    const Endpoint master = master_of(assignment, named_master);
+json::object describe_assignment(const protocol::Assignment& assignment, const AgentConfig& config) {
+    const Endpoint master = master_of(assignment, config.master);
     return {{"event", "assigned"},
             {"reason", text_json(assignment.reason)},
             {"nodes", assignment.node_count},
             {"world_size", assignment.world_size},
             {"first_rank", assignment.rank_base},
-            {"workers", workers},
-            {"restart", assignment.restart},
+            {"workers", config.slots()},
+            {"restart", assignment.restart ? assignment.restart->number : 0},
+            {"restart_role", restart_role_json(assignment)},
             {"max_restarts", assignment.max_restarts},
             {"master_addr", master.host},
             {"master_port", master.port}};
@@ -68,15 +74,14 @@ json::object describe_finish(const Finish& finish) {
 
 }  // namespace
 
-Description describe(const Event& event, const worker_group::State& state) {
+Description describe(const Event& event, const worker_group::State& state, const AgentConfig& config) {
     return std::visit(
         Overloaded{
             [](const Welcomed&) -> Description { return named("joined"); },
-            [&](const WorkerExited& exited) -> Description { return describe_exit(exited, state.rank_base); },
+            [&](const WorkerExited& exited) -> Description { return describe_exit(exited, state.rank_base, config); },
             [&](const SpawnFailed& failed) -> Description {
                 json::object object = with_reason("start_failed", failed.error.message);
-                object["rank"] = state.rank_base + number(failed.rank);
-                object["local_rank"] = number(failed.rank);
+                add_worker(object, state.rank_base, failed.rank, config);
                 return object;
             },
             [](const AbortReceived& abort) -> Description { return describe_abort(abort); },
@@ -98,35 +103,36 @@ Description describe(const Event& event, const worker_group::State& state) {
 }
 
 Description describe(const Action& action, const worker_group::State& state, const std::string& reason,
-                     const std::optional<Endpoint>& named_master) {
-    return std::visit(Overloaded{
-                          [](const PrintWait& wait) -> Description { return with_reason("waiting", wait.reason); },
-                          [&](const StartWorkers& start) -> Description {
-                              return describe_assignment(start.assignment, state.slots, named_master);
-                          },
-                          [&](const SignalGroup& signal) -> Description {
-                              const bool succeeded = state.phase == worker_group::Phase::kSucceeded;
-                              if (succeeded && !state.killed) return std::nullopt;  // for what the workers have left
-                              json::object object = with_signal("stopping", signal.signal);
-                              object["reason"] = text_json(reason);
-                              return object;
-                          },
-                          [](const SendMessage& send) -> Description {
-                              if (!std::holds_alternative<protocol::GroupSucceeded>(send.message)) return std::nullopt;
-                              return named("succeeded");
-                          },
-                          [](const Finish& finish) -> Description { return describe_finish(finish); },
-                          [](const auto&) -> Description { return std::nullopt; },
-                      },
-                      action);
+                     const AgentConfig& config) {
+    return std::visit(
+        Overloaded{
+            [](const PrintWait& wait) -> Description { return with_reason("waiting", wait.reason); },
+            [&](const StartWorkers& start) -> Description { return describe_assignment(start.assignment, config); },
+            [&](const SignalGroup& signal) -> Description {
+                const bool succeeded = state.phase == worker_group::Phase::kSucceeded;
+                if (succeeded && !state.killed) return std::nullopt;  // for what the workers have left
+                json::object object = with_signal("stopping", signal.signal);
+                object["reason"] = text_json(reason);
+                return object;
+            },
+            [](const SendMessage& send) -> Description {
+                if (!std::holds_alternative<protocol::GroupSucceeded>(send.message)) return std::nullopt;
+                return named("succeeded");
+            },
+            [](const Finish& finish) -> Description { return describe_finish(finish); },
+            [](const auto&) -> Description { return std::nullopt; },
+        },
+        action);
 }
 
-json::object describe_start(const std::vector<pid_t>& pids, const JobHistory& history) {
+json::object describe_start(const std::vector<pid_t>& pids, const JobHistory& history, const AgentConfig& config) {
     json::array started;
     const int base = history.latest()->assignment.rank_base;
     for (int local = 0; const pid_t pid : pids) {
-        started.push_back(json::object{{"rank", base + local}, {"local_rank", local}, {"pid", pid}});
-        ++local;
+        json::object worker;
+        add_worker(worker, base, LocalRank{local++}, config);
+        worker["pid"] = pid;
+        started.push_back(std::move(worker));
     }
     json::object object{{"event", "workers_started"}, {"workers", std::move(started)}};
     const GroupTimes& group = *history.latest();

@@ -12,7 +12,7 @@ namespace ddprun::agent {
 namespace json = boost::json;
 
 void EventLog::record(const Event& event, const worker_group::State& state) {
-    if (file_) append(describe(event, state), event.now);
+    if (file_) append(describe(event, state, config_), event.now);
 }
 
 void EventLog::record(const Action& action, const worker_group::State& state, const std::string& reason,
@@ -22,11 +22,11 @@ void EventLog::record(const Action& action, const worker_group::State& state, co
         if (std::exchange(waits_for_, wait->reason) == wait->reason) return;
     }
     if (std::holds_alternative<StartWorkers>(action)) waits_for_.clear();
-    append(describe(action, state, reason, config_.master), now);
+    append(describe(action, state, reason, config_), now);
 }
 
 void EventLog::record_start(const std::vector<pid_t>& pids, TimePoint now) {
-    if (file_) append(describe_start(pids, history_), now);
+    if (file_) append(describe_start(pids, history_, config_), now);
 }
 
 void EventLog::close() {

@@ -2,12 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <utility>
+#include <vector>
 
 #include "agent/json_values.hpp"
 #include "agent/workers/error_file.hpp"
 #include "common/exit_codes.hpp"
+#include "common/text/list.hpp"
 #include "rendezvous/protocol/json.hpp"
 
 namespace ddprun::agent {
@@ -27,7 +28,7 @@ json::value culprit_json(json::object culprit, const FailureReport& failure) {
         culprit["pid"] = nullptr;
         culprit["end"] = "could not be started";
     }
-    for (const char* key : {"activity", "log_file", "oom"}) culprit.emplace(key, nullptr);
+    for (const char* key : {"activity", "log_file", "oom", "program", "role"}) culprit.emplace(key, nullptr);
     return culprit;
 }
 
@@ -59,7 +60,8 @@ json::object group_json(const GroupTimes& group) {
             {"nodes", assignment.node_count},
             {"world_size", assignment.world_size},
             {"first_rank", assignment.rank_base},
-            {"restart", assignment.restart},
+            {"restart", assignment.restart ? assignment.restart->number : 0},
+            {"restart_role", restart_role_json(assignment)},
             {"reason", text_json(assignment.reason)},
             {"rendezvous_ms", milliseconds_json(group.assigned_at - group.waited_since)},
             {"start_ms", milliseconds_json(between(group.assigned_at, group.started_at))},
@@ -121,10 +123,9 @@ std::string_view result_of(const Verdict* verdict, int exit_code) {
 }
 
 JobName job_name(const AgentConfig& config) {
-    const std::string program = config.program_name.empty()
-                                    ? std::filesystem::path(config.command.at(0)).filename().string()
-                                    : config.program_name;
-    return {program, config.program_line, config.run_id.value_or(""), config.interpreter};
+    std::vector<std::string> programs;
+    for (const WorkerProgram& program : config.programs) programs.push_back(name_of(program));
+    return {list_of(programs), config.program_line, config.run_id.value_or(""), config.interpreter};
 }
 
 JobReport report_of(const Finish& finish, const AgentConfig& config, const JobHistory& history) {

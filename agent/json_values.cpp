@@ -49,6 +49,11 @@ std::string json_text(const json::value& value) {
     return json::serialize(value);
 }
 
+boost::json::value restart_role_json(const protocol::Assignment& assignment) {
+    if (!assignment.restart || assignment.restart->role.empty()) return nullptr;
+    return text_json(assignment.restart->role);
+}
+
 void add_end(json::object& object, const ExitStatus& status) {
     object["exit_code"] = status.exit_code();
     if (status.kind != ExitStatus::Kind::kSignaled) return;

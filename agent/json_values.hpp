@@ -10,6 +10,7 @@
 
 #include "common/clock.hpp"
 #include "common/system/exit_status.hpp"
+#include "rendezvous/protocol/messages.hpp"
 
 namespace ddprun::agent {
 
@@ -28,6 +29,9 @@ namespace ddprun::agent {
 /// Returns the value as text on one line, with 13.763 where Boost.JSON writes 1.3763E1: people read these files, too.
 /// A number that is not finite is null.
 [[nodiscard]] std::string json_text(const boost::json::value& value);
+
+/// Returns the role whose worker's failure has led to this group; null: none has, or the job has one role.
+[[nodiscard]] boost::json::value restart_role_json(const protocol::Assignment& assignment);
 
 /// Adds how a process ended: "exit_code", and for a signal its number and its name.
 void add_end(boost::json::object& object, const ExitStatus& status);

@@ -111,7 +111,7 @@ Result<void> LocalGroup::start_worker(LocalRank rank) {
 
 void LocalGroup::start_more(LocalRank next) {
     const TimePoint pause_at = Clock::now() + kStartSlice;
-    for (; number(next) < config_.slots; next = LocalRank{number(next) + 1}) {
+    for (const int slots = config_.slots(); number(next) < slots; next = LocalRank{number(next) + 1}) {
         if (Clock::now() >= pause_at) return events_.push_later(StartPaused{next});
         const Result<void> started = start_worker(next);
         if (!started) {
@@ -136,6 +136,8 @@ protocol::FailureReport LocalGroup::failure_report(const ReportFailure& failure)
     report.host = config_.node_name;
     report.status = failure.status;
     report.message = failure.why;
+    if (config_.programs.size() > 1)
+        report.program = name_of(config_.programs[program_rank(config_.programs, failure.rank).program]);
     if (!failure.why.empty()) return report;  // it was not started
     WorkerEvidence evidence = processes_->evidence(failure.rank);
     if (!evidence.error_text.empty()) error_texts_[evidence.pid] = std::move(evidence.error_text);

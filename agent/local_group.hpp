@@ -48,7 +48,7 @@ public:
     void end_start() { processes_->all_started(); }
 
     /// Returns whether every worker of the latest group was started.
-    [[nodiscard]] bool is_started() const { return processes_ && std::ssize(processes_->pids()) == config_.slots; }
+    [[nodiscard]] bool is_started() const { return processes_ && std::ssize(processes_->pids()) == config_.slots(); }
     /// Returns the pids of the workers of the latest group, by local rank.
     [[nodiscard]] std::vector<pid_t> pids() const { return processes_->pids(); }
 

@@ -92,9 +92,11 @@ void StatusReporter::report_start(const Assignment& assignment) {
     const int workers = assignment.world_size;
     const int nodes = assignment.node_count;
     // Only failures are counted against --max-restarts: joining and lost nodes are not.
-    const std::string what = assignment.restart > 0
-                                 ? fmt::format("restart {} of {}", assignment.restart, assignment.max_restarts)
-                                 : "started again";
+    std::string what = "started again";
+    if (const auto& restart = assignment.restart) {
+        what = fmt::format("restart {} of {}{}{}", restart->number, restart->max,
+                           restart->role.empty() ? "" : " of role ", restart->role);
+    }
     spdlog::info("{}: {} on {}{}", what, counted(workers, "worker"), counted(nodes, "node"),
                  assignment.reason.empty() ? "" : fmt::format(" ({})", assignment.reason));
 }
@@ -112,7 +114,7 @@ void StatusReporter::report_absent_ranks(int world_size) const {
 
 void StatusReporter::report_log_folder(const std::string& folder) {
     const bool reports = number(*node_rank_) == 0 || (config_.output.temporary && !config_.emulated);
-    if (!reports || log_folder_reported_ || !redirects_to_files(config_.output, config_.slots)) return;
+    if (!reports || log_folder_reported_ || !redirects_to_files(config_.output, config_.slots())) return;
     log_folder_reported_ = true;
     spdlog::info("{}redirected output is in {} (gen-<generation>/rank-<rank>.out and .err){}",
                  config_.emulated ? "" : tag(), folder,
@@ -139,10 +141,11 @@ void StatusReporter::report_other_number(const Assignment& assignment) {
 /// Prints which node this terminal shows, in a job of several terminals, and again when that has changed.
 void StatusReporter::report_ranks(const Assignment& assignment) {
     if (config_.max_nodes == 1 || config_.emulated) return;
-    const int last = assignment.rank_base + config_.slots - 1;
+    const int slots = config_.slots();
+    const int last = assignment.rank_base + slots - 1;
     std::string line = fmt::format("this is node {} of {} ({}): ", number(assignment.node_rank), assignment.node_count,
                                    config_.node_name);
-    line += fmt::format("{} {} of {}", inflect(config_.slots, "rank", "ranks"), range_of(assignment.rank_base, last),
+    line += fmt::format("{} {} of {}", inflect(slots, "rank", "ranks"), range_of(assignment.rank_base, last),
                         assignment.world_size);
     if (line == ranks_line_) return;
     spdlog::info("{}, generation {}", line, number(assignment.generation));
@@ -200,7 +203,7 @@ CulpritStderr StatusReporter::stderr_in_box(const std::optional<protocol::Verdic
             .console &&
         !config_.output.shown && !config_.output.hidden;
     if (!here || !shown) return CulpritStderr::kQuoted;
-    const bool alone = !config_.emulated && (config_.slots == 1 || config_.output.console_ranks.size() == 1);
+    const bool alone = !config_.emulated && (config_.slots() == 1 || config_.output.console_ranks.size() == 1);
     return alone ? CulpritStderr::kShownAbove : CulpritStderr::kShownAmongOthers;
 }
 

@@ -193,6 +193,7 @@ std::string describe(const FailureReport& culprit, const Verdict& verdict, Culpr
     std::string text = culprit.pid > 0 ? "First failure:\n" : "";
     if (verdict.first_victim) text = "First victim:\n";
     text += field("rank", fmt::format("{} (local rank {})", number(culprit.rank), number(culprit.local_rank)));
+    if (!culprit.role.empty()) text += field("role", culprit.role);
     text += field("host", fmt::format("{} (node rank {})", culprit.host, number(culprit.node_rank)));
     text += culprit.pid > 0 ? field("what", fmt::format("process {} {}", culprit.pid, describe_end(culprit)))
                             : field("what", "it could not be started and has not run");
@@ -242,9 +243,11 @@ std::string format_verdict(const Verdict& verdict, const std::string& program) {
 std::string format_verdict(const Verdict& verdict, const JobName& job, CulpritStderr shown) {
     if (verdict.outcome == Outcome::kSucceeded || verdict.outcome == Outcome::kStopped) return "";
     std::string text = rule('=');
+    const bool named = verdict.culprit && !verdict.culprit->program.empty();  // one of several programs
+    const std::string& failed = named ? verdict.culprit->program : job.program;
     text += verdict.outcome == Outcome::kInfrastructure
                 ? fmt::format("INFRASTRUCTURE FAILURE (not a failure of {})\n", job.program)
-                : fmt::format("{} FAILED\n", job.program);
+                : fmt::format("{} FAILED\n", failed);
     text += rule('-');
     // The first victim comes after the diagnosis that names the culprit.
     const std::string& first = verdict.first_victim ? verdict.diagnosis : verdict.reason;

@@ -6,8 +6,11 @@
 
 namespace ddprun {
 
-inline constexpr int kMaxNodes = 16'384;  ///< of a job, spares included; lost ones that come back may exceed it
-inline constexpr int kMaxSlots = 4'096;   ///< workers on a node; kMaxNodes * kMaxSlots fits in an int
-inline constexpr std::size_t kMaxRunIdBytes = 1'024;  ///< of --rdzv-id; messages about the job have room for it
+inline constexpr int kMaxNodes = 16'384;         ///< of a job, spares included; lost ones that come back may exceed it
+inline constexpr int kMaxSlots = 4'096;          ///< workers on a node; kMaxNodes * kMaxSlots fits in an int
+inline constexpr std::size_t kMaxPrograms = 64;  ///< of a node
+inline constexpr std::size_t kMaxRoles = kMaxNodes;  ///< of a job
+inline constexpr std::size_t kMaxRunIdBytes =
+    1'024;  ///< of --rdzv-id, and of a role; messages about the job have room for it
 
 }  // namespace ddprun

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <set>
 #include <string_view>
+#include <vector>
 
 #include "common/text/list.hpp"
 #include "common/text/number.hpp"
@@ -15,7 +15,7 @@
 namespace ddprun::launcher {
 namespace {
 
-using Cells = std::array<std::string, 7>;
+using Cells = std::vector<std::string>;
 constexpr std::string_view kNone = "-";
 
 /// Neighbouring workers of one line: by node (emulated ones are numbered) and local rank.
@@ -24,6 +24,7 @@ struct Line {
     int last_node = 0;
     int first_local = 0;
     int last_local = 0;
+    std::size_t program = 0;       ///< index
     agent::WorkerBinding binding;  ///< of each
 };
 
@@ -39,12 +40,16 @@ std::vector<Line> lines_of(const DryRun& run) {
     std::vector<Line> lines;
     for (int node = 0; node < nodes_of(run.options); ++node) {
         const std::size_t begin = lines.size();
-        for (int local = 0; local < run.slots; ++local) {
-            const agent::WorkerBinding& binding = binding_of(run, node, local);
-            if (local > 0 && lines.back().binding == binding)
-                lines.back().last_local = local;
-            else
-                lines.push_back({node, node, local, local, binding});
+        int local = 0;
+        for (std::size_t program = 0; program < run.programs.size(); ++program) {
+            const int first = local;
+            for (; local < first + run.programs[program].slots; ++local) {
+                const agent::WorkerBinding& binding = binding_of(run, node, local);
+                if (local > first && lines.back().binding == binding)
+                    lines.back().last_local = local;
+                else
+                    lines.push_back({node, node, local, local, program, binding});
+            }
         }
         const bool repeats = begin > 0 && lines.size() == begin + 1 &&
                              lines[begin].binding == lines[begin - 1].binding && lines[begin - 1].first_local == 0;
@@ -90,19 +95,22 @@ Cells cells_of(const DryRun& run, const Line& line) {
         if (line.last_node > line.first_node) host += fmt::format("-{}", local_node_name(line.last_node));
     }
     const std::set<int>& numa_nodes = line.binding.numa_nodes;
-    return {rank,
-            range_of(line.first_local, line.last_local),
-            host,
-            gpus_text(run, line),
-            number_list(cpus_in(line.binding.cpus)),
-            numa_nodes.empty() ? std::string(kNone) : number_list(numa_nodes),
-            run.threads.value_or(std::to_string(line.binding.threads))};
+    Cells cells{rank,
+                range_of(line.first_local, line.last_local),
+                host,
+                gpus_text(run, line),
+                number_list(cpus_in(line.binding.cpus)),
+                numa_nodes.empty() ? std::string(kNone) : number_list(numa_nodes),
+                run.threads.value_or(std::to_string(line.binding.threads))};
+    if (run.programs.size() > 1) cells.push_back(std::to_string(line.program + 1));
+    return cells;
 }
 
 std::string table_of(const DryRun& run) {
     std::vector<Cells> rows{{"RANK", "LOCAL RANK", "HOST", "GPU", "CPUS", "NUMA NODE", "OMP_NUM_THREADS"}};
+    if (run.programs.size() > 1) rows.front().emplace_back("PROGRAM");
     for (const Line& line : lines_of(run)) rows.push_back(cells_of(run, line));
-    std::array<std::size_t, std::tuple_size_v<Cells>> widths{};
+    std::vector<std::size_t> widths(rows.front().size());
     for (const Cells& row : rows)
         for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
     std::string text;
@@ -161,14 +169,22 @@ std::string ranks_text(const DryRun& run) {
 
 std::string dry_run_text(const DryRun& run) {
     const Options& options = run.options;
-    const Interpreter& python = run.command.python;
     std::string text;
     const auto add = [&text](std::string_view name, std::string_view value) {
         text += fmt::format("{:<12}{}\n", name, value);
     };
-    add("program", typed_command(options));
-    add("executes",
-        python.path.empty() ? run.command.argv.front() : fmt::format("{} ({})", python.path, python.reason));
+    const bool several = run.programs.size() > 1;
+    for (std::size_t index = 0; index < run.programs.size(); ++index) {
+        const Program& program = options.programs[index];
+        const auto& [command, slots] = run.programs[index];
+        const Interpreter& python = command.python;
+        add(several ? fmt::format("program {}", index + 1) : "program", typed_command(program));
+        add("executes",
+            python.path.empty() ? command.argv.front() : fmt::format("{} ({})", python.path, python.reason));
+        if (several)
+            add("role",
+                fmt::format("{}, {}, --max-restarts {}", program.role, counted(slots, "worker"), program.max_restarts));
+    }
     add("rendezvous", rendezvous_text(run));
     add("nodes", nodes_text(run));
     add("binding",

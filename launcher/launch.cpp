@@ -24,6 +24,7 @@
 #include "common/exit_codes.hpp"
 #include "common/logging.hpp"
 #include "common/system/signals.hpp"
+#include "common/text/list.hpp"
 #include "common/text/print.hpp"
 #include "launcher/dry_run.hpp"
 #include "launcher/fence.hpp"
@@ -56,9 +57,15 @@ struct ReportTarget {
     agent::JobName job = {};
 };
 
+std::string typed_names(const std::vector<Program>& programs) {
+    std::vector<std::string> names;
+    for (const Program& program : programs) names.push_back(program.command.front());
+    return list_of(std::move(names));
+}
+
 ReportTarget report_target(const Options& options) {
     return {options.as_local_node ? "" : options.report.value_or(""),
-            {options.program.front(), typed_command(options), options.rdzv_id.value_or("")}};
+            {typed_names(options.programs), typed_command(options.programs), options.rdzv_id.value_or("")}};
 }
 
 int refuse(const Error& error, int code, const ReportTarget& report = {}) {
@@ -118,6 +125,21 @@ std::optional<Endpoint> master_of(const Plan& plan, const Endpoint& dialed) {
     return master;
 }
 
+/// Returns the interpreter of the Python programs, which is the same for all of them; null: there is none.
+const Interpreter* interpreter_of(const Plan& plan) {
+    for (const ResolvedProgram& program : plan.programs)
+        if (!program.command.python.path.empty()) return &program.command.python;
+    return nullptr;
+}
+
+/// Returns the names of the programs, for messages.
+std::string program_names(const Plan& plan) {
+    std::vector<std::string> names;
+    for (std::size_t index = 0; index < plan.programs.size(); ++index)
+        names.push_back(program_name(plan.options.programs[index], plan.programs[index].command.argv));
+    return list_of(std::move(names));
+}
+
 agent::AgentConfig agent_config(Plan plan, const Endpoint& endpoint) {
     const Options& options = plan.options;
     agent::AgentConfig config;
@@ -129,16 +151,19 @@ agent::AgentConfig agent_config(Plan plan, const Endpoint& endpoint) {
     config.node_rank = options.node_rank;
     config.min_nodes = options.nodes.min;
     config.max_nodes = options.nodes.max;
-    config.slots = plan.slots;
-    config.max_restarts = options.max_restarts;
-    config.role = options.role;
-    config.program_name = program_name(options, plan.command.argv);
-    if (options.program.size() > 1) config.program_line = typed_command(options);
+    for (std::size_t index = 0; index < options.programs.size(); ++index) {
+        const Program& program = options.programs[index];
+        auto& [command, slots] = plan.programs[index];
+        std::string name = program_name(program, command.argv);
+        config.programs.push_back(
+            {std::move(command.argv), slots, program.max_restarts, program.role, std::move(name)});
+    }
+    const bool has_arguments = options.programs.size() > 1 || options.programs.front().command.size() > 1;
+    if (has_arguments) config.program_line = typed_command(options.programs);
     config.launch = std::move(plan.launch);
     config.spare = options.spare;
-    if (!plan.command.python.path.empty())
-        config.interpreter = fmt::format("{} ({})", plan.command.python.path, plan.command.python.reason);
-    config.command = std::move(plan.command.argv);
+    if (const Interpreter* const python = interpreter_of(plan))
+        config.interpreter = fmt::format("{} ({})", python->path, python->reason);
     const bool elsewhere = plan.placement.part == Placement::Part::kJoin && !options.as_local_node;
     config.connect_timeout = connect_timeout(options, elsewhere);
     config.grace = options.grace;
@@ -221,7 +246,7 @@ int emulate(Plan plan, const std::vector<std::string>& arguments, DaemonOfJob da
         cluster.arguments.insert(cluster.arguments.begin(), {"--temporary-log-dir", folder});
     cluster.nodes = plan.options.nodes.max;
     cluster.workers_per_node = plan.slots;
-    cluster.program_name = program_name(plan.options, plan.command.argv);
+    cluster.program_name = program_names(plan);
     cluster.guard_program = std::filesystem::canonical(guard_path).string();
     cluster.min_nodes = plan.options.nodes.min;
     cluster.endpoint = hosted->endpoint;
@@ -251,7 +276,7 @@ agent::GuardSettings guard_settings(const Plan& plan, const ChosenFence& fence) 
 
 /// Prints the plan instead of starting it. Returns the exit code.
 int print_plan(const Plan& plan, const Environment& environment) {
-    DryRun run{plan.options, plan.command, plan.placement, this_host().name, plan.slots, plan.resources, {}};
+    DryRun run{plan.options, plan.programs, plan.placement, this_host().name, plan.slots, plan.resources, {}};
     auto& bindings = run.resources.bindings;
     if (bindings.empty()) bindings = {{cpu_mask(allowed_cpu_set()), {}, threads_of(plan)}};
     if (const auto set = environment.find("OMP_NUM_THREADS"); set != environment.end()) run.threads = set->second;
@@ -342,8 +367,8 @@ int launch(const std::vector<std::string>& arguments) {
     if (!plan.options.as_local_node) {  // the launcher of the nodes has reported both
         for (const std::string& note : plan.options.notes) spdlog::info("{}", note);
         for (const std::string& detail : plan.options.details) spdlog::debug("{}", detail);
-        if (const Interpreter& python = plan.command.python; !python.path.empty())
-            spdlog::debug("interpreter of the program: {} ({})", python.path, python.reason);
+        if (const Interpreter* const python = interpreter_of(plan))
+            spdlog::debug("interpreter of the program: {} ({})", python->path, python->reason);
         warn_of_lost_output(plan.options, plan.slots);
     }
     std::optional<JobMeeting> meeting;

@@ -4,9 +4,12 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <cstdint>
+#include <numeric>
 #include <utility>
 
 #include "common/exit_codes.hpp"
+#include "common/job_limits.hpp"
 #include "launcher/host/gpus.hpp"
 #include "launcher/host/limits.hpp"
 #include "launcher/host/slots.hpp"
@@ -27,6 +30,24 @@ int code_of_program_error(const Error& error) {
 
 Demand demand_of(const Plan& plan) {
     return {plan.slots, plan.options.local_nodes ? plan.options.nodes.max : 1, log_files_per_worker(plan.options)};
+}
+
+/// Returns the number of workers of each program. Errors: those of worker_count(), and more workers than a node has.
+Result<std::vector<int>> workers_of_programs(const std::vector<Program>& programs, const Machine& machine) {
+    std::vector<int> slots;
+    std::int64_t sum = 0;
+    for (const Program& program : programs) {
+        const auto count = worker_count(program.slots, machine);
+        if (!count) return count.error();
+        slots.push_back(*count);
+        sum += *count;
+    }
+    if (sum <= kMaxSlots) return slots;
+    return Error{
+        Errc::kLimit,
+        fmt::format("--nproc-per-node {}: {} workers in all, but a node has at most {}. Run the others on more "
+                    "nodes (--nnodes).",
+                    fmt::join(slots, " and "), sum, kMaxSlots)};
 }
 
 /// Returns the numeric address of --local-addr; nullopt: it was not given. Errors: Errc::kUsage.
@@ -53,9 +74,9 @@ std::optional<Refusal> prepare(Plan& plan, const Environment& environment) {
     const Options& options = plan.options;
     const Machine machine = this_machine(environment);
     plan.cpus = machine.cpus;
-    const auto slots = worker_count(options.slots, machine);
+    auto slots = workers_of_programs(options.programs, machine);
     if (!slots) return Refusal{slots.error(), exit_code::kUsage};
-    plan.slots = *slots;
+    plan.slots = std::accumulate(slots->begin(), slots->end(), 0);
     note_absent_ranks(plan.options, plan.slots);
     plan.device_variables = device_variables(options, machine, environment);
     if (const Result<void> enough = check_visible_devices(plan.device_variables, plan.slots, environment); !enough)
@@ -72,10 +93,12 @@ std::optional<Refusal> prepare(Plan& plan, const Environment& environment) {
         return Refusal{resources.error(), usage ? exit_code::kUsage : exit_code::kInfrastructure};
     }
     plan.resources = std::move(*resources);
-    auto command = worker_command(options, environment, search_path(environment, own_folder()));
-    if (!command) return Refusal{command.error(), code_of_program_error(command.error())};
-    plan.command = std::move(*command);
-    plan.launch = {typed_command(options), command_hash(options), user_name(::getuid()), ::getuid()};
+    for (std::size_t index = 0; index < options.programs.size(); ++index) {
+        auto command = worker_command(options.programs[index], environment, search_path(environment, own_folder()));
+        if (!command) return Refusal{command.error(), code_of_program_error(command.error())};
+        plan.programs.push_back({std::move(*command), slots->at(index)});
+    }
+    plan.launch = {typed_command(options.programs), command_hash(options.programs), user_name(::getuid()), ::getuid()};
     if (const Result<void> usable = prepare_log_dir(options); !usable)
         return Refusal{usable.error(), exit_code::kUsage};
     auto events = open_events(options.dry_run ? "" : options.events.value_or(""));

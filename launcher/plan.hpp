@@ -20,8 +20,8 @@ namespace ddprun::launcher {
 
 struct Plan {
     Options options;
-    WorkerCommand command;
-    int slots = 1;
+    std::vector<ResolvedProgram> programs;  ///< those of the options
+    int slots = 1;                          ///< workers of all programs on a node
     int cpus = 1;
     std::vector<std::string> device_variables;  ///< of --virtual-local-rank
     WorkerResources resources;

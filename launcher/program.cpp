@@ -17,11 +17,11 @@ namespace fs = std::filesystem;
 
 namespace ddprun::launcher {
 
-Result<WorkerCommand> worker_command(const Options& options, const Environment& environment, const SearchPath& search) {
-    const std::string& name = options.program.front();
-    const bool script = options.run_path || (!options.module && !options.no_python && name.ends_with(".py"));
+Result<WorkerCommand> worker_command(const Program& program, const Environment& environment, const SearchPath& search) {
+    const std::string& name = program.command.front();
+    const bool script = program.run_path || (!program.module && !program.no_python && name.ends_with(".py"));
     WorkerCommand command;
-    if (script || options.module) {
+    if (script || program.module) {
         if (script) {
             if (const Result<void> usable = check_script(name); !usable) return usable.error();
         }
@@ -36,16 +36,17 @@ Result<WorkerCommand> worker_command(const Options& options, const Environment& 
         if (!path) return path.error();
         command.argv = {std::move(*path)};
     }
-    command.argv.insert(command.argv.end(), options.program.begin() + 1, options.program.end());
+    command.argv.insert(command.argv.end(), program.command.begin() + 1, program.command.end());
     return command;
 }
 
-std::string program_name(const Options& options, const std::vector<std::string>& command) {
+std::string program_name(const Program& program, const std::vector<std::string>& command) {
     const std::string executed = fs::path(command.front()).filename().string();
-    if (options.module && !options.run_path) return fmt::format("-m {} ({})", options.program.front(), executed);
-    const bool is_script = options.run_path || (!options.no_python && options.program.front().ends_with(".py"));
+    const std::string& name = program.command.front();
+    if (program.module && !program.run_path) return fmt::format("-m {} ({})", name, executed);
+    const bool is_script = program.run_path || (!program.no_python && name.ends_with(".py"));
     if (command.size() > 1 && command[1] == "-u" && is_script) {
-        return fmt::format("{} ({})", fs::path(options.program.front()).filename().string(), executed);
+        return fmt::format("{} ({})", fs::path(name).filename().string(), executed);
     }
     // An interpreter that the user named: the script's name says more. -c and -m have no file.
     for (std::size_t i = 1; i < command.size() && command[i] != "-c" && command[i] != "-m"; ++i) {
@@ -88,26 +89,40 @@ std::string without_secret(const std::string& word, const std::string& before) {
     return hidden ? "***" : shell_word(word);
 }
 
-}  // namespace
-
-std::string typed_command(const Options& options) {
-    constexpr std::size_t kMax = 200;
+std::string typed_line(const Program& program) {
     std::string line;
     std::string before;
-    for (const std::string& word : options.program) {
+    for (const std::string& word : program.command) {
         line += fmt::format("{}{}", line.empty() ? "" : " ", escape_controls(without_secret(word, before)));
         before = word;
     }
-    if (line.size() <= kMax) return line;
-    return line.substr(0, kept_bytes(line, kMax)) + " …";
+    return line;
 }
 
-std::uint64_t command_hash(const Options& options) {
+std::string cut(std::string line) {
+    constexpr std::size_t kMax = 200;
+    return line.size() <= kMax ? line : line.substr(0, kept_bytes(line, kMax)) + " …";
+}
+
+}  // namespace
+
+std::string typed_command(const Program& program) { return cut(typed_line(program)); }
+
+std::string typed_command(const std::vector<Program>& programs) {
+    std::string line;
+    for (const Program& program : programs) line += (line.empty() ? "" : " : ") + typed_line(program);
+    return cut(std::move(line));
+}
+
+std::uint64_t command_hash(const std::vector<Program>& programs) {
     Fnv64 hash;
-    for (const bool flag : {options.module, options.run_path, options.no_python}) hash.add_number(flag ? 1 : 0);
-    for (const std::string& word : options.program) {
-        hash.add_number(word.size());
-        hash.add(word);
+    for (const Program& program : programs) {
+        for (const bool flag : {program.module, program.run_path, program.no_python}) hash.add_number(flag ? 1 : 0);
+        hash.add_number(program.command.size());
+        for (const std::string& word : program.command) {
+            hash.add_number(word.size());
+            hash.add(word);
+        }
     }
     return hash.value();
 }

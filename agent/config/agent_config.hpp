@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "agent/config/worker_binding.hpp"
+#include "agent/config/worker_program.hpp"
 #include "common/endpoint.hpp"
 #include "common/logging.hpp"
 #include "common/rank_ranges.hpp"
@@ -51,12 +52,9 @@ struct AgentConfig {
     std::optional<int> node_rank;
     int min_nodes = 1;
     int max_nodes = 1;
-    int slots = 1;  ///< workers on this node
-    int max_restarts = 0;
-    std::string role = "default";
-    bool spare = false;                ///< this node may wait beside a job that has all its nodes
-    protocol::Launch launch;           ///< on which the nodes of a job agree
-    std::vector<std::string> command;  ///< argv of a worker; command[0] was resolved to a path by the launcher
+    std::vector<WorkerProgram> programs = {};  ///< at least one; local ranks follow their order
+    bool spare = false;                        ///< this node may wait beside a job that has all its nodes
+    protocol::Launch launch;                   ///< on which the nodes of a job agree
     std::chrono::milliseconds connect_timeout{60'000};
     std::chrono::milliseconds grace{};  ///< at most, from the first signal to SIGKILL; Options::grace has the default
     std::chrono::milliseconds stall_warning{30'000};  ///< for one operation of a worker, until it is reported; 0: never
@@ -72,14 +70,16 @@ struct AgentConfig {
     UniqueFd events_file;                   ///< open for appending; invalid: none
     std::chrono::system_clock::time_point began_at = std::chrono::system_clock::now();  ///< this ddprun
     std::string error_file;        ///< of this ddprun, from TORCHELASTIC_ERROR_FILE; empty: none
-    std::string program_name;      ///< the program in messages; empty: the file name of command[0]
-    std::string program_line;      ///< the program with its arguments, in messages; empty: it has none
+    std::string program_line;      ///< the programs with their arguments, in messages; empty: there is one without any
     std::string interpreter = {};  ///< of a Python program, with the reason of its choice; empty: no Python program
     bool emulated = false;  ///< one of several nodes below one launcher (--local-nodes), which prints for all of them
     UniqueFd final_report;  ///< of an emulated node: the file for its final report (status_reporter.hpp)
     UniqueFd guard_pipe;    ///< reads end-of-file when the guard has ended; invalid: no guard
     std::string control_group = {};  ///< the folder of the control group for the workers; empty: none
     UniqueFd keeper_lifeline;  ///< held for the keeper of that group, which reads end-of-file when this process ends
+
+    /// Returns the number of workers on this node.
+    [[nodiscard]] int slots() const { return slots_of(programs); }
 };
 
 }  // namespace ddprun::agent

@@ -12,7 +12,7 @@ namespace ddprun::agent {
 /// The worker that printed a line, or several workers of a node.
 struct LineSource {
     std::string host;
-    std::string role;
+    std::string role;                   ///< of several workers of different roles: "trainer,server"
     Rank rank_base{};                   ///< the rank of local rank 0
     std::vector<int> local_ranks = {};  ///< ascending
 };

@@ -58,14 +58,14 @@ Environment worker_environment(Environment base, const protocol::Assignment& ass
     env["GROUP_RANK"] = std::to_string(number(assignment.node_rank));
     env["GROUP_WORLD_SIZE"] = std::to_string(assignment.node_count);
     env["ROLE_NAME"] = slot.role;
-    env["ROLE_RANK"] = std::to_string(assignment.role_rank_base + number(slot.local_rank));
-    env["ROLE_WORLD_SIZE"] = std::to_string(assignment.role_world_size);
+    env["ROLE_RANK"] = std::to_string(slot.role_rank);
+    env["ROLE_WORLD_SIZE"] = std::to_string(slot.role_world_size);
     const Endpoint master = master_of(assignment, slot.master);
     env["MASTER_ADDR"] = master.host;
     env["MASTER_PORT"] = std::to_string(master.port);
 
     env["TORCHELASTIC_RESTART_COUNT"] = std::to_string(assignment.restart_count);
-    env["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(assignment.max_restarts);
+    env["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(slot.max_restarts);
     env["TORCHELASTIC_RUN_ID"] = slot.run_id;
     env["TORCHELASTIC_USE_AGENT_STORE"] = "True";  // as Python prints it: PyTorch compares with this very text
     env["TORCHELASTIC_ERROR_FILE"] = slot.error_file;

@@ -20,6 +20,9 @@ struct WorkerSlot {
     std::string node_name;
     std::string run_id;
     std::string role;
+    int role_rank = 0;
+    int role_world_size = 1;
+    int max_restarts = 0;    ///< of its role
     std::string error_file;  ///< where a Python worker may leave its exception
     /// Not empty: it gets LOCAL_RANK=0, and in each of these variables the device of its real local rank.
     std::vector<std::string> device_variables = {};

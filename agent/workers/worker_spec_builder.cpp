@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <filesystem>
 #include <string>
@@ -38,17 +39,24 @@ WorkerSpec WorkerSpecBuilder::make(const Assignment& assignment, const std::stri
     const WorkerBinding* const binding =
         config_.bindings.empty() ? nullptr : &config_.bindings.at(static_cast<std::size_t>(number(rank)));
     if (binding != nullptr) spec.cpus = binding->cpus;
+    const int slots = config_.slots();
+    const ProgramRank at = program_rank(config_.programs, rank);
+    const WorkerProgram& program = config_.programs[at.program];
+    const protocol::RoleRanks& ranks = assignment.program_roles.at(at.program);
     const WorkerSlot slot{rank,
-                          config_.slots,
-                          binding != nullptr ? binding->threads : threads_per_worker(allowed_cpus(), config_.slots),
+                          slots,
+                          binding != nullptr ? binding->threads : threads_per_worker(allowed_cpus(), slots),
                           config_.node_name,
                           run_id,
-                          config_.role,
+                          program.role,
+                          ranks.base + at.rank,
+                          ranks.world_size,
+                          program.max_restarts,
                           spec.error_file ? spec.error_file->path() : "",
                           config_.device_variables,
                           config_.master,
                           config_.local_address};
-    spec.argv = worker_command(config_.command, rank);
+    spec.argv = worker_command(program.command, rank);
     Environment environment = worker_environment(parse_environment(::environ), assignment, slot);
     environment["DDPRUN_ENDPOINT"] = to_string(config_.endpoint);
     environment.erase(kSessionVariable);  // of an outer job
@@ -98,7 +106,13 @@ Route WorkerSpecBuilder::route(const Assignment& assignment, const std::string& 
 
 std::string WorkerSpecBuilder::label(const Assignment& assignment, const std::vector<int>& local_ranks) const {
     const OutputConfig& output = config_.output;
-    const LineSource source{config_.node_name, config_.role, Rank{assignment.rank_base}, local_ranks};
+    std::vector<std::string> roles;
+    for (const int rank : local_ranks) {
+        const std::string& role = role_of(config_.programs, LocalRank{rank});
+        if (!std::ranges::count(roles, role)) roles.push_back(role);
+    }
+    const LineSource source{config_.node_name, fmt::format("{}", fmt::join(roles, ",")), Rank{assignment.rank_base},
+                            local_ranks};
     if (!output.label_template.empty()) return worker_label(output.label_template, source);
     if (output.label) return worker_label("", source);
     return output.fold ? fold_label(source) : worker_label(kTorchrunLabel, source);
@@ -109,7 +123,7 @@ void WorkerSpecBuilder::prepare_console(const Assignment& assignment) {
     console_.fold([this, assignment](const std::vector<int>& local_ranks) { return label(assignment, local_ranks); },
                   config_.output.timestamps);
     // Before the first worker starts, so that its lines wait for those of the last one.
-    for (int rank = 0; rank < config_.slots; ++rank) {
+    for (int rank = 0, slots = config_.slots(); rank < slots; ++rank) {
         for (const StreamCode stream : {StreamCode::kStdout, StreamCode::kStderr}) {
             const LocalRank local{rank};
             if (destinations_of(config_.output, local, stream, rank_of(assignment, local)).console)
@@ -119,7 +133,7 @@ void WorkerSpecBuilder::prepare_console(const Assignment& assignment) {
 }
 
 void WorkerSpecBuilder::close_console_from(LocalRank first) {
-    for (int rank = number(first); rank < config_.slots; ++rank) {
+    for (int rank = number(first), slots = config_.slots(); rank < slots; ++rank) {
         for (const Console::Stream stream : {Console::Stream::kOut, Console::Stream::kErr})
             console_.close(stream, rank);
     }

@@ -24,7 +24,8 @@ std::string identity(const std::string& entry, const GpuInventory& inventory) {
 
 /// Returns the vendor of the GPUs that the workers of this machine use. A PyTorch is built for one vendor's devices.
 GpuVendor vendor_of_workers(const Options& options, const fs::path& root) {
-    if (options.slots.kind == Slots::Kind::kXpu) return GpuVendor::kIntel;
+    const auto wants_intel = [](const Program& program) { return program.slots.kind == Slots::Kind::kXpu; };
+    if (std::ranges::any_of(options.programs, wants_intel)) return GpuVendor::kIntel;
     for (const GpuVendor vendor : {GpuVendor::kNvidia, GpuVendor::kAmd})
         if (!list_gpus(vendor, root).empty()) return vendor;
     return GpuVendor::kIntel;
@@ -109,9 +110,11 @@ Result<void> apply_gpus(Options& options, Environment& environment, const fs::pa
         environment[variable] = *list;
         ::setenv(variable.c_str(), list->c_str(), 1);
     }
-    const Slots::Kind follows = options.slots.kind;  // "gpu" and "auto" do not count Intel's otherwise
-    if (found.vendor == GpuVendor::kIntel && (follows == Slots::Kind::kGpu || follows == Slots::Kind::kAuto))
-        options.slots.kind = Slots::Kind::kXpu;
+    for (Program& program : options.programs) {
+        Slots::Kind& follows = program.slots.kind;  // "gpu" and "auto" do not count Intel's otherwise
+        if (found.vendor == GpuVendor::kIntel && (follows == Slots::Kind::kGpu || follows == Slots::Kind::kAuto))
+            follows = Slots::Kind::kXpu;
+    }
     return {};
 }
 
@@ -124,8 +127,8 @@ Result<WorkerGpus> gpus_of_workers(const Options& options, int workers, const En
     if (names.size() < count && options.gpus) {
         return Error{Errc::kUsage,
                      fmt::format("--gpus: {} for the {} workers of this node. Name one for each of them, or "
-                                 "pass --nproc-per-node {}.",
-                                 counted(names.size(), "GPU"), workers, names.size())};
+                                 "start {} (--nproc-per-node).",
+                                 counted(names.size(), "GPU"), workers, counted(names.size(), "worker"))};
     }
     if (names.size() < count) return result;  // then the local rank of a worker does not choose its GPU
     names.resize(count);

@@ -75,8 +75,8 @@ Result<void> check_visible_devices(const std::vector<std::string>& variables, in
         const auto named = std::ranges::count(visible->second, ',') + 1;
         return Error{Errc::kUsage,
                      fmt::format("--virtual-local-rank: {}={} names {} for the {} workers of this node. Name one for "
-                                 "each of them, or pass --nproc-per-node {}.",
-                                 name, visible->second, counted(named, "GPU"), slots, named)};
+                                 "each of them, or start {} (--nproc-per-node).",
+                                 name, visible->second, counted(named, "GPU"), slots, counted(named, "worker"))};
     }
     return {};
 }

@@ -7,6 +7,8 @@
 #include <array>
 #include <iterator>
 
+#include "common/job_limits.hpp"
+#include "common/text/list.hpp"
 #include "common/text/words.hpp"
 #include "launcher/options/completion.hpp"
 #include "launcher/options/option_table.hpp"
@@ -21,9 +23,12 @@ constexpr std::string_view kExamples = R"(Examples:
   ddprun --nnodes 2 --nproc-per-node 4 train         the same line in two terminals of one machine: a two-node job
   ddprun --nnodes 2:4 --nproc-per-node gpu --rdzv-endpoint n1:29400 --max-restarts 3 train.py
                                                      the same line on every node; n1 hosts the rendezvous daemon
+  ddprun --nproc-per-node 2 trainer : --nproc-per-node 1 --max-restarts 3 server
+                                                     two programs in one job; server's role is "server"
 
 Every option may be spelled with dashes or underscores (--rdzv-id, --rdzv_id), and PET_<NAME> (PET_RDZV_ID) sets its
-default. A program is a path or a name on PATH; *.py runs under python3 -u. What follows it is passed on untouched.)";
+default. A program is a path or a name on PATH; *.py runs under python3 -u. What follows it is passed on untouched. A
+':' directly before --nproc-per-node begins another program of the same job.)";
 
 constexpr int kNameColumns = 34;  // of --help: the option, then what it does
 constexpr std::size_t kHelpColumns = 120 - kNameColumns;
@@ -32,7 +37,8 @@ class HelpFormatter : public CLI::Formatter {
 public:
     HelpFormatter() { column_width(kNameColumns); }
     std::string make_usage(const CLI::App*, std::string) const override {
-        return "Usage: ddprun [options] program [arguments]\n\n";
+        return "Usage: ddprun [options] program [arguments] [: --nproc-per-node N [options] program "
+               "[arguments]]...\n\n";
     }
     std::string make_group(std::string group, bool positional, std::vector<const CLI::Option*> options) const override {
         return CLI::Formatter::make_group(std::move(group), positional, std::move(options))
@@ -51,12 +57,6 @@ std::string wrap(std::string_view text, std::size_t columns) {
     }
     return lines.append(text);
 }
-
-/// The arguments split at the program's name, options reduced to one spelling: "--rdzv-id", "x".
-struct Split {
-    std::vector<std::string> options;
-    std::vector<std::string> program;
-};
 
 /// An option of another launcher under a name that ddprun does not know.
 struct Elsewhere {
@@ -118,12 +118,17 @@ Error unknown_option(std::string_view typed, std::string_view name) {
                         typed, did_you_mean(name, spelled))};
 }
 
-/// Splitter: reads options one by one, up to the program's name. Used by read_command_line().
+constexpr std::array kPrinting{std::string_view("help"), std::string_view("version")};
+constexpr std::string_view kCompletion = "print-completion";
+
+/// Splitter: reads the options before one program one by one, up to the program's name. Used by read_command_line().
 class Splitter {
 public:
-    explicit Splitter(const std::vector<std::string>& arguments) : next_(arguments.begin()), end_(arguments.end()) {}
+    using Word = std::vector<std::string>::const_iterator;
 
-    Result<Split> run() {
+    Splitter(Word begin, Word end) : next_(begin), end_(end) {}
+
+    Result<ProgramLine> run() {
         while (next_ != end_) {
             const std::string& word = *next_;
             if (word == "--") {
@@ -135,8 +140,8 @@ public:
             const Result<void> taken = word[1] == '-' ? take_long(word) : take_short(word);
             if (!taken) return taken.error();
         }
-        split_.program.assign(next_, end_);
-        return std::move(split_);
+        line_.command.assign(next_, end_);
+        return std::move(line_);
     }
 
 private:
@@ -146,10 +151,11 @@ private:
         std::ranges::replace(name, '_', '-');
         std::optional<std::string> value;
         if (equals != std::string::npos) value = word.substr(equals + 1);
-        if (name == "--help" || name == "--version") return take(name, true, "", std::move(value));
-        if (name == "--print-completion") return take(name, false, kShells, std::move(value));
+        const std::string_view row_name = std::string_view(name).substr(2);
+        if (std::ranges::count(kPrinting, row_name) > 0) return take(row_name, true, "", std::move(value));
+        if (row_name == kCompletion) return take(row_name, false, kShells, std::move(value));
         for (const OptionRow& row : option_table()) {
-            if (name == fmt::format("--{}", row.name)) return take(name, row.is_flag(), row.value, std::move(value));
+            if (row_name == row.name) return take(row.name, row.is_flag(), row.value, std::move(value));
         }
         return unknown_option(word.substr(0, equals), name);
     }
@@ -159,32 +165,55 @@ private:
         std::optional<std::string> value;
         if (word.size() > 2) value = word.substr(2);
         if (value && find_elsewhere(word) != nullptr) return unknown_option(word, word);
-        if (word[1] == 'h' && !value) return take("--help", true, "", {});
+        if (word[1] == 'h' && !value) return take("help", true, "", {});
         for (const OptionRow& row : option_table()) {
             if (row.letter != word[1]) continue;
             if (row.is_flag() && value) break;  // a long name with one dash
-            return take(fmt::format("--{}", row.name), row.is_flag(), row.value, std::move(value));
+            return take(row.name, row.is_flag(), row.value, std::move(value));
         }
         return unknown_option(word, "-" + word);
     }
 
-    Result<void> take(std::string name, bool flag, std::string_view form, std::optional<std::string> value) {
+    Result<void> take(std::string_view name, bool flag, std::string_view form, std::optional<std::string> value) {
         if (flag && value)
-            return Error{Errc::kUsage, fmt::format("{} {}: takes no value; it is there or not.", name, *value)};
+            return Error{Errc::kUsage, fmt::format("--{} {}: takes no value; it is there or not.", name, *value)};
         if (!flag && !value) {
             if (next_ == end_)
-                return Error{Errc::kUsage, fmt::format("{}: a value is missing. Write {} {}.", name, name, form)};
+                return Error{Errc::kUsage, fmt::format("--{0}: a value is missing. Write --{0} {1}.", name, form)};
             value = *next_++;
         }
-        split_.options.push_back(std::move(name));
-        if (value) split_.options.push_back(std::move(*value));
+        line_.given.insert_or_assign(std::string(name), value.value_or("1"));
         return {};
     }
 
-    std::vector<std::string>::const_iterator next_;
-    std::vector<std::string>::const_iterator end_;
-    Split split_;
+    Word next_;
+    Word end_;
+    ProgramLine line_;
 };
+
+/// Returns where the next further program begins: at a ':' directly before --nproc-per-node.
+Splitter::Word next_separator(Splitter::Word begin, Splitter::Word end) {
+    return std::adjacent_find(begin, end, [](const std::string& word, std::string after) {
+        std::ranges::replace(after, '_', '-');
+        return word == ":" && after.substr(0, after.find('=')) == "--nproc-per-node";
+    });
+}
+
+/// Reads the options of a further program; refuses those of the job.
+Result<ProgramLine> read_further(Splitter::Word begin, Splitter::Word end) {
+    auto line = Splitter(begin, end).run();
+    if (!line) return line;
+    std::vector<std::string> allowed;
+    for (const OptionRow& row : option_table())
+        if (row.of_program) allowed.push_back(fmt::format("--{}", row.name));
+    for (const auto& [name, text] : line->given) {
+        if (std::ranges::count(allowed, "--" + name) > 0) continue;
+        return Error{Errc::kUsage, fmt::format("--{}: is for the whole job, so it goes before the first program. The "
+                                               "options of a program after ':' are {}.",
+                                               name, list_of(allowed))};
+    }
+    return line;
+}
 
 void add_row(CLI::App& app, const OptionRow& row) {
     std::string names = fmt::format("--{}", row.name);
@@ -198,49 +227,57 @@ void add_row(CLI::App& app, const OptionRow& row) {
                         names, [](const CLI::results_t&) { return true; }, help)
                      ->type_name(std::string(row.value));
     }
-    option->group(std::string(row.group))->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    option->group(std::string(row.group));
 }
 
-}  // namespace
-
-Result<CommandLine> read_command_line(const std::vector<std::string>& arguments) {
-    auto split = Splitter(arguments).run();
-    if (!split) return split.error();
-
+std::string help_text() {
     CLI::App app("Starts, watches and restarts the workers of a data-parallel job on one or many nodes.\n", "ddprun");
     app.formatter(std::make_shared<HelpFormatter>());
     app.footer(std::string(kExamples));
     for (const OptionRow& row : option_table()) add_row(app, row);
     app.set_help_flag("-h,--help", "print this text")->group("About");
     app.set_version_flag("--version", "ddprun " DDPRUN_VERSION, "print the version")->group("About");
-
     std::string shell;
     app.add_option("--print-completion", shell, "print a script with which that shell completes options of ddprun")
         ->type_name(std::string(kShells))
-        ->group("About")
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+        ->group("About");
+    return app.help();
+}
 
+/// Returns the text of --help, --version or --print-completion, whichever is given; empty: none is.
+Result<std::string> text_to_print(const ProgramLine& line) {
+    if (line.given.contains("help")) return help_text();
+    if (line.given.contains("version")) return std::string("ddprun " DDPRUN_VERSION "\n");
+    const auto shell = line.given.find(kCompletion);
+    return shell != line.given.end() ? completion_script(shell->second) : std::string();
+}
+
+}  // namespace
+
+Result<CommandLine> read_command_line(const std::vector<std::string>& arguments) {
     CommandLine line;
-    line.program = std::move(split->program);
-    try {
-        std::vector<std::string> backwards(split->options.rbegin(), split->options.rend());  // as CLI11 wants it
-        app.parse(std::move(backwards));
-    } catch (const CLI::CallForHelp&) {
-        line.print = app.help();
-    } catch (const CLI::CallForVersion&) {
-        line.print = app.version() + "\n";
-    } catch (const CLI::ParseError& error) {
-        return Error{Errc::kUsage, error.what()};  // not reachable: the splitter has refused these already
+    auto begin = arguments.begin();
+    const auto end = arguments.end();
+    for (bool more = true; more;) {
+        const std::size_t index = line.programs.size();
+        if (index == kMaxPrograms) {
+            return Error{Errc::kUsage, fmt::format("a node runs at most {} programs. Start fewer, or start the others "
+                                                   "on more nodes (--nnodes).",
+                                                   kMaxPrograms)};
+        }
+        auto program = index == 0 ? Splitter(begin, end).run() : read_further(begin, end);
+        if (!program && index == 0) return program.error();
+        if (!program) return with_context(fmt::format("program {}", index + 1), program.error());
+        const auto rest = end - std::ssize(program->command);
+        const auto separator = next_separator(rest, end);
+        program->command.resize(static_cast<std::size_t>(separator - rest));
+        line.programs.push_back(std::move(*program));
+        more = separator != end;
+        if (more) begin = separator + 1;
     }
-    if (line.print.empty() && app.count("--print-completion") > 0) {
-        auto script = completion_script(shell);
-        if (!script) return script.error();
-        line.print = std::move(*script);
-    }
-    for (const OptionRow& row : option_table()) {
-        const CLI::Option* option = app.get_option(fmt::format("--{}", row.name));
-        if (option->count() > 0) line.given.emplace(row.name, row.is_flag() ? "1" : option->results().back());
-    }
+    auto print = text_to_print(line.programs.front());
+    if (!print) return print.error();
+    line.print = std::move(*print);
     return line;
 }
 

@@ -121,11 +121,17 @@ Result<void> apply_event_log(Options& o, Text text) {
     return *choice == "null" ? Result<void>() : without_effect(o, "event-log-handler", "--events FILE has the events");
 }
 
-/// The number of workers follows, unless --nproc-per-node is given, whose row comes later.
+/// The number of the first program's workers follows, unless --nproc-per-node is given, whose row comes later.
 Result<void> apply_gpus(Options& o, Text text) {
     if (text.empty()) return {};
-    o.slots = {Slots::Kind::kGpu, 0};
+    o.programs.front().slots = {Slots::Kind::kGpu, 0};
     return store(o.gpus, parse_gpus(text));
+}
+
+/// Returns a row of an option that belongs to a program: after ':' it applies to the further one.
+constexpr OptionRow of_program(OptionRow row) {
+    row.of_program = true;
+    return row;
 }
 
 Result<void> apply_numa_binding(Options& o, Text text) {
@@ -142,12 +148,16 @@ constexpr std::array kTable{
               "(AMD: HIP_VISIBLE_DEVICES, Intel: ZE_AFFINITY_MASK) of ddprun limits the choice; without "
               "--nproc-per-node there is one worker for each",
               apply_gpus},
-    OptionRow{"nproc-per-node", 0, kJob, "N|cpu|gpu|xpu|auto",
-              "workers on this node: a number, one per allowed CPU, one per GPU of NVIDIA or AMD, one per GPU of Intel "
-              "(xpu), or auto: as gpu if there is one, else as cpu (default 1)",
-              [](Options& o, Text t) { return store(o.slots, parse_slots(t)); }},
-    OptionRow{"max-restarts", 0, kJob, "N", "how often the job may restart its workers after a failure (default 0)",
-              [](Options& o, Text t) { return store(o.max_restarts, parse_integer(t, 0, kMaxRestartLimit)); }},
+    of_program(OptionRow{
+        "nproc-per-node", 0, kJob, "N|cpu|gpu|xpu|auto",
+        "workers on this node: a number, one per allowed CPU, one per GPU of NVIDIA or AMD, one per GPU of Intel "
+        "(xpu), or auto: as gpu if there is one, else as cpu (default 1)",
+        [](Options& o, Text t) { return store(o.programs.back().slots, parse_slots(t)); }}),
+    of_program(OptionRow{"max-restarts", 0, kJob, "N",
+                         "how often the job may restart its workers after failures of workers of this role (default 0)",
+                         [](Options& o, Text t) {
+                             return store(o.programs.back().max_restarts, parse_integer(t, 0, kMaxRestartLimit));
+                         }}),
     OptionRow{"spare", 0, kJob, "",
               "if the job has all its nodes already, wait to take the place of a lost one; without it ddprun ends with "
               "an error then (nodes beyond MAX of MIN:MAX wait in any case)",
@@ -165,11 +175,11 @@ constexpr std::array kTable{
     OptionRow{"dry-run", 0, kJob, "",
               "print which rank would run on which host, GPUs and CPUs, and which program, and start nothing",
               [](Options& o, Text t) { return store(o.dry_run, parse_bool(t)); }},
-    OptionRow{
+    of_program(OptionRow{
         "role", 0, kJob, "NAME",
-        "ROLE_NAME of this node's workers, which nodes of other roles do not count in ROLE_RANK and ROLE_WORLD_SIZE "
-        "(default 'default')",
-        [](Options& o, Text t) { return store(o.role, parse_name(t)); }},
+        "ROLE_NAME of this program's workers; ROLE_RANK and ROLE_WORLD_SIZE count the workers of one role (default "
+        "'default'; of a program after ':' its file name without .py)",
+        [](Options& o, Text t) { return store(o.programs.back().role, parse_name(t)); }}),
 
     // Before --rdzv-endpoint, whose meaning depends on it.
     OptionRow{
@@ -209,12 +219,13 @@ constexpr std::array kTable{
               "cacert, cert, key, etcd_prefix, username, password_file",
               apply_conf},
 
-    OptionRow{"module", 'm', kProgram, "", "the program is a Python module: python3 -u -m program",
-              [](Options& o, Text t) { return store(o.module, parse_bool(t)); }},
-    OptionRow{"run-path", 0, kProgram, "", "the program is a Python script even if its name does not end in .py",
-              [](Options& o, Text t) { return store(o.run_path, parse_bool(t)); }},
-    OptionRow{"no-python", 0, kProgram, "", "execute the program itself even if its name ends in .py",
-              [](Options& o, Text t) { return store(o.no_python, parse_bool(t)); }},
+    of_program(OptionRow{"module", 'm', kProgram, "", "the program is a Python module: python3 -u -m program",
+                         [](Options& o, Text t) { return store(o.programs.back().module, parse_bool(t)); }}),
+    of_program(OptionRow{"run-path", 0, kProgram, "",
+                         "the program is a Python script even if its name does not end in .py",
+                         [](Options& o, Text t) { return store(o.programs.back().run_path, parse_bool(t)); }}),
+    of_program(OptionRow{"no-python", 0, kProgram, "", "execute the program itself even if its name ends in .py",
+                         [](Options& o, Text t) { return store(o.programs.back().no_python, parse_bool(t)); }}),
 
     OptionRow{"log-dir", 0, kOutput, "DIR",
               "keep what the workers print in files there; without it, --redirects uses a temporary folder, which is "

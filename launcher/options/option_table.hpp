@@ -24,6 +24,7 @@ struct OptionRow {
     /// name.
     Result<void> (*apply)(Options& options, std::string_view text);
     std::string_view other_variable = {};  ///< torchrun's variable for the default, read after the PET_ one
+    bool of_program = false;  ///< may follow the ':' before a further program; applies to the last of Options::programs
 
     [[nodiscard]] bool is_flag() const { return value.empty(); }
 };

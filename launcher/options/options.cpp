@@ -17,11 +17,15 @@ struct Source {
     std::string shown;
 };
 
-std::optional<Source> source_of(const OptionRow& row, const CommandLine& line, const Environment& environment) {
-    if (const auto it = line.given.find(row.name); it != line.given.end()) {
-        return Source{it->second,
-                      row.is_flag() ? fmt::format("--{}", row.name) : fmt::format("--{} {}", row.name, it->second)};
-    }
+std::optional<Source> given_source(const OptionRow& row, const ProgramLine& line) {
+    const auto it = line.given.find(row.name);
+    if (it == line.given.end()) return std::nullopt;
+    return Source{it->second,
+                  row.is_flag() ? fmt::format("--{}", row.name) : fmt::format("--{} {}", row.name, it->second)};
+}
+
+std::optional<Source> source_of(const OptionRow& row, const ProgramLine& line, const Environment& environment) {
+    if (auto given = given_source(row, line)) return given;
     if (row.group.empty()) return std::nullopt;  // an internal option has no variable: it would reach nested jobs
     for (const std::string& name : {variable_name(row), std::string(row.other_variable)}) {
         const auto it = environment.find(name);
@@ -43,9 +47,6 @@ void derive(Options& options) {
 /// Checks the options that depend on each other.
 Result<void> check_together(const Options& options) {
     const auto usage = [](std::string text) { return Error{Errc::kUsage, std::move(text)}; };
-    if (options.module && options.no_python) {
-        return usage("--module and --no-python exclude each other: a module is run by Python.");
-    }
     if (options.standalone && options.nodes.max > 1 && !options.local_nodes) {
         return usage(
             fmt::format("--standalone is for one node, but --nnodes needs {}. Leave out --standalone, or add "
@@ -64,10 +65,88 @@ Result<void> check_together(const Options& options) {
                             ? fmt::format("--nnodes {}", options.nodes.max)
                             : fmt::format("--nnodes {}:{}", options.nodes.min, options.nodes.max)));
     }
-    if (options.program.empty() || options.program.front().empty()) {
-        return usage("no program to run. Write ddprun [options] program [arguments]; 'ddprun --help' shows examples.");
+    return {};
+}
+
+/// Checks that a program is there, and its options. `several`: of those of this command line.
+Result<void> check_program(const Program& program, bool several) {
+    if (program.module && program.no_python)
+        return Error{Errc::kUsage, "--module and --no-python exclude each other: a module is run by Python."};
+    if (!program.command.empty() && !program.command.front().empty()) return {};
+    return Error{Errc::kUsage,
+                 several
+                     ? "no program to run. Write ddprun [options] program [arguments] : --nproc-per-node N [options] "
+                       "program [arguments]."
+                     : "no program to run. Write ddprun [options] program [arguments]; 'ddprun --help' shows "
+                       "examples."};
+}
+
+/// Returns the role of a further program without --role: its file name without ".py".
+Result<std::string> role_by_name(const Program& program) {
+    const std::string& name = program.command.front();
+    std::string role = name.substr(name.find_last_of('/') + 1);
+    if (role.ends_with(".py")) role.resize(role.size() - 3);
+    auto parsed = parse_name(role);
+    if (parsed) return parsed;
+    return with_context("the program's name is its role, unless --role NAME is given", parsed.error());
+}
+
+/// Returns "program 2 (server)", by which messages name a further program.
+std::string numbered(const ProgramLine& program, std::size_t index) {
+    return program.command.empty() ? fmt::format("program {}", index + 1)
+                                   : fmt::format("program {} ({})", index + 1, program.command.front());
+}
+
+/// Reads a program after ':' and appends it to the options. Variables are for the first program alone.
+Result<void> add_further_program(Options& options, const ProgramLine& line) {
+    options.programs.emplace_back();
+    options.programs.back().command = line.command;
+    for (const OptionRow& row : option_table()) {
+        const auto source = given_source(row, line);
+        if (!source) continue;
+        const Result<void> applied = row.apply(options, source->text);
+        if (!applied) return with_context(source->shown, applied.error());
+    }
+    Program& program = options.programs.back();
+    if (const Result<void> checked = check_program(program, true); !checked) return checked;
+    if (line.given.contains("role")) return {};
+    auto role = role_by_name(program);
+    if (!role) return role.error();
+    program.role = std::move(*role);
+    return {};
+}
+
+/// Checks that the programs of each role agree on its restarts.
+Result<void> check_roles(const std::vector<Program>& programs) {
+    for (const Program& program : programs) {
+        const auto first = std::ranges::find(programs, program.role, &Program::role);
+        if (first->max_restarts == program.max_restarts) continue;
+        return Error{Errc::kUsage,
+                     fmt::format("--max-restarts: {} and {} for two programs of the role '{}', which share its "
+                                 "restarts. Pass the same number to both, or give one of them another --role.",
+                                 first->max_restarts, program.max_restarts, program.role)};
     }
     return {};
+}
+
+/// Notes a ':' that seems meant to begin a further program, and is an argument of this one.
+void note_separator(Options& options, const Program& program) {
+    const auto seems_option = [](std::string word) {
+        std::ranges::replace(word, '_', '-');
+        word = word.substr(0, word.find('='));
+        const auto is_named = [&](const OptionRow& row) {
+            return row.of_program && word == fmt::format("--{}", row.name);
+        };
+        return word == "-n" || word == "-np" || std::ranges::any_of(option_table(), is_named);
+    };
+    const auto& words = program.command;
+    const auto colon = std::adjacent_find(words.begin(), words.end(), [&](const auto& word, const auto& after) {
+        return word == ":" && seems_option(after);
+    });
+    if (colon == words.end()) return;
+    options.notes.push_back(
+        fmt::format("': {}' is passed to {}: another program of the job begins with ': --nproc-per-node N'",
+                    *(colon + 1), program.command.front()));
 }
 
 /// Returns whether --master-addr and --master-port name another endpoint than --rdzv-endpoint does.
@@ -133,7 +212,15 @@ Result<void> check_meeting_point(const Options& options) {
     return {};
 }
 
-void add_notes(Options& options, const CommandLine& line) {
+void add_notes(Options& options, const ProgramLine& line) {
+    for (const Program& program : options.programs) {
+        if (program.run_path && (program.module || program.no_python)) {
+            options.notes.push_back(
+                fmt::format("--{} has no effect beside --run-path, which makes the program a script",
+                            program.module ? "module" : "no-python"));
+        }
+        note_separator(options, program);
+    }
     const bool meeting_point = uses_etcd(options) || options.rdzv_dir;
     if (meeting_point && (options.local_nodes || options.standalone)) {
         options.notes.push_back(fmt::format("{} has no effect beside {}",
@@ -162,10 +249,6 @@ void add_notes(Options& options, const CommandLine& line) {
     if (options.standalone && !options.local_nodes && (options.master_addr || options.master_port)) {
         options.notes.push_back(
             fmt::format("--{} has no effect beside --standalone", options.master_addr ? "master-addr" : "master-port"));
-    }
-    if (options.run_path && (options.module || options.no_python)) {
-        options.notes.push_back(fmt::format("--{} has no effect beside --run-path, which makes the program a script",
-                                            options.module ? "module" : "no-python"));
     }
     // A variable of the environment may be meant for other jobs.
     if (line.given.contains("log-line-prefix-template") && !options.label && !options.fold && !options.tee.any()) {
@@ -220,9 +303,10 @@ Result<Invocation> parse_options(const std::vector<std::string>& arguments, cons
     if (!invocation.print.empty()) return invocation;
 
     Options& options = invocation.options;
-    options.program = std::move(line->program);
+    const ProgramLine& first = line->programs.front();
+    options.programs.front().command = first.command;
     for (const OptionRow& row : option_table()) {
-        const auto source = source_of(row, *line, environment);
+        const auto source = source_of(row, first, environment);
         if (!source) continue;
         const Result<void> applied = row.apply(options, source->text);
         if (!applied) return with_context(source->shown, applied.error());
@@ -233,8 +317,17 @@ Result<Invocation> parse_options(const std::vector<std::string>& arguments, cons
     derive(options);
     if (const Result<void> checked = check_together(options); !checked) return checked.error();
     if (const Result<void> checked = check_meeting_point(options); !checked) return checked.error();
+    const bool several = line->programs.size() > 1;
+    if (const Result<void> checked = check_program(options.programs.front(), several); !checked) {
+        return several ? with_context("program 1", checked.error()) : checked.error();
+    }
+    for (std::size_t index = 1; index < line->programs.size(); ++index) {
+        const Result<void> added = add_further_program(options, line->programs[index]);
+        if (!added) return with_context(numbered(line->programs[index], index), added.error());
+    }
+    if (const Result<void> checked = check_roles(options.programs); !checked) return checked.error();
 
-    add_notes(options, *line);
+    add_notes(options, first);
     note_unread_variables(options, environment);
     if (is_set(environment, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE")) {
         options.details.push_back(
@@ -246,7 +339,7 @@ Result<Invocation> parse_options(const std::vector<std::string>& arguments, cons
 std::string named_report(const std::vector<std::string>& arguments, const Environment& environment) {
     const auto line = read_command_line(arguments);
     const auto row = std::ranges::find(option_table(), "report", &OptionRow::name);
-    const auto source = line ? source_of(*row, *line, environment) : std::nullopt;
+    const auto source = line ? source_of(*row, line->programs.front(), environment) : std::nullopt;
     return source ? source->text : "";
 }
 

@@ -37,13 +37,23 @@ enum class Fence {
     kGuard,      ///< the guard alone
 };
 
+/// A program that this node's workers run, with the options of its own. The first one comes after the options of the
+/// job, each further one after ": --nproc-per-node N".
+struct Program {
+    Slots slots;
+    int max_restarts = 0;
+    std::string role = "default";
+    bool no_python = false;
+    bool module = false;
+    bool run_path = false;             ///< it is a Python script, whatever its name
+    std::vector<std::string> command;  ///< as typed; never empty after parse_options()
+};
+
 /// One member for each option that has an effect.
 struct Options {
     // the job
     NodeRange nodes;
-    Slots slots;
-    int max_restarts = 0;
-    std::string role = "default";
+    std::vector<Program> programs = {Program()};  ///< in the order of the local ranks of their workers
     bool spare = false;
     bool local_nodes = false;
     bool virtual_local_rank = false;  ///< each worker sees LOCAL_RANK=0 and one GPU
@@ -64,12 +74,6 @@ struct Options {
     std::optional<std::string> master_addr;
     std::optional<std::uint16_t> master_port;
     std::optional<std::string> local_addr;  ///< of this machine, for its workers and the store of its daemon
-
-    // the program
-    bool no_python = false;
-    bool module = false;
-    bool run_path = false;             ///< the program is a Python script, whatever its name
-    std::vector<std::string> program;  ///< as typed; never empty after parse_options
 
     // output and ending
     std::optional<std::string> log_dir;  ///< absent: a temporary folder if wants_temporary_log_dir(); empty: no files

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <map>
+#include <optional>
 
 #include "common/job_limits.hpp"
 #include "rendezvous/coordinator/nodes.hpp"
@@ -14,19 +17,37 @@ namespace {
 
 bool is_name(const std::string& text) { return !text.empty() && text.size() <= kMaxNameBytes; }
 
+/// Returns the error in the programs of a node; empty: none.
+std::string malformed(const std::vector<Program>& programs) {
+    std::int64_t slots = 0;
+    std::map<std::string_view, int> max_restarts;  // of each role
+    for (const Program& program : programs) {
+        if (program.role.empty() || program.role.size() > kMaxRunIdBytes)
+            return fmt::format("a role needs a name of 1 to {} bytes", kMaxRunIdBytes);
+        if (program.slots < 1) return fmt::format("a program has at least 1 worker, not {}", program.slots);
+        if (program.max_restarts < 0) return fmt::format("--max-restarts {} is negative", program.max_restarts);
+        slots += program.slots;
+        const int first = max_restarts.try_emplace(program.role, program.max_restarts).first->second;
+        if (first != program.max_restarts) {
+            return fmt::format("role {} has --max-restarts {} and {} on this node: pass one value for all its programs",
+                               program.role, first, program.max_restarts);
+        }
+    }
+    if (slots < 1 || slots > kMaxSlots)
+        return fmt::format("a node has 1 to {} workers, this one was started with {}", kMaxSlots, slots);
+    return {};
+}
+
 /// Returns the error in the Join itself, regardless of the job; empty: none.
 std::string malformed(const NodeId& id, const Join& join) {
     if (!is_name(join.node) || join.node != id)
         return fmt::format("a node needs an id of 1 to {} bytes", kMaxNameBytes);
     if (!is_name(join.host)) return fmt::format("a node needs a name of 1 to {} bytes", kMaxNameBytes);
-    if (join.slots < 1 || join.slots > kMaxSlots) {
-        return fmt::format("a node has 1 to {} workers, this one was started with {}", kMaxSlots, join.slots);
-    }
+    if (std::string problem = malformed(join.programs); !problem.empty()) return problem;
     if (join.min_nodes < 1 || join.max_nodes < join.min_nodes || join.max_nodes > kMaxNodes) {
         return fmt::format("--nnodes {}:{} is not MIN:MAX with 1 <= MIN <= MAX <= {}", join.min_nodes, join.max_nodes,
                            kMaxNodes);
     }
-    if (join.max_restarts < 0) return fmt::format("--max-restarts {} is negative", join.max_restarts);
     return {};
 }
 
@@ -56,7 +77,9 @@ std::string stranger(const JobShape& job, const JobShape& node) {
 }
 
 /// Returns how this node's options differ from those of the nodes before it; empty: they agree.
-std::string disagreement(const JobShape& job, const JobShape& node) {
+std::string disagreement(const State& state, const Join& join) {
+    const JobShape& job = *state.shape;
+    const JobShape node = shape_of(join);
     if (std::string other = stranger(job, node); !other.empty()) return other;
     if (nnodes(job) != nnodes(node)) {
         return fmt::format(
@@ -64,12 +87,20 @@ std::string disagreement(const JobShape& job, const JobShape& node) {
             "options",
             nnodes(job), nnodes(node));
     }
-    if (job.max_restarts != node.max_restarts) {
-        return fmt::format(
-            "this job runs with --max-restarts {}, this node was started with --max-restarts {}: start all nodes with "
-            "the same options",
-            job.max_restarts, node.max_restarts);
+    std::size_t roles = state.roles.size();
+    const bool names_roles = roles > 1 || join.programs.size() > 1;
+    for (const Program& program : join.programs) {
+        const auto known = state.roles.find(program.role);
+        if (known == state.roles.end()) {
+            ++roles;
+        } else if (known->second.max_restarts != program.max_restarts) {
+            return fmt::format(
+                "this job runs with --max-restarts {}{}, this node was started with --max-restarts {}: start all nodes "
+                "with the same options",
+                known->second.max_restarts, names_roles ? " of role " + program.role : "", program.max_restarts);
+        }
     }
+    if (roles > kMaxRoles) return fmt::format("a job has at most {} roles: give several nodes one --role", kMaxRoles);
     return {};
 }
 
@@ -81,19 +112,22 @@ std::string ending(const State& state, const Join& join) {
     if (is_of_this_job || !state.shape || state.groups_started == 0) return {};
     const JobShape& job = *state.shape;
     const Cause& cause = state.cause;
-    const bool restarts = restart_is_left(state);
+    const auto disconnected = [](const Node& lost) { return lost.link != Link::kConnected; };
+    const std::optional<std::string> spent = role_without_restart(state, disconnected);
     const bool ends = state.phase == Phase::kStopping && (cause.verdict || failure_ends_job(state));
     if (ends)
         return fmt::format("this daemon serves the job '{}', which is ending: {}", job.launch.command, cause.reason);
-    const bool takes_others = restarts || join.spare || job.min_nodes != job.max_nodes;
+    const bool takes_others = !spent || join.spare || job.min_nodes != job.max_nodes;
     const auto is_here = [&](const auto& member) {
         const auto node = state.nodes.find(member.first);
         return node != state.nodes.end() && node->second.link == Link::kConnected;
     };
     if (takes_others || std::ranges::all_of(state.group.members, is_here)) return {};
+    const int max_restarts = state.roles.at(*spent).max_restarts;
     return fmt::format(
-        "this daemon serves the job '{}', which has lost the connection to a node and {} (--max-restarts {})",
-        job.launch.command, job.max_restarts == 0 ? "is not to be restarted" : "has no restart left", job.max_restarts);
+        "this daemon serves the job '{}', which has lost the connection to a node and {} (--max-restarts {}{})",
+        job.launch.command, max_restarts == 0 ? "is not to be restarted" : "has no restart left", max_restarts,
+        of_role(state, *spent));
 }
 
 /// Returns why a job of a fixed number of nodes needs no further one; empty: it may need one. A node that has been
@@ -130,7 +164,7 @@ std::string lasting_refusal(const State& state, const NodeId& id, const Join& jo
     }
     if (std::string problem = malformed(id, join); !problem.empty()) return problem;
     if (state.shape) {
-        if (std::string problem = disagreement(*state.shape, shape_of(join)); !problem.empty()) return problem;
+        if (std::string problem = disagreement(state, join); !problem.empty()) return problem;
     }
     if (state.nodes.contains(id)) return {};
     if (state.shape) {

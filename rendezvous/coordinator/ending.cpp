@@ -30,7 +30,7 @@ bool verdict_is_missed(const State& state) {
 
 void give_verdict(Transition& t, Verdict verdict) {
     State& state = t.state;
-    verdict.restarts = state.restarts_spent;
+    verdict.restarts = restarts_spent(state);
     state.phase = Phase::kFinished;
     state.finished_at = state.now;
     for (const auto& [id, node] : state.nodes) {

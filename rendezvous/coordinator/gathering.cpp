@@ -43,16 +43,19 @@ std::string too_few(const State& state, int here) {
            "join_timeout=SECONDS";
 }
 
-/// Returns the reason of a job that ends because a node was lost and no restart is left.
-std::string no_replacement(const State& state, int here) {
+/// Returns the reason of a job that ends because a node was lost and `role`, which it had, has no restart left.
+std::string no_replacement(const State& state, int here, const std::string& role) {
     const JobShape& shape = *state.shape;
-    return fmt::format("{}; the job needs {} nodes and {} left ({}), and {}",
-                       state.cause.reason.empty() ? "a node was lost" : state.cause.reason, shape.min_nodes,
-                       fmt::format("only {} {}", here, inflect(here, "is", "are")), some_of(hosts_of(state, present)),
-                       shape.max_restarts == 0
-                           ? "it is not to be restarted (--max-restarts 0). With --max-restarts 1 they would wait for "
-                             "a ddprun that takes its place (not one of --local-nodes)"
-                           : fmt::format("no restart is left (--max-restarts {})", shape.max_restarts));
+    const int max_restarts = state.roles.at(role).max_restarts;
+    return fmt::format(
+        "{}; the job needs {} nodes and {} left ({}), and {}",
+        state.cause.reason.empty() ? "a node was lost" : state.cause.reason, shape.min_nodes,
+        fmt::format("only {} {}", here, inflect(here, "is", "are")), some_of(hosts_of(state, present)),
+        max_restarts == 0
+            ? fmt::format("it is not to be restarted (--max-restarts 0{}). With --max-restarts 1 they "
+                          "would wait for a ddprun that takes its place (not one of --local-nodes)",
+                          of_role(state, role))
+            : fmt::format("no restart is left (--max-restarts {}{})", max_restarts, of_role(state, role)));
 }
 
 void open_round(Transition& t, std::size_t nodes) {
@@ -76,8 +79,10 @@ bool ended_for_lack_of_nodes(Transition& t) {
         std::string reason = "no node is left";
         if (!state.cause.reason.empty()) reason += fmt::format(": {}", state.cause.reason);
         finish(t, infrastructure_verdict(std::move(reason), kStartWhenReachable));
-    } else if (too_few_left && !restart_is_left(state)) {
-        finish(t, infrastructure_verdict(no_replacement(state, here), kLookAtLostNode));
+    } else if (too_few_left) {
+        const auto lost = [](const Node& node) { return node.link == Link::kLost; };
+        if (const auto role = role_without_restart(state, lost))
+            finish(t, infrastructure_verdict(no_replacement(state, here, *role), kLookAtLostNode));
     }
     return state.phase == Phase::kFinished;
 }

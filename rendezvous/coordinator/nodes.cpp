@@ -179,13 +179,15 @@ void join(Transition& t, const NodeId& id, const Join& message) {
         state.shape = shape_of(message);
         state.round.since = state.now;
     }
+    for (const Program& program : message.programs)
+        state.roles.try_emplace(program.role, RestartBudget{program.max_restarts});
     if (known) {
         reconnected(t, id, named);
     } else {
         Node& node = state.nodes[id];
         node.join = named;
         node.heard_at = node.idle_since = state.now;
-        t.say(fmt::format("node {} joined with {}", named.host, counted(named.slots, "worker")));
+        t.say(fmt::format("node {} joined with {}", named.host, counted(slots_of(named), "worker")));
         available(t, id);
     }
     explain_waiting_to(t, id);
@@ -232,7 +234,7 @@ void leave(Transition& t, const NodeId& id, int signal) {
 void release(Transition& t, const NodeId& id) {
     const Node& node = t.state.nodes.at(id);
     Verdict verdict = stopped_verdict({node.join.host, *node.leaving}, 0, *t.state.shape);
-    verdict.restarts = t.state.restarts_spent;
+    verdict.restarts = restarts_spent(t.state);
     t.send(id, Finished{std::move(verdict)});
     t.actions.push_back(Disconnect{id});
     t.state.nodes.erase(id);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <compare>
+#include <cstdint>
 #include <limits>
 #include <tuple>
 
@@ -72,27 +73,36 @@ std::map<NodeId, Member> form_group(std::vector<NodeId> candidates, const State&
     assignment.node_count = static_cast<int>(candidates.size());
     assignment.master_port = master_port;
     assignment.restart_count = state.groups_started;
-    assignment.max_restarts = state.shape->max_restarts;
+    std::int64_t max_restarts = 0;
+    for (const auto& [role, budget] : state.roles) max_restarts += budget.max_restarts;
+    assignment.max_restarts = static_cast<int>(std::min<std::int64_t>(max_restarts, std::numeric_limits<int>::max()));
     if (state.groups_started > 0) assignment.reason = state.cause.reason;
-    if (state.cause.failure) assignment.restart = state.restarts_spent;
+    if (const auto& failure = state.cause.failure) {
+        const RestartBudget& budget = state.roles.at(failure->role);
+        assignment.restart = {budget.spent, budget.max_restarts, state.roles.size() > 1 ? failure->role : ""};
+    }
     assignment.world_size = 0;
     std::map<std::string, int> role_sizes;
     for (const NodeId& id : candidates) {
-        const Join& join = state.nodes.at(id).join;
-        assignment.world_size += join.slots;
-        role_sizes[join.role] += join.slots;
+        for (const Program& program : state.nodes.at(id).join.programs) {
+            assignment.world_size += program.slots;
+            role_sizes[program.role] += program.slots;
+        }
     }
 
     std::map<NodeId, Member> members;
-    std::map<std::string, int> role_ranks;  // role → workers of the nodes before
+    std::map<std::string, int> role_ranks;  // role → workers of the programs before
     for (const NodeId& id : candidates) {
         const Join& join = state.nodes.at(id).join;
         assignment.node_rank = NodeRank{static_cast<int>(members.size())};
-        assignment.role_rank_base = role_ranks[join.role];
-        assignment.role_world_size = role_sizes[join.role];
+        assignment.program_roles.clear();
+        for (const Program& program : join.programs) {
+            int& base = role_ranks[program.role];
+            assignment.program_roles.push_back({base, role_sizes[program.role]});
+            base += program.slots;
+        }
         members[id] = Member{assignment};
-        assignment.rank_base += join.slots;
-        role_ranks[join.role] += join.slots;
+        assignment.rank_base += slots_of(join);
     }
     return members;
 }

@@ -87,17 +87,19 @@ void conclude(Transition& t) {
         const bool of_this = state.group.diagnosed_at + kDiagnosisValidFor >= cause.failed_at &&
                              (!diagnosis.dead || *diagnosis.dead == cause.failure->rank);
         if (failure_ends_job(state)) {
-            Verdict verdict = failure_verdict(cause, state.shape->max_restarts);
+            Verdict verdict = failure_verdict(state);
             verdict.also_failed = also_failed(state.group.failed, cause.failure->rank);
             if (of_this) add_diagnosis(verdict, diagnosis);
             return finish(t, std::move(verdict));
         }
         const std::string& text = diagnosis.dead ? diagnosis.detail : diagnosis.text;
         if (of_this && !text.empty()) cause.reason += fmt::format("; {}", text);
-        ++state.restarts_spent;
+        RestartBudget& budget = state.roles.at(cause.failure->role);
+        ++budget.spent;
         if (early) ++state.early_failures;
         state.round.opens_at = state.now + pause_after(state.early_failures);
-        t.say(fmt::format("restart {} of {}", state.restarts_spent, state.shape->max_restarts));
+        t.say(
+            fmt::format("restart {} of {}{}", budget.spent, budget.max_restarts, of_role(state, cause.failure->role)));
     }
     release_leaving_nodes(t);
     state.round.since = state.now;
@@ -105,9 +107,19 @@ void conclude(Transition& t) {
     gather(t);
 }
 
+LocalRank local_rank_of(const State& state, const NodeId& member, Rank rank) {
+    return LocalRank{number(rank) - state.group.members.at(member).assignment.rank_base};
+}
+
 bool is_of(const State& state, const NodeId& member, Rank rank) {
-    const int local = number(rank) - state.group.members.at(member).assignment.rank_base;
-    return local >= 0 && local < state.nodes.at(member).join.slots;
+    const int local = number(local_rank_of(state, member, rank));
+    return local >= 0 && local < slots_of(state.nodes.at(member).join);
+}
+
+/// Returns the failure of a worker of this member with the worker's role.
+FailureReport with_role(const State& state, const NodeId& member, FailureReport failure) {
+    failure.role = program_of(state.nodes.at(member).join, local_rank_of(state, member, failure.rank)).role;
+    return failure;
 }
 
 /// Returns whether `later` replaces the cause so far: it caused that failure, or forbids the restart. A failing process
@@ -140,11 +152,22 @@ Abort abort_for_cause(const State& state, Generation generation) {
     return {generation, state.cause.reason, state.cause.signal, failure && !stopped};
 }
 
-bool restart_is_left(const State& state) { return state.restarts_spent < state.shape->max_restarts; }
+std::optional<std::string> role_without_restart(const State& state, bool (*is_missing)(const Node&)) {
+    bool any_missing = false;
+    for (const auto& [id, node] : state.nodes) {
+        if (!node.last_rank || !is_missing(node)) continue;
+        any_missing = true;
+        for (const Program& program : node.join.programs)
+            if (!state.roles.at(program.role).is_left()) return program.role;
+    }
+    for (const auto& [role, budget] : state.roles)
+        if (!any_missing && !budget.is_left()) return role;
+    return std::nullopt;
+}
 
 bool failure_ends_job(const State& state) {
     const auto& failure = state.cause.failure;
-    return failure && (!restart_is_left(state) || forbids_restart(*failure));
+    return failure && (!state.roles.at(failure->role).is_left() || forbids_restart(*failure));
 }
 
 bool may_end_the_job(const State& state) {
@@ -169,7 +192,7 @@ void worker_failed(Transition& t, const NodeId& id, const WorkerFailed& message)
                           state.cause.reason));
         if (!state.cause.failure) state.cause.failed_at = state.now;
         state.cause.lost.clear();
-        state.cause.failure = message.failure;
+        state.cause.failure = with_role(state, id, message.failure);
         state.cause.failed_node = id;
         state.cause.failure_began = state.now - message.failure.failing_for;
         return change_reason(t, describe(message.failure));
@@ -183,7 +206,7 @@ void worker_failed(Transition& t, const NodeId& id, const WorkerFailed& message)
     // A worker whose peer has finished too early fails in its next operation with that peer.
     const std::string early = is_violent(message.failure.status) ? "" : finished_before(state);
     if (!early.empty()) cause.reason += fmt::format("; {}", early);
-    cause.failure = message.failure;
+    cause.failure = with_role(state, id, message.failure);
     cause.failed_node = id;
     cause.failed_at = state.now;
     cause.failure_began = state.now - message.failure.failing_for;

@@ -2,6 +2,7 @@
 // Rules about a worker group, its end, and what follows (kRunning, kStopping). Private to the coordinator.
 
 #include <chrono>
+#include <optional>
 #include <string>
 
 #include "rendezvous/coordinator/transition.hpp"
@@ -10,8 +11,12 @@ namespace ddprun::coordinator {
 
 /// Returns a cause without a failure and without a verdict.
 [[nodiscard]] Cause because(std::string reason);
-[[nodiscard]] bool restart_is_left(const State& state);
-/// Returns whether the failure that is being handled ends the job: no restart is left, or the worker forbids one.
+/// Returns a role without a restart left that members of the last group have which `is_missing` selects: then no other
+/// node may take their place. nullopt: each of their roles has a restart left. If no missing member is known any more,
+/// any role counts.
+[[nodiscard]] std::optional<std::string> role_without_restart(const State& state, bool (*is_missing)(const Node&));
+/// Returns whether the failure that is being handled ends the job: its role has no restart left, or the worker forbids
+/// one.
 [[nodiscard]] bool failure_ends_job(const State& state);
 /// Returns whether this stop may end the job. Then a leaving node waits for that verdict.
 [[nodiscard]] bool may_end_the_job(const State& state);

@@ -15,13 +15,21 @@ const char* to_string(Phase phase) {
     return "unknown";
 }
 
-JobShape shape_of(const Join& join) {
-    return {join.min_nodes, join.max_nodes, join.max_restarts, join.launch, join.run_id.has_value()};
-}
+JobShape shape_of(const Join& join) { return {join.min_nodes, join.max_nodes, join.launch, join.run_id.has_value()}; }
 
 std::string nnodes(const JobShape& shape) {
     return shape.min_nodes == shape.max_nodes ? fmt::format("{}", shape.min_nodes)
                                               : fmt::format("{}:{}", shape.min_nodes, shape.max_nodes);
+}
+
+int restarts_spent(const State& state) {
+    int sum = 0;
+    for (const auto& [role, budget] : state.roles) sum += budget.spent;
+    return sum;
+}
+
+std::string of_role(const State& state, const std::string& role) {
+    return state.roles.size() > 1 ? fmt::format(" of role {}", role) : "";
 }
 
 }  // namespace ddprun::coordinator

@@ -32,13 +32,20 @@ enum class Phase {
 struct JobShape {
     int min_nodes = 1;
     int max_nodes = 1;
-    int max_restarts = 0;
     Launch launch = {};
     bool named = false;  ///< by --rdzv-id: nodes that name it too may run other commands
     friend bool operator==(const JobShape&, const JobShape&) = default;
 };
 
 [[nodiscard]] JobShape shape_of(const Join& join);
+
+/// The restarts of one role. Only failures of its workers spend them.
+struct RestartBudget {
+    int max_restarts = 0;  ///< as its first node has asked for; every later one must agree
+    int spent = 0;
+    [[nodiscard]] bool is_left() const { return spent < max_restarts; }
+    friend bool operator==(const RestartBudget&, const RestartBudget&) = default;
+};
 
 /// Returns "2" or "2:3", as after --nnodes.
 [[nodiscard]] std::string nnodes(const JobShape& shape);
@@ -133,9 +140,9 @@ struct State {
     Generation generation{0};  ///< the newest with an OpenStore; the first is 1
     Group group;               ///< empty before the first
     int groups_started = 0;
-    int restarts_spent = 0;  ///< of JobShape::max_restarts; only failures of workers spend one
-    int early_failures = 0;  ///< of the newest groups in a row, each soon after its start
-    Cause cause;             ///< of kStopping; kept afterwards to explain the wait for the next group
+    std::map<std::string, RestartBudget> roles;  ///< of all nodes that were admitted, also of those that have left
+    int early_failures = 0;                      ///< of the newest groups in a row, each soon after its start
+    Cause cause;  ///< of kStopping; kept afterwards to explain the wait for the next group
     std::optional<Departure> departure;
     std::optional<Verdict> verdict;  ///< of kFinished
     TimePoint finished_at;           ///< of kFinished
@@ -148,5 +155,10 @@ struct State {
     bool starter_ended = false;            ///< the program that started the daemon has ended
     bool daemon_ends = false;              ///< EndDaemon was given
 };
+
+/// Returns the restarts that all roles together have spent.
+[[nodiscard]] int restarts_spent(const State& state);
+/// Returns " of role server", to follow a number of restarts; empty: the job has one role.
+[[nodiscard]] std::string of_role(const State& state, const std::string& role);
 
 }  // namespace ddprun::coordinator

@@ -26,6 +26,10 @@ bool never_started(const FailureReport& failure) {
            (status.number == exit_code::kProgramNotFound || status.number == exit_code::kCannotExecute);
 }
 
+bool restarts_any_role(const State& state) {
+    return std::ranges::any_of(state.roles, [](const auto& entry) { return entry.second.max_restarts > 0; });
+}
+
 constexpr std::size_t kMaxRanksNamed = 4;
 
 /// Adds a rank that is higher than those before it.
@@ -78,7 +82,7 @@ std::string finished_before(const State& state) {
     for (const auto& [id, member] : state.group.members) {
         const auto node = state.nodes.find(id);
         if (!member.succeeded || node == state.nodes.end()) continue;
-        runs[member.assignment.rank_base] = node->second.join.slots;
+        runs[member.assignment.rank_base] = slots_of(node->second.join);
         first = std::min(first, member.succeeded_at);
     }
     if (runs.empty()) return "";
@@ -101,20 +105,26 @@ std::string describe(const Departure& departure) {
 
 Verdict success_verdict() { return {.reason = "every worker exited with code 0", .culprit = {}}; }
 
-Verdict failure_verdict(const Cause& cause, int max_restarts) {
-    const FailureReport& culprit = *cause.failure;
+Verdict failure_verdict(const State& state) {
+    FailureReport culprit = *state.cause.failure;
+    const int max_restarts = state.roles.at(culprit.role).max_restarts;
+    const std::string whose = of_role(state, culprit.role);
+    if (whose.empty()) culprit.role.clear();
     // A reported failure with code 0 can only be a bug of the agent. The job must not count as a success.
     const int code = culprit.status.success() ? 1 : culprit.status.exit_code();
-    std::string reason = cause.reason;
+    std::string reason = state.cause.reason;
     if (forbids_restart(culprit))
         reason += fmt::format("; code {} means that another attempt is useless", exit_code::kDoNotRequeue);
     else if (max_restarts > 0)
-        reason += fmt::format("; no restart left (--max-restarts {})", max_restarts);
+        reason += fmt::format("; no restart left (--max-restarts {}{})", max_restarts, whose);
+    else if (restarts_any_role(state))
+        reason += fmt::format("; no restart (--max-restarts 0{})", whose);
+    const bool one_line = culprit.message.find('\n') == std::string::npos;
     return {.outcome = is_node_failure(culprit) ? Outcome::kInfrastructure : Outcome::kWorkerFailed,
             .exit_code = code,
             .reason = std::move(reason),
-            .culprit = culprit,
-            .names_message = culprit.message.find('\n') == std::string::npos};
+            .culprit = std::move(culprit),
+            .names_message = one_line};
 }
 
 Verdict stopped_verdict(const Departure& departure, int nodes_left, const JobShape& shape, const Group* stopped) {

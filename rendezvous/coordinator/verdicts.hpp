@@ -15,8 +15,9 @@ namespace ddprun::coordinator {
 [[nodiscard]] std::vector<FailedRanks> also_failed(const std::map<Rank, FailedWorker>& failed, Rank culprit);
 /// Returns the verdict of a job in which every worker exited with code 0.
 [[nodiscard]] Verdict success_verdict();
-/// Returns the verdict on `cause.failure`, which is set. A node that could not start it is an infrastructure failure.
-[[nodiscard]] Verdict failure_verdict(const Cause& cause, int max_restarts);
+/// Returns the verdict on the failure that stopped the group, which is set. A node that could not start the worker is
+/// an infrastructure failure.
+[[nodiscard]] Verdict failure_verdict(const State& state);
 /// Returns the verdict of a job that a departure ends. `stopped`: the group that it stopped; null: none.
 [[nodiscard]] Verdict stopped_verdict(const Departure& departure, int nodes_left, const JobShape& shape,
                                       const Group* stopped = nullptr);

@@ -25,8 +25,9 @@ std::vector<std::string> group_table(const coordinator::State& state) {
         if (node == state.nodes.end()) continue;  // lost since
         const protocol::Join& join = node->second.join;
         const int first = member->second.assignment.rank_base;
+        const int slots = slots_of(join);
         const std::string ranks =
-            fmt::format("{} {}", inflect(join.slots, "rank", "ranks"), range_of(first, first + join.slots - 1));
+            fmt::format("{} {}", inflect(slots, "rank", "ranks"), range_of(first, first + slots - 1));
         const int rank = number(member->second.assignment.node_rank);
         lines.push_back(log_line(fmt::format("  node {}  {}  {}", rank, join.host, ranks)));
     }

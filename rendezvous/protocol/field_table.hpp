@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "common/flight_record_layout.hpp"
+#include "common/job_limits.hpp"
 #include "rendezvous/protocol/field_rules.hpp"
 #include "rendezvous/protocol/messages.hpp"
 
@@ -68,6 +69,8 @@ void visit_fields(Is<FailureReport> auto& failure, auto& field) {
     field.optional("peer_failed", failure.peer_failed);
     field.optional("oom", failure.oom, OneOf<OomKill>{kOomKillNames, true});
     field.optional("log_file", failure.log_file);
+    field.optional("program", failure.program, kName);
+    field.optional("role", failure.role, kName);
 }
 
 void visit_fields(Is<FailedRanks> auto& failed, auto& field) {
@@ -184,6 +187,12 @@ void visit_fields(Is<Launch> auto& launch, auto& field) {
     field("uid", launch.uid, Range{0, UINT32_MAX});
 }
 
+void visit_fields(Is<Program> auto& program, auto& field) {
+    field("role", program.role, kName);
+    field("slots", program.slots);
+    field("max_restarts", program.max_restarts);
+}
+
 template <>
 inline constexpr std::string_view kType<Join> = "join";
 /// Visits all members of a Join of this protocol version. Of another version it visits only the version and the node,
@@ -194,12 +203,10 @@ void visit_fields(Is<Join> auto& join, auto& field) {
     if (join.protocol != kProtocolVersion) return;
     field("host", join.host);
     field("pid", join.pid);
-    field("slots", join.slots);
+    field.each("programs", join.programs, kMaxPrograms);
     field("min_nodes", join.min_nodes);
     field("max_nodes", join.max_nodes);
-    field("max_restarts", join.max_restarts);
     field("launch", join.launch);
-    field("role", join.role, kName);
     field.optional("spare", join.spare);
     field.optional("run_id", join.run_id);
     field.optional("node_rank", join.node_rank);
@@ -297,6 +304,17 @@ void visit_fields(Is<Waiting> auto& waiting, auto& field) {
     field("reason", waiting.reason);
 }
 
+void visit_fields(Is<RoleRanks> auto& ranks, auto& field) {
+    field("role_rank_base", ranks.base);
+    field("role_world_size", ranks.world_size, Range{1, kMaxInt});
+}
+
+void visit_fields(Is<Restart> auto& restart, auto& field) {
+    field("number", restart.number, Range{1, kMaxInt});
+    field("max", restart.max, Range{1, kMaxInt});
+    field.optional("role", restart.role, kName);
+}
+
 template <>
 inline constexpr std::string_view kType<Assignment> = "assignment";
 void visit_fields(Is<Assignment> auto& assignment, auto& field) {
@@ -305,8 +323,7 @@ void visit_fields(Is<Assignment> auto& assignment, auto& field) {
     field("node_count", assignment.node_count, Range{1, kMaxInt});
     field("rank_base", assignment.rank_base);
     field("world_size", assignment.world_size, Range{1, kMaxInt});
-    field("role_rank_base", assignment.role_rank_base);
-    field("role_world_size", assignment.role_world_size, Range{1, kMaxInt});
+    field.each("programs", assignment.program_roles, kMaxPrograms);
     field("master_addr", assignment.master_addr);
     field("master_port", assignment.master_port, Range{0, 65'535});
     field("restart_count", assignment.restart_count);

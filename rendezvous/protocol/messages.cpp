@@ -1,6 +1,24 @@
 #include "rendezvous/protocol/messages.hpp"
 
+#include <cassert>
+
 namespace ddprun::protocol {
+
+int slots_of(const Join& join) {
+    int sum = 0;
+    for (const Program& program : join.programs) sum += program.slots;
+    return sum;
+}
+
+const Program& program_of(const Join& join, LocalRank rank) {
+    int left = number(rank);
+    for (const Program& program : join.programs) {
+        if (left < program.slots) return program;
+        left -= program.slots;
+    }
+    assert(false && "the node has no such local rank");
+    return join.programs.back();
+}
 
 std::string describe_end(const FailureReport& failure) {
     const bool signaled = failure.status.kind == ExitStatus::Kind::kSignaled;

@@ -17,7 +17,7 @@
 namespace ddprun::protocol {
 
 /// Raised whenever a message changes its meaning; both sides must agree.
-inline constexpr int kProtocolVersion = 4;
+inline constexpr int kProtocolVersion = 5;
 
 /// Identifies an agent: ddprun::random_id(), drawn once per agent process.
 using NodeId = std::string;
@@ -47,6 +47,8 @@ struct FailureReport {
     std::string activity = {};                 ///< its last activity by its flight record; empty: it has written none
     OomKill oom = OomKill::kUnknown;           ///< of one that a SIGKILL ended
     bool peer_failed = false;                  ///< its flight record shows that it failed after another rank
+    std::string program = {};                  ///< its name; empty: its node runs one program
+    std::string role = {};                     ///< of the worker; empty: the job has one role, or it is not known yet
     friend bool operator==(const FailureReport&, const FailureReport&) = default;
 };
 
@@ -80,7 +82,7 @@ struct Verdict {
     int exit_code = 0;   ///< of every ddprun of the job
     std::string reason;  ///< one sentence for people
     std::optional<FailureReport> culprit;
-    int restarts = 0;             ///< of max_restarts; joining and lost nodes use none
+    int restarts = 0;             ///< of all roles together; joining and lost nodes use none
     std::string diagnosis = {};   ///< which rank kept which others waiting, if the culprit failed because of that; or
                                   ///< the culprit's operation and the ranks that waited for it; one line, may be empty
     bool names_message = false;   ///< `reason` contains all of culprit->message
@@ -103,19 +105,25 @@ struct Launch {
     friend bool operator==(const Launch&, const Launch&) = default;
 };
 
-/// First message of a connection. Nodes of one job must agree on min_nodes, max_nodes, max_restarts and, unless all
-/// name the job by `run_id`, on their command. All of them belong to one user.
+/// A program of a node. Its workers have consecutive local ranks, in the order of Join::programs.
+struct Program {
+    std::string role = "default";  ///< of its workers; several programs may have one role
+    int slots = 1;                 ///< its workers on this node
+    int max_restarts = 0;          ///< how many failures of workers of this role the job answers by a restart
+    friend bool operator==(const Program&, const Program&) = default;
+};
+
+/// First message of a connection. Nodes of one job must agree on min_nodes, max_nodes, the max_restarts of each role
+/// and, unless all name the job by `run_id`, on their command. All of them belong to one user.
 struct Join {
     int protocol = kProtocolVersion;
     NodeId node;
     std::string host;  ///< shown to people; unique per node where possible
     int pid = 0;
-    int slots = 1;  ///< workers on this node
+    std::vector<Program> programs = {Program()};
     int min_nodes = 1;
     int max_nodes = 1;
-    int max_restarts = 0;
     Launch launch = {};
-    std::string role = "default";             ///< of its workers
     bool spare = false;                       ///< it may wait beside a job that has all its nodes
     std::optional<std::string> run_id;        ///< absent: any job that this daemon serves
     std::optional<int> node_rank;             ///< the requested one (--node-rank, SLURM_NODEID)
@@ -123,6 +131,11 @@ struct Join {
     bool records = false;                     ///< it understands RequestRecords and Notice
     friend bool operator==(const Join&, const Join&) = default;
 };
+
+/// Returns the number of workers of a node.
+[[nodiscard]] int slots_of(const Join& join);
+/// Returns the program of the worker with this local rank, which the node has.
+[[nodiscard]] const Program& program_of(const Join& join, LocalRank rank);
 
 /// Either direction: shows that the sender is alive.
 struct Heartbeat {
@@ -196,6 +209,21 @@ struct Waiting {
     friend bool operator==(const Waiting&, const Waiting&) = default;
 };
 
+/// The place of a program's workers among those of its role.
+struct RoleRanks {
+    int base = 0;        ///< ROLE_RANK of its first worker on this node
+    int world_size = 1;  ///< workers of the role in the job
+    friend bool operator==(const RoleRanks&, const RoleRanks&) = default;
+};
+
+/// The restart that a worker's failure has led to.
+struct Restart {
+    int number = 1;         ///< counts from 1 for each role
+    int max = 1;            ///< max_restarts of the role
+    std::string role = {};  ///< of the worker that failed; empty: the job has one role
+    friend bool operator==(const Restart&, const Restart&) = default;
+};
+
 /// Start the workers of `generation`.
 struct Assignment {
     Generation generation{};
@@ -205,12 +233,11 @@ struct Assignment {
     int world_size = 1;
     std::string master_addr;  ///< numeric
     int master_port = 0;
-    int restart_count = 0;  ///< the same on all nodes, +1 for every new worker group
-    int max_restarts = 0;
-    std::string reason;       ///< why the group before was stopped, one line for people; empty at first
-    int restart = 0;          ///< which of max_restarts led to this group; 0: none, the nodes have changed
-    int role_rank_base = 0;   ///< ROLE_RANK of this node's first worker: its position among those of its role
-    int role_world_size = 1;  ///< workers of this node's role
+    int restart_count = 0;                ///< the same on all nodes, +1 for every new worker group
+    int max_restarts = 0;                 ///< of all roles together
+    std::string reason;                   ///< why the group before was stopped, one line for people; empty at first
+    std::optional<Restart> restart = {};  ///< absent: the first group, or the nodes have changed
+    std::vector<RoleRanks> program_roles = {RoleRanks()};  ///< of each program of this node
     friend bool operator==(const Assignment&, const Assignment&) = default;
 };
 

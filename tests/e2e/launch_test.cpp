@@ -329,24 +329,6 @@ TEST_CASE("a second job on the port of another is refused at once, and its progr
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("two roles in one job have ranks and sizes of their own", "[e2e]") {
-    const e2e::Sandbox sandbox("roles");
-    const std::string program = script(sandbox, "role", "#!/bin/sh\necho $ROLE_NAME $ROLE_RANK of $ROLE_WORLD_SIZE\n");
-    const std::string endpoint = fmt::format("127.0.0.1:{}", e2e::free_port());
-    const auto node = [&](const char* role, const char* workers, const char* argument) {
-        return e2e::Command{.argv = {ddprun_program(), "--nnodes", "2", "--rdzv-endpoint", endpoint, "--rdzv-id",
-                                     "roles", "--role", role, "--nproc-per-node", workers, program, argument}};
-    };
-    e2e::Process server(sandbox, node("ps", "1", "--serve"));
-    e2e::Process trainer(sandbox, node("trainer", "2", "--train"));
-    CHECK(server.wait(e2e::Seconds(30)).exit_code() == 0);
-    CHECK(trainer.wait(e2e::Seconds(30)).exit_code() == 0);
-    INFO(server.err() << trainer.err());
-    CHECK(server.out() == "ps 0 of 1\n");
-    CHECK(lines_of(trainer.out()) == std::set<std::string>{"trainer 0 of 2", "trainer 1 of 2"});
-    CHECK(sandbox.leftovers() == "");
-}
-
 TEST_CASE("workers do not inherit the password for etcd, whether their job uses etcd or not", "[e2e]") {
     const e2e::Sandbox sandbox("etcd-password");
     const auto outcome =

@@ -159,10 +159,10 @@ void Agent::answer(const RequestRecords& request) {
         world_.dice.percent(10) ? world_.dice.between(500ms, 5'000ms) : world_.dice.between(0ms, 100ms);
     world_.time.after(delay, [this, request] {
         if (life_ != Life::kAlive || !welcomed_) return;
-        for (int local = 0; local < greeting_.slots; ++local) {
+        for (int local = 0; local < slots_of(greeting_); ++local) {
             const Rank rank{rank_base_ + local};
             if (request.rank && *request.rank != rank) continue;
-            const bool last = request.rank || local + 1 == greeting_.slots;
+            const bool last = request.rank || local + 1 == slots_of(greeting_);
             world_.network.to_daemon(*connection_, RecordReply{request.generation, request.request, last,
                                                                random_record(world_.dice, rank, greeting_.host)});
         }
@@ -176,7 +176,8 @@ void Agent::peer_vanished(Generation generation) {
 void Agent::worker_fails(Generation generation, int exit_code) {
     FailureReport failure;
     failure.host = greeting_.host;
-    failure.rank = Rank{rank_base_};
+    failure.local_rank = LocalRank{world_.dice.between(0, slots_of(greeting_) - 1)};
+    failure.rank = Rank{rank_base_ + number(failure.local_rank)};
     failure.pid = 100;
     if (greeting_.records) failure.activity = "in #1 barrier of group 'world' for 0.3 s";
     failure.status.number = exit_code;

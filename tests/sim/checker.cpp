@@ -78,9 +78,12 @@ void Checker::check_group(const State& state, const std::vector<Action>& actions
     expect(generation == newest_store_ && open_store_ == generation, "a group starts without its own open store");
     check_fence(group, generation, truth);
     check_ranks(state, group);
-    if (const int restart = group.begin()->second.restart; restart != 0) {
-        expect(restart > restarts_counted_, "a restart is counted twice");
-        restarts_counted_ = restart;
+    if (const auto& restart = group.begin()->second.restart) {
+        const std::string role = restart->role.empty() ? state.roles.begin()->first : restart->role;
+        expect(restart->role.empty() == (state.roles.size() == 1), "a restart names a role although there is one");
+        expect(restart->number > restarts_counted_[role], "a restart is counted twice");
+        expect(restart->max == state.roles.at(role).max_restarts, "a restart has the budget of another role");
+        restarts_counted_[role] = restart->number;
     }
     newest_group_ = generation;
     ++groups_;
@@ -109,14 +112,20 @@ void Checker::check_ranks(const State& state, const std::map<NodeId, Assignment>
     int previous_of_survivor = -1;
     bool newcomers = false;
     std::map<std::string, int> role_sizes;
+    members_.clear();
     for (const auto& [rank, member] : by_rank) {
         const auto& [id, assignment] = member;
         expect(rank == next_rank++, "node ranks are not dense");
         expect(assignment.rank_base == next_base, "ranks are not dense");
         const Join& join = state.nodes.at(id).join;
-        next_base += join.slots;
-        expect(assignment.role_rank_base == role_sizes[join.role], "ranks within a role are not dense");
-        role_sizes[join.role] += join.slots;
+        members_[id] = {assignment.rank_base, join.programs};
+        next_base += slots_of(join);
+        expect(assignment.program_roles.size() == join.programs.size(), "a program has no ranks within its role");
+        for (std::size_t i = 0; i < join.programs.size() && broken_.empty(); ++i) {
+            int& size = role_sizes[join.programs[i].role];
+            expect(assignment.program_roles[i].base == size, "ranks within a role are not dense");
+            size += join.programs[i].slots;
+        }
         expect(assignment.node_count == nodes && assignment.restart_count == groups_ &&
                    assignment.master_port == by_rank.at(0).second.master_port &&
                    assignment.world_size == by_rank.at(0).second.world_size,
@@ -129,17 +138,37 @@ void Checker::check_ranks(const State& state, const std::map<NodeId, Assignment>
     }
     expect(by_rank.at(0).second.world_size == next_base, "the world is not the sum of its nodes");
     for (const auto& [id, assignment] : group) {
-        expect(assignment.role_world_size == role_sizes[state.nodes.at(id).join.role],
-               "a role is not the sum of its nodes");
+        const Join& join = state.nodes.at(id).join;
+        for (std::size_t i = 0; i < join.programs.size() && broken_.empty(); ++i)
+            expect(assignment.program_roles[i].world_size == role_sizes[join.programs[i].role],
+                   "a role is not the sum of its programs");
     }
     previous_ranks_.clear();
     for (const auto& [id, assignment] : group) previous_ranks_[id] = number(assignment.node_rank);
 }
 
 void Checker::check_budget(const State& state, const Truth& truth) {
-    if (!state.shape) return;
-    expect(state.restarts_spent <= state.shape->max_restarts, "more restarts than allowed");
-    expect(state.restarts_spent <= truth.failures, "a restart was spent though no worker had failed by itself");
+    for (const auto& [role, budget] : state.roles) {
+        expect(budget.spent <= budget.max_restarts, "more restarts than allowed");
+        const int before = std::exchange(restarts_spent_[role], budget.spent);
+        if (budget.spent == before) continue;
+        expect(budget.spent == before + 1, "a failure spends one restart");
+        const auto& failure = state.cause.failure;
+        expect(failure && role_of(failure->rank) == role, "the failure of another role's worker spends a restart");
+    }
+    expect(restarts_spent(state) <= truth.failures, "a restart was spent though no worker had failed by itself");
+}
+
+/// Returns the role of a worker of the newest group.
+std::string Checker::role_of(Rank rank) const {
+    for (const auto& [id, member] : members_) {
+        int first = member.rank_base;
+        for (const Program& program : member.programs) {
+            if (number(rank) >= first && number(rank) < first + program.slots) return program.role;
+            first += program.slots;
+        }
+    }
+    return "";
 }
 
 /// From the second failure in a row on that comes within 10 s of a start, the next start waits: 0.1 s, doubled each
@@ -164,7 +193,8 @@ void Checker::check_pauses(const State& state, const std::vector<Action>& action
 void Checker::note_end_of_group(const State& state) {
     const bool early = group_failed_at_.value_or(state.now) - group_began_ < 10s;
     if (!early) early_failures_ = 0;
-    if (std::exchange(restarts_seen_, state.restarts_spent) == state.restarts_spent) return;
+    const int spent = restarts_spent(state);
+    if (std::exchange(restarts_seen_, spent) == spent) return;
     if (early) ++early_failures_;
     if (early_failures_ < 2) return;
     may_open_at_ = state.now + std::min<Duration>(10s, 100ms * (1 << std::min(early_failures_ - 2, 10)));
@@ -183,7 +213,9 @@ void Checker::check_verdict(const State& state, const Truth& truth) {
     // Each is spent by the failure of a group, except for the one that ended the job. The nodes get the count,
     // unless one is lost before the next group begins.
     const bool ended_by_workers = verdict.outcome == Outcome::kSucceeded || verdict.outcome == Outcome::kWorkerFailed;
-    expect(verdict.restarts >= restarts_counted_ && verdict.restarts <= groups_ - (ended_by_workers ? 1 : 0) &&
+    int counted = 0;
+    for (const auto& [role, restarts] : restarts_counted_) counted += restarts;
+    expect(verdict.restarts >= counted && verdict.restarts <= groups_ - (ended_by_workers ? 1 : 0) &&
                verdict.restarts <= truth.failures,
            "the verdict counts other restarts");
     switch (verdict.outcome) {
@@ -198,7 +230,10 @@ void Checker::check_verdict(const State& state, const Truth& truth) {
             expect(
                 verdict.culprit && verdict.exit_code == verdict.culprit->status.exit_code() && verdict.exit_code != 0,
                 "a culprit's code was lost");
-            expect(truth.failures > state.restarts_spent, "a worker is the culprit although none had failed by itself");
+            expect(verdict.culprit->role == (state.roles.size() > 1 ? role_of(verdict.culprit->rank) : ""),
+                   "a culprit has another role");
+            expect(truth.failures > restarts_spent(state),
+                   "a worker is the culprit although none had failed by itself");
             break;
         case Outcome::kStopped:
             expect(truth.signals > 0 && verdict.exit_code == exit_code::kSignalBase + 15, "stopped without a signal");
@@ -257,13 +292,20 @@ void Checker::check_waiting_is_explained(const State& state, const std::vector<A
     }
 }
 
-/// A job waits for a replacement of a lost node only if it may restart the workers when that joins.
+/// A job waits for a replacement of a lost node only if it may restart the workers when that joins: each role of the
+/// node has a restart left.
 void Checker::check_waiting_makes_sense(const State& state) {
     if (state.phase != Phase::kGathering || state.groups_started == 0) return;
     const auto present = std::ranges::count_if(
         state.nodes, [](const auto& entry) { return entry.second.link != Link::kLost && !entry.second.leaving; });
-    expect(present >= state.shape->min_nodes || state.restarts_spent < state.shape->max_restarts,
-           "the job waits for another node though it may not be restarted");
+    if (present >= state.shape->min_nodes) return;
+    for (const auto& [id, member] : members_) {
+        const auto node = state.nodes.find(id);
+        if (node != state.nodes.end() && node->second.link != Link::kLost) continue;
+        for (const Program& program : member.programs)
+            expect(state.roles.at(program.role).is_left(),
+                   "the job waits for another node though it may not be restarted");
+    }
 }
 
 }  // namespace ddprun::sim

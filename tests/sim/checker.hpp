@@ -54,6 +54,7 @@ private:
                           const Truth& truth);
     void check_waiting_is_explained(const coordinator::State& state, const std::vector<daemon::DaemonAction>& actions);
     void check_waiting_makes_sense(const coordinator::State& state);
+    [[nodiscard]] std::string role_of(Rank rank) const;
 
     std::string broken_;
     std::optional<protocol::Verdict> verdict_;
@@ -67,12 +68,19 @@ private:
     bool restart_forbidden_ = false;  ///< a worker has exited with 93
     int groups_timed_ = 0;            ///< the two times below are of the newest of so many
     TimePoint group_began_;
-    std::optional<TimePoint> group_failed_at_;  ///< when its first failure was reported
-    int restarts_seen_ = 0;                     ///< State::restarts_spent after the step before
-    int early_failures_ = 0;                    ///< of the newest groups in a row
-    TimePoint may_open_at_;                     ///< the next store, after a pause between restarts
-    int pauses_ = 0;                            ///< starts that had to wait for the end of one
-    int restarts_counted_ = 0;                  ///< as in the newest Assignment that counts a restart
+    std::optional<TimePoint> group_failed_at_;     ///< when its first failure was reported
+    int restarts_seen_ = 0;                        ///< restarts_spent() after the step before
+    int early_failures_ = 0;                       ///< of the newest groups in a row
+    TimePoint may_open_at_;                        ///< the next store, after a pause between restarts
+    int pauses_ = 0;                               ///< starts that had to wait for the end of one
+    std::map<std::string, int> restarts_counted_;  ///< of each role, as in the newest Assignment that counts one
+    std::map<std::string, int> restarts_spent_;    ///< of each role, after the step before
+    /// A node of the newest group.
+    struct MemberFacts {
+        int rank_base = 0;
+        std::vector<protocol::Program> programs;
+    };
+    std::map<protocol::NodeId, MemberFacts> members_;
     std::map<protocol::NodeId, int> previous_ranks_;
     std::set<std::pair<protocol::NodeId, Generation>> lost_with_;  ///< nodes that were lost while they had processes
     std::map<protocol::NodeId, TimePoint> explained_at_;

@@ -50,13 +50,15 @@ void SimCluster::plan_agents() {
     const int nodes = dice_.between(1, 6);
     plan_.greeting.min_nodes = dice_.between(1, nodes);
     plan_.greeting.max_nodes = dice_.between(plan_.greeting.min_nodes, nodes + 1);
-    plan_.greeting.max_restarts = dice_.between(0, 3);
+    for (const char* role : {"server", "trainer"}) plan_.max_restarts[role] = dice_.between(0, 4);
     plan_.luck.failure_percent = dice_.percent(50) ? dice_.between(5, 30) : 0;
     plan_.luck.stall_percent = dice_.percent(50) ? dice_.between(20, 80) : 0;
     plan_.luck.work = dice_.between(2'000ms, 20'000ms);
-    plan_.text = fmt::format("{} nodes, --nnodes {}:{} --max-restarts {}, failures {} %, stalls {} %", nodes,
-                             plan_.greeting.min_nodes, plan_.greeting.max_nodes, plan_.greeting.max_restarts,
-                             plan_.luck.failure_percent, plan_.luck.stall_percent);
+    plan_.text = fmt::format(
+        "{} nodes, --nnodes {}:{}, --max-restarts {} of role server, {} of trainer, failures {} %, "
+        "stalls {} %",
+        nodes, plan_.greeting.min_nodes, plan_.greeting.max_nodes, plan_.max_restarts["server"],
+        plan_.max_restarts["trainer"], plan_.luck.failure_percent, plan_.luck.stall_percent);
     plan_.greeting.launch = {"train", 1, "user", 1000};
     for (int i = 1; i <= nodes; ++i) {
         const bool late = dice_.percent(20);
@@ -81,8 +83,11 @@ void SimCluster::add_agent(const std::string& host, int incarnation, millisecond
     Join greeting = plan_.greeting;
     greeting.node = incarnation == 0 ? host : fmt::format("{}.{}", host, incarnation);
     greeting.host = host;
-    greeting.slots = dice_.between(1, 4);
-    greeting.role = dice_.percent(30) ? "server" : "trainer";
+    greeting.programs.clear();
+    for (int left = dice_.percent(40) ? dice_.between(2, 3) : 1; left > 0; --left) {
+        const std::string role = dice_.percent(30) ? "server" : "trainer";
+        greeting.programs.push_back({role, dice_.between(1, 4), plan_.max_restarts.at(role)});
+    }
     greeting.spare = dice_.percent(50);
     greeting.records = !dice_.percent(10);
     if (dice_.percent(20)) greeting.node_rank = dice_.between(0, 9);

@@ -70,6 +70,7 @@ private:
     /// What the agents have in common, and the scenario as text.
     struct Plan {
         protocol::Join greeting;
+        std::map<std::string, int> max_restarts;  ///< of each role
         Agent::Luck luck;
         std::string text;
     };

@@ -22,7 +22,7 @@ bool answers(const coordinator::State& job, const NodeId& id) {
 bool has_rank(const coordinator::State& job, const NodeId& id, const coordinator::Member& member, Rank rank) {
     const int local = number(rank) - member.assignment.rank_base;
     const auto node = job.nodes.find(id);
-    return node != job.nodes.end() && local >= 0 && local < node->second.join.slots;
+    return node != job.nodes.end() && local >= 0 && local < slots_of(node->second.join);
 }
 
 std::vector<RankRecord> records_of_all(const coordinator::State& job, const Inquiry& inquiry) {
@@ -32,7 +32,8 @@ std::vector<RankRecord> records_of_all(const coordinator::State& job, const Inqu
     for (const auto& [id, member] : job.group.members) {
         const auto node = job.nodes.find(id);
         if (node == job.nodes.end()) continue;  // lost since
-        for (int local = 0; local < node->second.join.slots; ++local) {
+        const int slots = slots_of(node->second.join);
+        for (int local = 0; local < slots; ++local) {
             const Rank rank{member.assignment.rank_base + local};
             if (received.contains(rank)) continue;
             RankRecord& silent = records.emplace_back();

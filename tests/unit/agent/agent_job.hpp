@@ -25,10 +25,8 @@ inline AgentConfig config(const FakeDaemon& daemon, std::vector<std::string> act
     c.node_rank = 1;
     c.min_nodes = 1;
     c.max_nodes = 3;
-    c.slots = 2;
-    c.max_restarts = 4;
     actions.insert(actions.begin(), shapes());
-    c.command = std::move(actions);
+    c.programs = {{.command = std::move(actions), .slots = 2, .max_restarts = 4}};
     c.grace = 10s;
     return c;
 }

@@ -28,9 +28,8 @@ TEST_CASE("an agent joins, runs its workers, reports success and ends with the v
     CHECK(join.host == "n12");
     CHECK(join.node.size() == 32);
     CHECK(join.pid > 0);
-    CHECK(join.slots == 2);
     CHECK(join.max_nodes == 3);
-    CHECK(join.max_restarts == 4);
+    CHECK(join.programs == std::vector<Program>{{"default", 2, 4}});
     CHECK(join.node_rank == 1);
     daemon.send(assignment(1));
     CHECK(daemon.expect<GroupSucceeded>().generation == Generation{1});
@@ -90,7 +89,7 @@ TEST_CASE("an abort is followed by a new generation", "[agent]") {
 TEST_CASE("an abort stops the start of many workers", "[agent]") {
     FakeDaemon daemon;
     AgentConfig c = config(daemon, {"wait"});
-    c.slots = 300;
+    c.programs[0].slots = 300;
     AgentProcess agent(std::move(c));
     daemon.welcome();
     Assignment many = assignment(1);
@@ -107,7 +106,7 @@ TEST_CASE("an abort stops the start of many workers", "[agent]") {
 TEST_CASE("a program that cannot be executed is a failure with the shell's code", "[agent]") {
     FakeDaemon daemon;
     AgentConfig c = config(daemon, {});
-    c.command = {"/nonexistent/trainer"};
+    c.programs[0].command = {"/nonexistent/trainer"};
     AgentProcess agent(std::move(c));
     daemon.welcome();
     daemon.send(assignment(1));
@@ -257,5 +256,28 @@ TEST_CASE("an agent answers a request with the flight records of its workers, on
     CHECK(one.record.rank == Rank{3});
     daemon.send(finished(Outcome::kStopped, 143));
     CHECK(agent.end().exit_code() == 143);
+    CHECK(agent.mark().none_left());
+}
+
+TEST_CASE("two programs have consecutive local ranks, and ranks within their roles", "[agent]") {
+    FakeDaemon daemon;
+    AgentConfig c = config(daemon, {"env=ROLE_NAME", "env=ROLE_RANK", "exit=3"});
+    c.programs[0].slots = 1;
+    c.programs.push_back({.command = {shapes(), "out=serving\n", "wait"}, .role = "server", .name = "serve.py"});
+    AgentProcess agent(std::move(c));
+    CHECK(daemon.welcome().programs == std::vector<Program>{{"default", 1, 4}, {"server", 1, 0}});
+    Assignment two = assignment(1);
+    two.program_roles = {{5, 7}, {0, 1}};
+    daemon.send(two);
+    const WorkerFailed failed = daemon.expect<WorkerFailed>();
+    CHECK(failed.failure.rank == Rank{2});
+    CHECK(failed.failure.program == "agent_test_shapes");
+    Finished end = finished(Outcome::kWorkerFailed, 3);
+    end.verdict.culprit = failed.failure;
+    end.verdict.culprit->role = "default";
+    daemon.send(end);
+    CHECK(agent.end().exit_code() == 3);
+    CHECK_THAT(agent.out(), Contains("default\n5\n"));
+    CHECK_THAT(agent.err(), Contains("\nagent_test_shapes FAILED\n") && Contains("\n  role        : default\n"));
     CHECK(agent.mark().none_left());
 }

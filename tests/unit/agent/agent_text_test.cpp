@@ -75,7 +75,7 @@ TEST_CASE("a restart is counted against the maximum, but not one because nodes j
     again.restart_count = 4;
     again.max_restarts = 3;
     again.reason = "node n2 was lost";
-    again.restart = restart;
+    if (restart != 0) again.restart = {restart, 3};
     daemon.send(again);
     daemon.expect<GroupSucceeded>();
     daemon.send(finished(Outcome::kSucceeded, 0));
@@ -90,7 +90,7 @@ TEST_CASE("an emulated node leaves the verdict to its launcher", "[agent]") {
     Pipe final_report;
     AgentConfig c = config(daemon, {"err=about to fail\n", "exit=3"});
     c.emulated = true;
-    c.program_name = "train.py (python3)";
+    c.programs[0].name = "train.py (python3)";
     c.final_report = std::move(final_report.write_end);
     AgentProcess agent(std::move(c));
     daemon.welcome();
@@ -114,7 +114,7 @@ TEST_CASE("the box quotes stderr of a worker of this node only if the console ha
     const TemporaryDirectory directory;
     FakeDaemon daemon;
     AgentConfig c = config(daemon, {"err=about to fail\n", "exit=3"});
-    c.slots = 1;
+    c.programs[0].slots = 1;
     if (redirected) c.output = {.log_dir = directory.path(), .redirects = {StreamCode::kStderr}};
     AgentProcess agent(std::move(c));
     daemon.welcome();
@@ -181,7 +181,7 @@ TEST_CASE("the node of the culprit writes its error file for the parent, another
     const TemporaryDirectory directory;
     FakeDaemon daemon;
     AgentConfig c = config(daemon, {R"(error-file={"message": {"message": "E: x", "more": 1}})", "exit=3"});
-    c.slots = 1;
+    c.programs[0].slots = 1;
     c.emulated = emulated;
     c.error_file = directory.path() / "job.json";
     AgentProcess agent(std::move(c));

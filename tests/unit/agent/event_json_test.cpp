@@ -22,15 +22,23 @@ namespace json = boost::json;
 
 namespace {
 
+/// Two workers of two programs.
+AgentConfig two_programs() {
+    AgentConfig config;
+    config.programs = {{.command = {"/bin/train"}}, {.command = {"/bin/serve"}, .role = "server"}};
+    return config;
+}
+
 /// Returns the events of one step of the worker group, and its decisions.
 std::vector<std::string> lines_of(worker_group::State& state, const Happening& what) {
     const Event event{TimePoint{}, what};
     worker_group::Step step = worker_group::step(std::move(state), event);
     state = std::move(step.next);
     std::vector<std::string> lines;
-    if (const auto happened = describe(event, state)) lines.push_back(json::serialize(*happened));
+    if (const auto happened = describe(event, state, two_programs())) lines.push_back(json::serialize(*happened));
     for (const Action& action : step.actions) {
-        if (const auto decided = describe(action, state, step.reason)) lines.push_back(json::serialize(*decided));
+        if (const auto decided = describe(action, state, step.reason, two_programs()))
+            lines.push_back(json::serialize(*decided));
     }
     return lines;
 }
@@ -58,13 +66,13 @@ TEST_CASE("the life of a worker group is a sequence of lines", "[agent]") {
           Lines{R"({"event":"waiting","reason":"1 of 2 nodes are here"})"});
     CHECK(lines_of(state, Assigned{group_assignment(1)}) ==
           Lines{R"({"event":"assigned","reason":"","nodes":1,"world_size":4,"first_rank":2,"workers":2,"restart":0,)"
-                R"("max_restarts":0,"master_addr":"10.0.0.1","master_port":4711})"});
+                R"("restart_role":null,"max_restarts":0,"master_addr":"10.0.0.1","master_port":4711})"});
     CHECK(lines_of(state, Tick{}).empty());
     const ExitStatus killed{ExitStatus::Kind::kSignaled, SIGSEGV, true};
     const Lines failure = lines_of(state, WorkerExited{LocalRank{1}, killed, true});
     REQUIRE(failure.size() == 2);
-    CHECK(failure[0] == R"({"event":"worker_exited","rank":3,"local_rank":1,"exit_code":139,"signal":11,)"
-                        R"("signal_name":"SIGSEGV","core_dumped":true,"by_itself":true})");
+    CHECK(failure[0] == R"({"event":"worker_exited","rank":3,"local_rank":1,"role":"server","exit_code":139,)"
+                        R"("signal":11,"signal_name":"SIGSEGV","core_dumped":true,"by_itself":true})");
     CHECK_THAT(failure[1],
                Catch::Contains(R"("event":"stopping","signal":15,"signal_name":"SIGTERM","reason":"rank 3)"));
     CHECK(lines_of(state, AbortReceived{Generation{1}, "rank 3 on n1 was killed", 0, true}) ==
@@ -89,34 +97,46 @@ TEST_CASE("a success, signals and the connection to the daemon have lines", "[ag
           Lines{R"({"event":"connection_back","reason":"connected again"})"});
     CHECK(lines_of(state, NotifySignal{SIGUSR1}) == Lines{R"({"event":"signal","signal":10,"signal_name":"SIGUSR1"})"});
     CHECK(lines_of(state, WorkerExited{LocalRank{0}, {ExitStatus::Kind::kExited, 0}, true}) ==
-          Lines{R"({"event":"worker_exited","rank":2,"local_rank":0,"exit_code":0,"by_itself":true})",
+          Lines{R"({"event":"worker_exited","rank":2,"local_rank":0,"role":"default","exit_code":0,"by_itself":true})",
                 R"({"event":"succeeded"})"});
     const Event late{TimePoint{} + 31s, Tick{}};
     const worker_group::Step killing = worker_group::step(std::move(state), late);
     REQUIRE(killing.actions.size() == 1);
-    CHECK_THAT(json::serialize(*describe(killing.actions[0], killing.next, killing.reason)),
+    CHECK_THAT(json::serialize(*describe(killing.actions[0], killing.next, killing.reason, two_programs())),
                Catch::StartsWith(R"({"event":"stopping","signal":9,"signal_name":"SIGKILL","reason":"processes are)"));
 }
 
 TEST_CASE("an assignment has the address that workers get", "[agent]") {
-    const auto object = describe(StartWorkers{group_assignment(1)}, {}, "", Endpoint{"head", 29500});
+    AgentConfig config = two_programs();
+    config.master = Endpoint{"head", 29500};
+    const auto object = describe(StartWorkers{group_assignment(1)}, {}, "", config);
     CHECK(object->at("master_addr") == "head");
     CHECK(object->at("master_port") == 29500);
+}
+
+TEST_CASE("an assignment after a failure names the role whose restart it is", "[agent]") {
+    protocol::Assignment assignment = group_assignment(2);
+    assignment.max_restarts = 5;
+    assignment.restart = {1, 3, "server"};
+    const auto object = describe(StartWorkers{assignment}, {}, "", two_programs());
+    CHECK(object->at("restart") == 1);
+    CHECK(object->at("restart_role") == "server");
+    CHECK(object->at("max_restarts") == 5);
 }
 
 TEST_CASE("the start of a group after a restart has the phases of the restart", "[agent]") {
     JobHistory history(TimePoint{});
     history.note(StartWorkers{group_assignment(1)}, TimePoint{} + 3ms);
     history.note_started(TimePoint{} + 5ms);
-    CHECK(json::serialize(describe_start({77, 78}, history)) ==
-          R"({"event":"workers_started","workers":[{"rank":2,"local_rank":0,"pid":77},)"
-          R"({"rank":3,"local_rank":1,"pid":78}],"rendezvous_ms":3E0,"start_ms":2E0})");
+    CHECK(json::serialize(describe_start({77, 78}, history, two_programs())) ==
+          R"({"event":"workers_started","workers":[{"rank":2,"local_rank":0,"role":"default","pid":77},)"
+          R"({"rank":3,"local_rank":1,"role":"server","pid":78}],"rendezvous_ms":3E0,"start_ms":2E0})");
     history.note_failure(1ms);
     history.note(SignalGroup{SIGTERM}, TimePoint{} + 10ms);
     history.note(Event{TimePoint{} + 14ms, GroupReaped{}});
     history.note(StartWorkers{group_assignment(2)}, TimePoint{} + 15ms);
     history.note_started(TimePoint{} + 17ms);
-    const json::object restarted = describe_start({79, 80}, history);
+    const json::object restarted = describe_start({79, 80}, history, two_programs());
     CHECK(restarted.at("detect_ms") == 1.0);
     CHECK(restarted.at("stop_ms") == 4.0);
     CHECK(restarted.at("rendezvous_ms") == 1.0);

@@ -38,7 +38,7 @@ Verdict failed() {
 AgentConfig config() {
     AgentConfig config;
     config.node_name = "n1";
-    config.command = {"/bin/train"};
+    config.programs = {{.command = {"/bin/train"}}};
     config.program_line = "train --key ***";
     return config;
 }
@@ -61,7 +61,7 @@ JobHistory two_groups() {
     history.note(SignalGroup{SIGKILL}, began + 1020ms);
     history.note(Event{began + 1044ms, GroupReaped{}});
     assignment.generation = Generation{2};
-    assignment.restart = 1;
+    assignment.restart = {1, 2, "server"};
     assignment.reason = "rank 0 exited";
     history.note(StartWorkers{assignment}, began + 1050ms);
     return history;
@@ -111,6 +111,10 @@ TEST_CASE("a report has the phases of each group, in milliseconds", "[agent]") {
     CHECK(groups[1].at("rendezvous_ms") == 6.0);
     CHECK(groups[1].at("start_ms").is_null());
     CHECK(groups[1].at("reason") == "rank 0 exited");
+    CHECK(groups[0].at("restart") == 0);
+    CHECK(groups[0].at("restart_role").is_null());
+    CHECK(groups[1].at("restart") == 1);
+    CHECK(groups[1].at("restart_role") == "server");
 }
 
 TEST_CASE("the history of a job that is restarted for ever stays small", "[agent]") {

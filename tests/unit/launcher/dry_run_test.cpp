@@ -12,18 +12,19 @@ namespace {
 /// A job whose text is to be shown, and all that DryRun refers to.
 struct Job {
     Options options;
-    WorkerCommand command{{"/usr/bin/train"}, {}};
+    std::vector<ResolvedProgram> programs{{{{"/usr/bin/train"}, {}}, 2}};
     Placement placement{Placement::Part::kAlone, {"127.0.0.1", 0}, "one node"};
     WorkerResources resources{{}, {{cpu_mask({0, 1, 2, 3}), {}, 2}}};
     std::optional<std::string> threads;
-    int slots = 2;
 
     explicit Job(std::vector<std::string> words) {
         words.push_back("train");
         options = parse_options(words, {}).value().options;
     }
     [[nodiscard]] std::string text() const {
-        return dry_run_text({options, command, placement, "n1", slots, resources, threads});
+        int slots = 0;
+        for (const ResolvedProgram& program : programs) slots += program.slots;
+        return dry_run_text({options, programs, placement, "n1", slots, resources, threads});
     }
     /// Returns the text from the table on.
     [[nodiscard]] std::string table() const {
@@ -56,7 +57,7 @@ TEST_CASE("a dry run shows program, rendezvous, nodes and workers", "[launcher][
 
 TEST_CASE("workers that are bound to the same CPUs share a line", "[launcher][unit]") {
     Job job({"--numa-binding", "node"});
-    job.slots = 4;
+    job.programs[0].slots = 4;
     job.resources.gpus = {"0", "1", "2", "5"};
     const agent::WorkerBinding low{cpu_mask({0, 1}), {0}, 1};
     const agent::WorkerBinding high{cpu_mask({2, 3}), {1}, 1};
@@ -118,7 +119,8 @@ TEST_CASE("ranks are shown as far as they are known", "[launcher][unit]") {
 TEST_CASE("a meeting point and an interpreter are named", "[launcher][unit]") {
     Job etcd({"--nnodes", "2", "--rdzv-backend", "etcd", "--rdzv-endpoint", "e1,e2:2000", "--rdzv-id", "job"});
     etcd.placement = {Placement::Part::kMeet, {"", 0}, "etcd"};
-    etcd.command = {{"/usr/bin/python3", "-u", "train.py"}, {"/usr/bin/python3", "the first python3 on PATH"}};
+    etcd.programs[0].command = {{"/usr/bin/python3", "-u", "train.py"},
+                                {"/usr/bin/python3", "the first python3 on PATH"}};
     CHECK_THAT(etcd.text(), Catch::Contains("executes    /usr/bin/python3 (the first python3 on PATH)\n") &&
                                 Catch::Contains("publishes its address in etcd at e1:2379 and e2:2000\n"));
     Job directory({"--nnodes", "2", "--rdzv-dir", "/shared", "--rdzv-id", "job"});
@@ -140,4 +142,28 @@ TEST_CASE("a dry run for a described machine shows neither this host nor its GPU
           "RANK  LOCAL RANK  HOST  GPU  CPUS  NUMA NODE  OMP_NUM_THREADS\n"
           "0-1   0-1         -     -    0-1   0          1\n"
           "\nCPUs are those of another machine.\n");
+}
+
+TEST_CASE("several programs have lines of their own, and a column", "[launcher][unit]") {
+    Job job({});
+    job.options =
+        parse_options({"--max-restarts", "2", "train", "--lr", "1", ":", "--nproc-per-node", "1", "serve"}, {})
+            .value()
+            .options;
+    job.programs.push_back({{{"/usr/bin/serve"}, {}}, 1});
+    CHECK(job.text() ==
+          "program 1   train --lr 1\n"
+          "executes    /usr/bin/train\n"
+          "role        default, 2 workers, --max-restarts 2\n"
+          "program 2   serve\n"
+          "executes    /usr/bin/serve\n"
+          "role        serve, 1 worker, --max-restarts 0\n"
+          "rendezvous  a ddprund of this job, on a free port of 127.0.0.1 (one node)\n"
+          "nodes       1 node of 3 workers\n"
+          "binding     none: workers run on the CPUs that ddprun may use\n"
+          "memory      as ddprun was started\n"
+          "\n"
+          "RANK  LOCAL RANK  HOST  GPU  CPUS  NUMA NODE  OMP_NUM_THREADS  PROGRAM\n"
+          "0-1   0-1         n1    -    0-3   -          2                1\n"
+          "2     2           n1    -    0-3   -          2                2\n");
 }

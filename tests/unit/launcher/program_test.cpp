@@ -26,14 +26,14 @@ struct Folders {
     }
 };
 
-Options asked(Words program) {
-    Options options;
-    options.program = std::move(program);
-    return options;
+Program asked(Words command) {
+    Program program;
+    program.command = std::move(command);
+    return program;
 }
 
-Words argv_of(const Options& options, const Environment& environment, const SearchPath& search) {
-    return worker_command(options, environment, search).value().argv;
+Words argv_of(const Program& program, const Environment& environment, const SearchPath& search) {
+    return worker_command(program, environment, search).value().argv;
 }
 
 }  // namespace
@@ -102,7 +102,7 @@ TEST_CASE("messages name a script by its own name, not by its interpreter's", "[
           "train.py (python3)");
     CHECK(name({"bash", "run.sh"}, {"/bin/bash", "run.sh"}) == "run.sh (bash)");
     CHECK(name({"sh", "-c", "x.sh"}, {"/bin/sh", "-c", "x.sh"}) == "sh");
-    Options module = asked({"pkg.train"});
+    Program module = asked({"pkg.train"});
     module.module = true;
     CHECK(program_name(module, {"/usr/bin/python3", "-u", "-m", "pkg.train"}) == "-m pkg.train (python3)");
 }
@@ -129,18 +129,18 @@ TEST_CASE("Python programs run unbuffered under the chosen interpreter", "[launc
     CHECK(argv_of(asked({script}), {{"PYTHON_EXEC", other}}, folders.search) == Words{other, "-u", script});
     CHECK(argv_of(asked({script}), {{"PYTHON_EXEC", "python3.9"}}, folders.search) == Words{other, "-u", script});
 
-    Options module = asked({"package.train", "x"});
+    Program module = asked({"package.train", "x"});
     module.module = true;
     CHECK(argv_of(module, {}, folders.search) == Words{python, "-u", "-m", "package.train", "x"});
 
-    Options by_path = asked({folders.temp.file("work/train", "", 0644).string(), "x"});
+    Program by_path = asked({folders.temp.file("work/train", "", 0644).string(), "x"});
     by_path.run_path = by_path.no_python = true;  // it wins, as in torchrun
-    CHECK(argv_of(by_path, {}, folders.search) == Words{python, "-u", by_path.program.front(), "x"});
-    CHECK(program_name(by_path, {python, "-u", by_path.program.front(), "x"}) == "train (python3)");
+    CHECK(argv_of(by_path, {}, folders.search) == Words{python, "-u", by_path.command.front(), "x"});
+    CHECK(program_name(by_path, {python, "-u", by_path.command.front(), "x"}) == "train (python3)");
 
-    Options direct = asked({folders.program("work/tool.py")});
+    Program direct = asked({folders.program("work/tool.py")});
     direct.no_python = true;
-    CHECK(argv_of(direct, {}, folders.search) == direct.program);
+    CHECK(argv_of(direct, {}, folders.search) == direct.command);
 }
 
 TEST_CASE("without PYTHON_EXEC an active environment has the interpreter, then PATH", "[launcher][unit]") {
@@ -268,4 +268,16 @@ TEST_CASE("programs of ours are found in our own folder only", "[launcher][unit]
     const std::string own = folders.program("own/ddprund");
     CHECK(own_program(folders.own, "ddprund").value() == own);
     CHECK(std::filesystem::equivalent(own_folder(), std::filesystem::read_symlink("/proc/self/exe").parent_path()));
+}
+
+TEST_CASE("several programs are one command line, which nodes compare", "[launcher][unit]") {
+    const std::vector<Program> both{asked({"train", "--key", "abc"}), asked({"serve"})};
+    CHECK(typed_command(both) == "train --key *** : serve");
+    CHECK(typed_command({asked({"train"})}) == "train");
+    CHECK(command_hash(both) != command_hash({asked({"train", "--key", "abc", ":", "serve"})}));
+    CHECK(command_hash(both) != command_hash({both[1], both[0]}));
+    CHECK(command_hash({asked({"a", "b"})}) != command_hash({asked({"a"}), asked({"b"})}));
+    std::vector<Program> module = both;
+    module[1].module = true;
+    CHECK(command_hash(both) != command_hash(module));
 }

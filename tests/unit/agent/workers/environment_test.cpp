@@ -16,16 +16,13 @@ protocol::Assignment second_node() {
     a.node_count = 2;
     a.rank_base = 4;
     a.world_size = 6;
-    a.role_rank_base = 1;
-    a.role_world_size = 3;
     a.master_addr = "10.0.0.7";
     a.master_port = 4567;
     a.restart_count = 2;
-    a.max_restarts = 3;
     return a;
 }
 
-WorkerSlot place() { return {LocalRank{1}, 2, 4, "n12", "mnist", "trainer", "/proc/1/fd/3"}; }
+WorkerSlot place() { return {LocalRank{1}, 2, 4, "n12", "mnist", "trainer", 2, 3, 3, "/proc/1/fd/3"}; }
 
 }  // namespace
 

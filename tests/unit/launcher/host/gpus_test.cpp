@@ -236,7 +236,8 @@ TEST_CASE("the option --gpus sets the variable for ddprun and its workers, and t
     const auto too_few = gpus_of_workers(options, 3, environment, tree.root.path());
     REQUIRE_FALSE(too_few.has_value());
     CHECK(too_few.error().message ==
-          "--gpus: 2 GPUs for the 3 workers of this node. Name one for each of them, or pass --nproc-per-node 2.");
+          "--gpus: 2 GPUs for the 3 workers of this node. Name one for each of them, or start 2 workers "
+          "(--nproc-per-node).");
 }
 
 TEST_CASE("the option --gpus sets AMD's variables on a machine of theirs", "[launcher][unit]") {
@@ -267,5 +268,5 @@ TEST_CASE("the option --gpus of a machine with Intel's decides how many workers 
     REQUIRE(apply_gpus(options, environment, tree.root.path()).has_value());
     ::unsetenv("ZE_AFFINITY_MASK");
     CHECK(environment == Environment{{"ZE_AFFINITY_MASK", "0,2"}});
-    CHECK(worker_count(options.slots, this_machine(environment, tree.root.path())).value() == workers);
+    CHECK(worker_count(options.programs[0].slots, this_machine(environment, tree.root.path())).value() == workers);
 }

@@ -69,5 +69,5 @@ TEST_CASE("with virtual local ranks each worker needs a device of the list, if t
     CHECK(refused.error().code == ddprun::Errc::kUsage);
     CHECK(refused.error().message ==
           "--virtual-local-rank: CUDA_VISIBLE_DEVICES=4,7 names 2 GPUs for the 3 workers of this node. Name one "
-          "for each of them, or pass --nproc-per-node 2.");
+          "for each of them, or start 2 workers (--nproc-per-node).");
 }

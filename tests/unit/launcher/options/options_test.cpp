@@ -14,6 +14,7 @@
 using namespace ddprun::launcher;
 using namespace std::chrono_literals;
 using Words = std::vector<std::string>;
+using Given = decltype(ProgramLine::given);
 
 namespace {
 
@@ -78,8 +79,8 @@ TEST_CASE("every option is accepted in both spellings, with '=' and without", "[
             if (row.is_flag()) {
                 const auto line = read_command_line({"--" + name, "prog"});
                 REQUIRE(line.has_value());
-                CHECK(line->given == decltype(line->given){{std::string(row.name), "1"}});
-                CHECK(line->program == Words{"prog"});
+                CHECK(line->programs.at(0).given == Given{{std::string(row.name), "1"}});
+                CHECK(line->programs.at(0).command == Words{"prog"});
                 continue;
             }
             REQUIRE(kSamples.contains(row.name));
@@ -87,8 +88,8 @@ TEST_CASE("every option is accepted in both spellings, with '=' and without", "[
             for (const Words& words : {Words{"--" + name, value, "prog"}, Words{"--" + name + "=" + value, "prog"}}) {
                 const auto line = read_command_line(words);
                 REQUIRE(line.has_value());
-                CHECK(line->given == decltype(line->given){{std::string(row.name), value}});
-                CHECK(line->program == Words{"prog"});
+                CHECK(line->programs.at(0).given == Given{{std::string(row.name), value}});
+                CHECK(line->programs.at(0).command == Words{"prog"});
                 CHECK(parse_options(words, {{"PET_RDZV_ID", "job"}}).has_value());  // --rdzv-dir needs it
             }
         }
@@ -100,8 +101,9 @@ TEST_CASE("GPUs are named by number, range or UUID, and decide how many workers 
     CHECK_FALSE(parsed({"--gpus", "", "prog"}).gpus.has_value());
     CHECK(parsed({"--gpus", "auto", "prog"}).gpus == Words{});
     CHECK(parsed({"--gpus", "4-6, 0,GPU-8a1f,MIG-3", "prog"}).gpus == Words{"4", "5", "6", "0", "GPU-8a1f", "MIG-3"});
-    CHECK(parsed({"--gpus", "0,2", "prog"}).slots.kind == Slots::Kind::kGpu);
-    CHECK(parsed({"--nproc-per-node", "1", "--gpus", "0,2", "prog"}).slots == Slots{Slots::Kind::kCount, 1});
+    CHECK(parsed({"--gpus", "0,2", "prog"}).programs[0].slots.kind == Slots::Kind::kGpu);
+    CHECK(parsed({"--nproc-per-node", "1", "--gpus", "0,2", "prog"}).programs[0].slots ==
+          Slots{Slots::Kind::kCount, 1});
     CHECK(parsed({"prog"}, {{"PET_GPUS", "1"}}).gpus == Words{"1"});
 }
 
@@ -143,8 +145,8 @@ TEST_CASE("flags in variables are yes or no in several words", "[launcher][unit]
 TEST_CASE("without options the job is one node with one worker", "[launcher][unit]") {
     const Options options = parsed({"prog"});
     CHECK(options.nodes == NodeRange{1, 1});
-    CHECK(options.slots == Slots{Slots::Kind::kCount, 1});
-    CHECK(options.max_restarts == 0);
+    CHECK(options.programs[0].slots == Slots{Slots::Kind::kCount, 1});
+    CHECK(options.programs[0].max_restarts == 0);
     CHECK(options.grace == 30s);
     CHECK(options.stall_warning == 30s);
     CHECK_FALSE(options.rdzv_endpoint);
@@ -159,7 +161,7 @@ TEST_CASE("each option sets its member of Options", "[launcher][unit]") {
                 "--rdzv-conf", "join_timeout=90,last_call_timeout=1.5,is_host=true", "-t3", "--node-rank", "0",
                 "--max-restarts", "3", "--shutdown-timeout", "0.5", "prog"});
     CHECK(options.nodes == NodeRange{2, 4});
-    CHECK(options.slots.kind == Slots::Kind::kGpu);
+    CHECK(options.programs[0].slots.kind == Slots::Kind::kGpu);
     CHECK(options.rdzv_endpoint == ddprun::Endpoint{"::1", 1234});
     CHECK(options.rdzv_id == "x");
     CHECK(options.rdzv_conf.join_timeout == 90s);
@@ -168,7 +170,7 @@ TEST_CASE("each option sets its member of Options", "[launcher][unit]") {
     CHECK(options.tee == StreamCodes{StreamCode::kBoth});
     CHECK_FALSE(options.log_dir);
     CHECK(options.node_rank == 0);
-    CHECK(options.max_restarts == 3);
+    CHECK(options.programs[0].max_restarts == 3);
     CHECK(options.grace == 500ms);
     CHECK(parsed({"--local_ranks_filter=0,2", "prog"}).console_ranks == std::vector<int>{0, 2});
     CHECK(parsed({"--local-ranks-filter", " 0, 2 ", "prog"}).console_ranks == std::vector<int>{0, 2});
@@ -181,9 +183,9 @@ TEST_CASE("each option sets its member of Options", "[launcher][unit]") {
     CHECK_FALSE(parsed({"--grep", "", "prog"}).shown.has_value());
     CHECK(parsed({"--log-line-prefix-template", "${rank}: ", "prog"}).label_template == "${rank}: ");
     CHECK(parsed({"prog"}, {{"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "x"}}).label_template == "x");
-    CHECK(parsed({"--run_path", "prog"}).run_path);
+    CHECK(parsed({"--run_path", "prog"}).programs[0].run_path);
     CHECK(parsed({"-v", "prog"}).verbose);
-    CHECK(parsed({"--nproc-per-node", "xpu", "prog"}).slots.kind == Slots::Kind::kXpu);
+    CHECK(parsed({"--nproc-per-node", "xpu", "prog"}).programs[0].slots.kind == Slots::Kind::kXpu);
     CHECK(parsed({"--log-dir", "/logs", "prog"}).log_dir == "/logs");
     CHECK(parsed({"--log-dir", "/dev/null", "-t3", "prog"}).log_dir == "");
     CHECK(parsed({"--rdzv-endpoint", "n1", "prog"}).rdzv_endpoint == ddprun::Endpoint{"n1", 29400});
@@ -239,12 +241,76 @@ TEST_CASE("filters are texts separated by commas, with two of them for one", "[l
 TEST_CASE("parsing ends at the program's name", "[launcher][unit]") {
     const Options options = parsed({"--nproc_per_node", "2", "prog", "--nnodes", "7", "-m", "--", "--help", ""});
     CHECK(options.nodes == NodeRange{1, 1});
-    CHECK_FALSE(options.module);
-    CHECK(options.program == Words{"prog", "--nnodes", "7", "-m", "--", "--help", ""});
-    CHECK(parsed({"--nnodes", "1", "--", "--odd-name", "-x"}).program == Words{"--odd-name", "-x"});
-    CHECK(parsed({"-m", "package.module", "--standalone"}).program == Words{"package.module", "--standalone"});
-    CHECK(parsed({"--rdzv-endpoint=", "prog"}).program == Words{"prog"});
+    CHECK_FALSE(options.programs[0].module);
+    CHECK(options.programs[0].command == Words{"prog", "--nnodes", "7", "-m", "--", "--help", ""});
+    CHECK(parsed({"--nnodes", "1", "--", "--odd-name", "-x"}).programs[0].command == Words{"--odd-name", "-x"});
+    CHECK(parsed({"-m", "package.module", "--standalone"}).programs[0].command ==
+          Words{"package.module", "--standalone"});
+    CHECK(parsed({"--rdzv-endpoint=", "prog"}).programs[0].command == Words{"prog"});
     CHECK(parsed({"--rdzv-id", "--strange", "prog"}).rdzv_id == "--strange");
+}
+
+TEST_CASE("a ':' directly before --nproc-per-node begins another program", "[launcher][unit]") {
+    const Options options = parsed({"--nproc-per-node",
+                                    "2",
+                                    "--max-restarts",
+                                    "1",
+                                    "train",
+                                    "--lr",
+                                    "1",
+                                    ":",
+                                    "--nproc-per-node",
+                                    "1",
+                                    "-m",
+                                    "pkg.serve",
+                                    "--port",
+                                    "0",
+                                    ":",
+                                    "--nproc_per_node=gpu",
+                                    "--role",
+                                    "eval",
+                                    "--max-restarts=3",
+                                    "--",
+                                    "./eval.py"},
+                                   {{"PET_MAX_RESTARTS", "9"}, {"PET_ROLE", "first"}, {"PET_NO_PYTHON", "1"}});
+    REQUIRE(options.programs.size() == 3);
+    const Program& first = options.programs[0];
+    CHECK(first.command == Words{"train", "--lr", "1"});
+    CHECK(first.slots == Slots{Slots::Kind::kCount, 2});
+    CHECK(first.role == "first");
+    CHECK(first.max_restarts == 1);
+    CHECK(first.no_python);
+    const Program& second = options.programs[1];
+    CHECK(second.command == Words{"pkg.serve", "--port", "0"});
+    CHECK(second.role == "pkg.serve");
+    CHECK(second.module);
+    CHECK_FALSE(second.no_python);  // variables are for the first program
+    CHECK(second.max_restarts == 0);
+    const Program& third = options.programs[2];
+    CHECK(third.command == Words{"./eval.py"});
+    CHECK(third.slots.kind == Slots::Kind::kGpu);
+    CHECK(third.role == "eval");
+    CHECK(third.max_restarts == 3);
+    CHECK(options.notes.empty());
+    CHECK(parsed({"a", ":", "--nproc-per-node", "1", "bin/serve.py"}).programs[1].role == "serve");
+}
+
+TEST_CASE("any other ':' is an argument of the program, with a note if it seems to be meant otherwise",
+          "[launcher][unit]") {
+    for (const Words& words :
+         {Words{"prog", ":"}, Words{"prog", ":", "x"}, Words{"prog", ":", "--nnodes", "2"},
+          Words{"prog", "a:", "--nproc-per-node", "1"}, Words{"--role", ":", "--nproc-per-node", "1", "prog"}}) {
+        CAPTURE(words);
+        CHECK(parsed(words).programs.size() == 1);
+        CHECK(parsed(words).notes.empty());
+    }
+    for (const std::string option : {"--role", "--max_restarts=1", "-n", "--no-python"}) {
+        const Options options = parsed({"prog", ":", option, "x"});
+        CHECK(options.programs[0].command == Words{"prog", ":", option, "x"});
+        CHECK(options.notes == Words{"': " + option +
+                                     "' is passed to prog: another program of the job begins with ': --nproc-per-node "
+                                     "N'"});
+    }
 }
 
 TEST_CASE("options without effect are accepted with a note", "[launcher][unit]") {

@@ -161,14 +161,15 @@ TEST_CASE("ranks within a role count the workers of that role alone", "[coordina
     for (const auto& [host, role] :
          {std::pair("n1", "trainer"), {"n2", "server"}, {"n3", "trainer"}, {"n4", "server"}}) {
         Join join = job.greeting(host);
-        join.role = role;
-        if (host == std::string("n4")) join.slots = 3;
+        join.programs[0].role = role;
+        if (host == std::string("n4")) join.programs[0].slots = 3;
         job.join(join);
     }
     job.store_opens();
     const auto assigned = job.sent<Assignment>();
     const auto role_of = [&](const char* host) {
-        return std::pair(assigned.at(host).role_rank_base, assigned.at(host).role_world_size);
+        const RoleRanks& ranks = assigned.at(host).program_roles.at(0);
+        return std::pair(ranks.base, ranks.world_size);
     };
     CHECK(role_of("n1") == std::pair(0, 4));
     CHECK(role_of("n2") == std::pair(0, 5));

@@ -25,8 +25,8 @@ TEST_CASE("the round closes at once when MAX nodes are here", "[coordinator]") {
     job.store_opens(4001);
     const auto assigned = job.sent<Assignment>();
     CHECK(assigned.size() == 2);
-    CHECK(assigned.at("n1") == Assignment{Generation{1}, NodeRank{0}, 2, 0, 8, "", 4001, 0, 0, "", 0, 0, 8});
-    CHECK(assigned.at("n2") == Assignment{Generation{1}, NodeRank{1}, 2, 4, 8, "", 4001, 0, 0, "", 0, 4, 8});
+    CHECK(assigned.at("n1") == Assignment{Generation{1}, NodeRank{0}, 2, 0, 8, "", 4001, 0, 0, "", {}, {{0, 8}}});
+    CHECK(assigned.at("n2") == Assignment{Generation{1}, NodeRank{1}, 2, 4, 8, "", 4001, 0, 0, "", {}, {{4, 8}}});
     CHECK(job.actions.size() == 2);
     CHECK(job.state.phase == Phase::kRunning);
 }
@@ -105,7 +105,7 @@ TEST_CASE("a Join that cannot be served is refused with a sentence and changes n
         says = "this job runs with --nnodes 2:3, this node was started with --nnodes 2:";
     }
     SECTION("other restarts") {
-        bad.max_restarts = 3;
+        bad.programs[0].max_restarts = 3;
         says = "--max-restarts 0, this node was started with --max-restarts 3";
     }
     SECTION("other run") {
@@ -120,14 +120,19 @@ TEST_CASE("a Join that cannot be served is refused with a sentence and changes n
         bad = Join{};
         bad.node = "n2";
         bad.protocol = 7;
-        says = "version 4 of the control protocol, this node version 7";
+        says = "version 5 of the control protocol, this node version 7";
     }
     SECTION("no workers") {
-        bad.slots = 0;
+        bad.programs.clear();
         says = "1 to 4096 workers";
     }
+    SECTION("a program without workers") {
+        bad.programs[0].slots = 0;
+        says = "a program has at least 1 worker, not 0";
+    }
     SECTION("so many workers that ranks would overflow") {
-        bad.slots = 2'000'000'000;
+        bad.programs.resize(2);
+        bad.programs[0].slots = bad.programs[1].slots = 2'000'000'000;
         says = "1 to 4096 workers";
     }
     SECTION("MIN above MAX") {
@@ -188,7 +193,7 @@ TEST_CASE("ranks follow the requested ranks, then natural host-name order, then 
         Join join = job.greeting(id);
         join.host = std::move(host);
         join.node_rank = place;
-        join.slots = slots;
+        join.programs[0].slots = slots;
         job.join(join);
     };
     add("a", "n10", {}, 1);

@@ -40,10 +40,9 @@ public:
         Join join;
         join.node = host;
         join.host = host;
-        join.slots = shape_.slots;
+        join.programs = {{.slots = shape_.slots, .max_restarts = shape_.max_restarts}};
         join.min_nodes = shape_.min_nodes;
         join.max_nodes = shape_.max_nodes;
-        join.max_restarts = shape_.max_restarts;
         join.spare = true;  // the tests of admission clear it
         return join;
     }

@@ -51,7 +51,7 @@ TEST_CASE("two nodes get ranks, and the same store", "[daemon][unit]") {
     DaemonFixture fixture;
     const auto test = [&]() -> awaitable<void> {
         auto shape = join_as("n1", 2, 2);
-        shape.slots = 3;
+        shape.programs[0].slots = 3;
         const auto n1 = fixture.agent(shape);
         const auto n2 = fixture.agent(join_as("n2", 2, 2));
         co_await n1->join();
@@ -346,7 +346,7 @@ TEST_CASE("a ddpctl gets the flight records of agents that know them, older ones
         newer->send(other_version);
         const DaemonMessage refusal = (co_await newer->receive()).value();
         CHECK(std::get<Rejected>(refusal).reason ==
-              "ddpctl uses version 5 of the protocol, this daemon version 4: use the same ddprun for both");
+              "ddpctl uses version 6 of the protocol, this daemon version 5: use the same ddprun for both");
 
         n1->crash();
         const auto abort = co_await n2->expect<Abort>();  // the first message since its assignment

@@ -41,7 +41,7 @@ Decisions running(TimePoint now) {
     Decisions decisions(coordinator::Config{.run_id = "run"});
     Join join;
     join.node = join.host = kNode;
-    join.slots = 2;
+    join.programs[0].slots = 2;
     join.records = true;
     const auto joined = handle(decisions, from_node(join), now);
     REQUIRE(of_kind<coordinator::OpenStore>(joined).size() == 1);

@@ -24,13 +24,13 @@ std::string failed_with(const std::string& member, const std::string& value) {
 }
 
 std::string join_and(const std::string& rest) {
-    return R"({"type":"join","protocol":4,"node":"a","host":"h","pid":1,"slots":1,"min_nodes":1,"max_nodes":1)" + rest;
+    return R"({"type":"join","protocol":5,"node":"a","host":"h","pid":1,"programs":[{"role":"c","slots":1,"max_restarts":0}],"min_nodes":1,"max_nodes":1)" +
+           rest;
 }
 
 /// A Join with all members that must be there, and `rest`.
 std::string whole_join_and(const std::string& rest) {
-    return join_and(R"(,"max_restarts":0,"launch":{"command":"a","command_hash":"2a","user":"b","uid":7},"role":"c")" +
-                    rest);
+    return join_and(R"(,"launch":{"command":"a","command_hash":"2a","user":"b","uid":7})" + rest);
 }
 
 Error agent_error(std::string_view text) {
@@ -69,8 +69,8 @@ TEST_CASE("messages look as documented", "[coordinator]") {
     join.launch = {"train", 42, "alice", 1000};
     CHECK(
         encode(AgentMessage(join)) ==
-        R"({"type":"join","protocol":4,"node":"0a","host":"n1","pid":0,"slots":1,"min_nodes":1,"max_nodes":1,"max_restarts":0,)"
-        R"("launch":{"command":"train","command_hash":"000000000000002a","user":"alice","uid":1000},"role":"default"})");
+        R"({"type":"join","protocol":5,"node":"0a","host":"n1","pid":0,"programs":[{"role":"default","slots":1,"max_restarts":0}],)"
+        R"("min_nodes":1,"max_nodes":1,"launch":{"command":"train","command_hash":"000000000000002a","user":"alice","uid":1000}})");
 }
 
 TEST_CASE("unknown members are ignored, so that a later version may add some", "[coordinator]") {
@@ -140,8 +140,7 @@ TEST_CASE("the error of a malformed message names the member", "[coordinator]") 
         {failed_with("last_lines", R"("a")"), "failure.last_lines must be an array"},
         {failed_with("rank", "-1"), "failure.rank must be between"},
         {failed_with("host", R"([])"), "failure.host must be a string"},
-        {join_and("}"), "max_restarts is missing"},
-        {join_and(R"(,"max_restarts":0})"), "launch is missing"},
+        {join_and("}"), "launch is missing"},
         {whole_join_and(R"(,"node_rank":"x"})"), "node_rank must be an integer"},
         {whole_join_and(R"(,"run_id":3})"), "run_id must be a string"},
     }));
@@ -152,9 +151,9 @@ TEST_CASE("the error of a malformed message names the member", "[coordinator]") 
 
 TEST_CASE("a Join of another protocol version is read as far as its version, so that it can be answered",
           "[coordinator]") {
-    const auto decoded = decode_agent_message(R"({"type":"join","protocol":5,"node":"a","host":{"name":"h"}})");
+    const auto decoded = decode_agent_message(R"({"type":"join","protocol":6,"node":"a","host":{"name":"h"}})");
     REQUIRE(decoded.has_value());
-    CHECK(std::get<Join>(*decoded).protocol == 5);
+    CHECK(std::get<Join>(*decoded).protocol == 6);
     CHECK(std::get<Join>(*decoded).node == "a");
 }
 
@@ -165,7 +164,7 @@ TEST_CASE("messages that are too large or too deep are refused", "[coordinator]"
     CHECK_THAT(agent_error(deep).message, Contains("not JSON"));
 
     const std::string host(kMaxTextBytes + 1, 'h');
-    const Error error = agent_error(R"({"type":"join","protocol":4,"node":"a","host":")" + host + "\"}");
+    const Error error = agent_error(R"({"type":"join","protocol":5,"node":"a","host":")" + host + "\"}");
     CHECK(error.code == Errc::kLimit);
     CHECK_THAT(error.message, Contains("host is longer than"));
 

@@ -28,7 +28,7 @@ inline State running() {
     for (const char* name : {"a", "b"}) {
         Node& node = state.nodes[name];
         node.join.host = name;
-        node.join.slots = 2;
+        node.join.programs[0].slots = 2;
         node.join.records = true;
         Member& member = state.group.members[name];
         member.assignment.generation = Generation{5};
