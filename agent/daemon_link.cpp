@@ -19,6 +19,7 @@ namespace {
 namespace asio = boost::asio;
 using namespace asio::experimental::awaitable_operators;
 using namespace protocol;
+using namespace std::chrono_literals;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kDialInterval{200};   // at least, also when each new connection ends at once
@@ -69,8 +70,8 @@ void DaemonLink::lose(std::string why) {
             "Find out what ended ddprund on that host, or what interrupted the network; then start the job again";
     if (!welcomed_ && !rejection_.empty()) {
         if (lost.why.ends_with('.')) lost.why.pop_back();
-        lost.why = fmt::format("{}. Before that, the daemon of a job that is ending rejected this node: {}", lost.why,
-                               rejection_);
+        lost.why =
+            fmt::format("{}. Before that, the daemon of an earlier job rejected this node: {}", lost.why, rejection_);
         lost.remedy = "Start the command again when that job has ended";
     }
     if (!closed_) events_.push(std::move(lost));
@@ -168,18 +169,23 @@ void DaemonLink::accept(const Welcome& welcome) {
     events_.push(Welcomed{welcome.run_id, welcome.node_name, welcome.session});
 }
 
-/// Reports that the daemon is that of a job that is ending. converse() tries again until the connect timeout.
-void DaemonLink::await_next_job(const std::string& why) {
-    if (std::exchange(rejection_, why) == why) return;
+/// Reports that the daemon does not need this node now. converse() tries again until the connect timeout.
+void DaemonLink::reject_for_now(const Rejected& rejected) {
+    if (std::exchange(rejection_, printable(rejected.reason)) == printable(rejected.reason)) return;
     interrupted_ = true;
-    events_.push(ConnectionChanged{
-        fmt::format("the rendezvous daemon at {} rejects this node: {}; trying again", to_string(endpoint_), why)});
+    const std::string how_long =
+        rejected.try_for > 0ms ? fmt::format(" for {}, in case it loses one", seconds_text(rejected.try_for)) : "";
+    events_.push(ConnectionChanged{fmt::format("the rendezvous daemon at {} rejects this node: {}; trying again{}",
+                                               to_string(endpoint_), rejection_, how_long)});
 }
 
 void DaemonLink::reject(const Rejected& rejected) {
     rejected_for_now_ = rejected.try_again && welcomed_;
     if (rejected_for_now_) return;
-    if (rejected.try_again) return await_next_job(printable(rejected.reason));
+    const TimePoint now = Clock::now();
+    if (!rejected_since_) rejected_since_ = now;
+    const bool in_vain = rejected.try_for > 0ms && now >= *rejected_since_ + rejected.try_for;
+    if (rejected.try_again && !in_vain) return reject_for_now(rejected);
     over_ = true;
     events_.push(DaemonLost{fmt::format("the rendezvous daemon at {} rejects this node{}: {}", to_string(endpoint_),
                                         welcomed_ ? " again" : "", printable(rejected.reason)),

@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,7 +53,7 @@ private:
     [[nodiscard]] bool may_connect_again() const {
         return (welcomed_ || Clock::now() < begun_ + connect_timeout_) && !over_ && !closed_;
     }
-    void await_next_job(const std::string& why);
+    void reject_for_now(const protocol::Rejected& rejected);
     void lose(std::string why);
 
     boost::asio::io_context& io_;
@@ -68,8 +69,9 @@ private:
     boost::asio::steady_timer heartbeat_timer_;
     bool welcomed_ = false;
     bool daemon_knows_records_ = false;
-    std::string rejection_;     ///< why the daemon of a job that is ending has rejected this node; empty: it has not
-    bool interrupted_ = false;  ///< the connection broke, and the user was notified
+    std::string rejection_;  ///< why a daemon that may need this node later has rejected it; empty: it has not
+    std::optional<TimePoint> rejected_since_;
+    bool interrupted_ = false;       ///< the connection broke, and the user was notified
     bool rejected_for_now_ = false;  ///< the daemon has not noticed yet that our last connection broke
     bool over_ = false;              ///< the daemon has sent its last message
     bool closed_ = false;

@@ -124,6 +124,7 @@ std::vector<std::string> daemon_arguments(const DaemonRequest& request, int read
     if (request.run_id) arguments.push_back("--run-id=" + *request.run_id);  // it may begin with a dash
     if (request.join_timeout) add("--join-timeout", seconds_number(*request.join_timeout));
     if (request.last_call) add("--last-call", seconds_number(*request.last_call));
+    if (request.standby) arguments.push_back("--standby");
     return arguments;
 }
 
@@ -184,6 +185,12 @@ Result<RunningDaemon> StartingDaemon::wait() {
 Result<RunningDaemon> start_daemon(const DaemonRequest& request) {
     auto starting = StartingDaemon::start(request);
     return starting ? starting->wait() : Result<RunningDaemon>(starting.error());
+}
+
+Result<UniqueFd> start_standby(DaemonRequest request) {
+    request.standby = true;
+    auto starting = StartingDaemon::start(request);
+    return starting ? starting->take_lifeline() : Result<UniqueFd>(starting.error());
 }
 
 bool daemon_ends_within(const UniqueFd& lifeline, std::chrono::milliseconds limit) {

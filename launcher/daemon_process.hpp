@@ -29,6 +29,7 @@ struct DaemonRequest {
     std::optional<std::chrono::milliseconds> join_timeout;
     std::optional<std::chrono::milliseconds> last_call;
     std::chrono::milliseconds ready_within{10'000};
+    bool standby = false;  ///< it waits until the port is free
 };
 
 /// A daemon that listens.
@@ -46,6 +47,8 @@ public:
     /// Executes the daemon, which shares our stderr. Errors: kSystem.
     [[nodiscard]] static Result<StartingDaemon> start(const DaemonRequest& request);
 
+    /// Returns the lifeline of a daemon that no one waits for.
+    [[nodiscard]] UniqueFd take_lifeline() { return std::move(lifeline_); }
     /// Returns when the daemon listens; to be called once. Errors: kTimeout, kMalformed, kSystem; kClosed when it ended
     /// before it listened (its own message went to stderr).
     [[nodiscard]] Result<RunningDaemon> wait();
@@ -69,6 +72,10 @@ private:
 
 /// Starts the daemon and returns when it listens. Errors: of StartingDaemon.
 [[nodiscard]] Result<RunningDaemon> start_daemon(const DaemonRequest& request);
+
+/// Starts a daemon that listens when another process no longer holds the port. Returns its lifeline: it ends when that
+/// is closed, unless an agent has joined it. Errors: kSystem.
+[[nodiscard]] Result<UniqueFd> start_standby(DaemonRequest request);
 
 /// Returns whether the daemon of this lifeline has ended, or does so within `limit`.
 [[nodiscard]] bool daemon_ends_within(const UniqueFd& lifeline, std::chrono::milliseconds limit);

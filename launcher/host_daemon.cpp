@@ -132,7 +132,7 @@ Result<Hosted> host_or_join(const DaemonRequest& request) {
         } else if (const auto holder = find_port_holder(bind)) {
             if (!is_joinable(*holder)) return held_by(bind, to_string(*holder));
             // The daemon of an earlier job may be about to end, so the port is probed once more.
-            if (probe_bind(bind) == EADDRINUSE) return Hosted{for_local_agent(bind), false, {}, 0};
+            if (probe_bind(bind) == EADDRINUSE) return Hosted{for_local_agent(bind), false};
         } else if (last_look) {
             return Error{Errc::kInUse,
                          fmt::format("cannot host the rendezvous at {}: the port is the local port of an outgoing "
@@ -143,9 +143,17 @@ Result<Hosted> host_or_join(const DaemonRequest& request) {
     }
 }
 
+UniqueFd standby_for(const DaemonRequest& request) {
+    auto standby = start_standby(request);
+    if (standby) return std::move(*standby);
+    spdlog::debug("no rendezvous daemon stands by at {}: {}", to_string(request.bind), standby.error().message);
+    return {};
+}
+
 Result<DaemonOfJob> DaemonOfJob::begin(const DaemonRequest& request) {
     if (request.bind.port != 0) {
         auto hosted = host_or_join(request);
+        if (hosted && !hosted->started_here) hosted->standby = standby_for(request);
         return hosted ? Result<DaemonOfJob>(DaemonOfJob(std::move(*hosted))) : hosted.error();
     }
     if (const int error = probe_bind(request.bind); error != 0) return cannot_bind(request.bind, error);

@@ -25,12 +25,19 @@ struct Hosted {
     bool started_here = false;
     UniqueFd lifeline;  ///< of a daemon that was started here
     pid_t pid = 0;      ///< of a daemon that was started here
+    /// Of a daemon that takes the port when the one that was joined here has ended, which may be that of a job that is
+    /// ending. To be closed when this node was admitted.
+    UniqueFd standby = {};
 };
 
 /// Starts the daemon that `request` describes, or joins the one that holds its port. If several processes call this at
 /// once, one starts the daemon and the others join it. Errors: kInUse with the holder's pid and command; kRefused,
 /// kSystem when the address cannot be bound; those of start_daemon().
 [[nodiscard]] Result<Hosted> host_or_join(const DaemonRequest& request);
+
+/// Starts the standby of a daemon that was joined at the address of `request`. Without it the job must be started again
+/// if that one ends, so a failure is only logged.
+[[nodiscard]] UniqueFd standby_for(const DaemonRequest& request);
 
 /// DaemonOfJob: owns the daemon of this job while it may still be starting. Used on the main thread; the process may
 /// fork meanwhile.

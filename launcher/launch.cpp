@@ -88,8 +88,7 @@ DaemonRequest daemon_request(const Plan& plan) {
 
 /// Finds or starts the daemon of this job. `meeting` is empty unless the placement is kMeet.
 Result<DaemonOfJob> begin_daemon(const Plan& plan, std::optional<JobMeeting>& meeting) {
-    if (plan.placement.part == Placement::Part::kJoin)
-        return DaemonOfJob(Hosted{plan.placement.endpoint, false, {}, 0});
+    if (plan.placement.part == Placement::Part::kJoin) return DaemonOfJob(Hosted{plan.placement.endpoint, false});
     DaemonRequest request = daemon_request(plan);
     auto program = own_program(own_folder(), "ddprund");
     if (!program) return program.error();
@@ -312,13 +311,14 @@ int run(Plan plan, std::optional<JobMeeting> meeting, const std::vector<std::str
         return emulate(std::move(plan), arguments, std::move(*daemon), guard);
     }
     agent::GuardPipes pipes = agent::become_guarded(guard, guard_settings(plan, *fence));
-    const auto hosted = daemon->wait();
+    auto hosted = daemon->wait();
     if (!hosted) return refuse_daemon(hosted.error(), report);
     report_endpoint(plan, *hosted);
     agent::AgentConfig config = agent_config(std::move(plan), hosted->endpoint);
     config.control_group = fence->group ? fence->group->path() : "";
     config.guard_pipe = std::move(pipes.guard_pipe);
     config.keeper_lifeline = std::move(pipes.keeper_lifeline);
+    config.standby = std::move(hosted->standby);
     const int code = agent::run_agent(std::move(config));
     temporary_log_dir->release(code == exit_code::kSuccess);  // the agent has printed its path if files are left there
     const bool ended = hosted->started_here && ends_after_release(hosted->lifeline);

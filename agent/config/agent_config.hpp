@@ -76,6 +76,7 @@ struct AgentConfig {
     UniqueFd final_report;  ///< of an emulated node: the file for its final report (status_reporter.hpp)
     UniqueFd guard_pipe;    ///< reads end-of-file when the guard has ended; invalid: no guard
     std::string control_group = {};  ///< the folder of the control group for the workers; empty: none
+    UniqueFd standby;                ///< of a daemon that is not needed once this node was admitted; invalid: none
     UniqueFd keeper_lifeline;  ///< held for the keeper of that group, which reads end-of-file when this process ends
 
     /// Returns the number of workers on this node.

@@ -149,33 +149,44 @@ std::string complete(const State& state, const Join& join) {
         some_of(hosts_of(state, present)), nnodes(job), kOwnJob);
 }
 
-/// Returns why this Join cannot be served by this job at any time; empty: it can.
-std::string lasting_refusal(const State& state, const NodeId& id, const Join& join) {
-    if (join.session && *join.session != state.config.session) {
-        return "this is not the daemon that the job was started with, which has ended: start the job again";
-    }
+/// Returns whether another node may take the place of any member that is lost.
+bool may_replace_all(const State& state) {
+    return std::ranges::all_of(state.roles, [](const auto& entry) { return entry.second.is_left(); });
+}
+
+/// Returns why a node cannot take part in a job that has what it needs. It may replace a member whose loss has not been
+/// noticed yet, so it tries again for the time that this takes.
+Refusal not_needed(const State& state, std::string reason) {
+    if (!may_replace_all(state)) return {std::move(reason)};
+    return {std::move(reason), true, state.config.lost_after + state.config.reconnect_grace};
+}
+
+/// Returns why this Join cannot be served by this job, unless a node is lost; empty: it can.
+Refusal lasting_refusal(const State& state, const NodeId& id, const Join& join) {
+    if (join.session && *join.session != state.config.session)
+        return {"this is not the daemon that the job was started with, which has ended: start the job again"};
     if (state.shape && !is_same_user(state.shape->launch, join.launch))
-        return other_user(state.shape->launch, join.launch);
+        return {other_user(state.shape->launch, join.launch)};
     if (join.run_id && *join.run_id != state.config.run_id) {
-        return fmt::format(
+        return {fmt::format(
             "this daemon serves run '{}', this node was started for run '{}': pass the same --rdzv-id on all nodes, or "
             "another --rdzv-endpoint",
-            state.config.run_id, *join.run_id);
+            state.config.run_id, *join.run_id)};
     }
-    if (std::string problem = malformed(id, join); !problem.empty()) return problem;
+    if (std::string problem = malformed(id, join); !problem.empty()) return {std::move(problem)};
     if (state.shape) {
-        if (std::string problem = disagreement(state, join); !problem.empty()) return problem;
+        if (std::string problem = disagreement(state, join); !problem.empty()) return {std::move(problem)};
     }
     if (state.nodes.contains(id)) return {};
     if (state.shape) {
-        if (std::string problem = complete(state, join); !problem.empty()) return problem;
+        if (std::string problem = complete(state, join); !problem.empty()) return not_needed(state, std::move(problem));
     }
     const auto joined = [](const auto& entry) { return entry.second.link != Link::kLost; };
     if (std::ranges::count_if(state.nodes, joined) >= kMaxNodes) {
-        return fmt::format(
+        return {fmt::format(
             "{} nodes are connected to this job, or lost their connection a moment ago, which is the limit. Start no "
             "further node, or end a spare one first",
-            kMaxNodes);
+            kMaxNodes)};
     }
     return {};
 }
@@ -193,7 +204,7 @@ Refusal refusal(const State& state, const NodeId& id, const Join& join) {
     if (known == state.nodes.end() && !(join.session && *join.session != state.config.session)) {
         if (std::string reason = ending(state, join); !reason.empty()) return {std::move(reason), !join.session};
     }
-    if (std::string reason = lasting_refusal(state, id, join); !reason.empty()) return {std::move(reason)};
+    if (Refusal refused = lasting_refusal(state, id, join); !refused.reason.empty()) return refused;
     if (known != state.nodes.end() && known->second.link == Link::kConnected)
         return {fmt::format("a node with the id {} is connected already", id), true};
     return {};

@@ -1,6 +1,7 @@
 #pragma once
 // Decides whether a node may join. Pure; private to the coordinator.
 
+#include <chrono>
 #include <cstddef>
 #include <string>
 
@@ -15,6 +16,7 @@ inline constexpr std::size_t kMaxNameBytes = 255;    ///< of a node id or host n
 struct Refusal {
     std::string reason;      ///< empty: it is served
     bool try_again = false;  ///< as in Rejected
+    std::chrono::milliseconds try_for{0};
 };
 
 /// Returns whether, and why, this Join cannot be served.

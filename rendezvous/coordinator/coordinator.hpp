@@ -82,6 +82,7 @@ struct Refuse {
     NodeId node;
     std::string reason;
     bool try_again = false;  ///< as in Rejected
+    std::chrono::milliseconds try_for{0};
     friend bool operator==(const Refuse&, const Refuse&) = default;
 };
 

@@ -163,7 +163,7 @@ void join(Transition& t, const NodeId& id, const Join& message) {
     const bool known = state.nodes.contains(id);
     if (Refusal refused = refusal(state, id, message); !refused.reason.empty()) {
         t.say(fmt::format("refused node {}: {}", message.host, refused.reason));
-        t.actions.push_back(Refuse{id, std::move(refused.reason), refused.try_again});
+        t.actions.push_back(Refuse{id, std::move(refused.reason), refused.try_again, refused.try_for});
         return;
     }
     Join named = message;

@@ -91,7 +91,7 @@ void Daemon::perform(const DaemonAction& action) {
     std::visit(Overloaded{
                    [&](const coordinator::Send& a) { send(a); },
                    [&](const coordinator::Refuse& a) {
-                       connections_.refuse_joining({a.reason, a.try_again});
+                       connections_.refuse_joining({a.reason, a.try_again, a.try_for});
                    },
                    [&](const coordinator::OpenStore& a) { open_store(a.generation); },
                    [&](const coordinator::CloseStore& a) { stores_.close(a.generation); },

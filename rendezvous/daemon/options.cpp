@@ -111,7 +111,7 @@ Result<StoreMode> store_mode(const StoreText& text) {
 
 /// Returns the first option that was given although only a job's daemon has it; empty: none.
 std::string job_option_given(const CLI::App& app) {
-    for (const char* name : {"--bind", "--port", "--store-address", "--run-id", "--starter-fd", "--linger",
+    for (const char* name : {"--bind", "--port", "--store-address", "--run-id", "--starter-fd", "--standby", "--linger",
                              "--join-timeout", "--last-call", "--heartbeat-interval", "--lost-after"})
         if (app.count(name) > 0) return name;
     return {};
@@ -153,6 +153,7 @@ std::variant<Options, int> parse_options(int argc, const char* const* argv) {
                    "end-of-file there: the program that started this one has ended; end, unless an agent has joined")
         ->check(open_descriptor)
         ->type_name("FD");
+    app.add_flag("--standby", options.standby, "wait until the port is free, or --starter-fd reads end-of-file");
     add_seconds(app, "--linger", options.daemon.job.linger, "end after this time without any agent");
     add_seconds(app, "--join-timeout", job.join_timeout, "how long to wait for MIN nodes");
     add_seconds(app, "--last-call", job.last_call, "with MIN nodes here, how long to wait for more, up to MAX");

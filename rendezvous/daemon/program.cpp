@@ -1,5 +1,6 @@
 #include "rendezvous/daemon/program.hpp"
 
+#include <poll.h>
 #include <spdlog/sinks/sink.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
@@ -9,9 +10,11 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/error.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/json.hpp>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 
@@ -25,6 +28,8 @@ namespace ddprun::daemon {
 namespace {
 
 namespace asio = boost::asio;
+
+constexpr std::chrono::milliseconds kStandbyInterval{50};
 
 /// Returns {"address":"127.0.0.1","port":29400,"run_id":"…","pid":71} and a newline.
 std::string ready_line(const asio::ip::tcp::endpoint& endpoint, const std::string& run_id) {
@@ -57,6 +62,25 @@ void announce(const asio::ip::tcp::endpoint& endpoint, const DaemonConfig& confi
     }
 }
 
+/// Returns whether a daemon could listen there, or would fail for another reason than that the port is taken.
+bool is_free(asio::io_context& io, const DaemonConfig& config) {
+    const asio::ip::tcp::endpoint wanted(config.bind, config.port);
+    asio::ip::tcp::acceptor probe(io, wanted.protocol());
+    boost::system::error_code error;
+    probe.set_option(asio::socket_base::reuse_address(true), error);
+    probe.bind(wanted, error);
+    return error != asio::error::address_in_use;
+}
+
+/// Waits until the port is free. Returns false if the starter has ended, or needs no daemon, before.
+bool stand_by(asio::io_context& io, const Options& options) {
+    pollfd starter{options.starter_fd.value_or(-1), POLLIN, 0};
+    while (!is_free(io, options.daemon)) {
+        if (::poll(&starter, 1, static_cast<int>(kStandbyInterval.count())) == 1) return false;
+    }
+    return true;
+}
+
 /// Reports end-of-file on `starter`; what is written there is ignored.
 void watch_starter(asio::posix::stream_descriptor& starter, Daemon& daemon) {
     static std::array<char, 64> ignored;
@@ -78,6 +102,7 @@ int run_program(const Options& options) {
     if (!options.log_file.empty() && !log_to_file(options.log_file)) return exit_code::kUsage;
 
     asio::io_context io(1);
+    if (options.standby && !stand_by(io, options)) return exit_code::kSuccess;
     const auto listening = Daemon::listen(io.get_executor(), options.daemon);
     if (!listening) {
         spdlog::error("{}", listening.error().message);

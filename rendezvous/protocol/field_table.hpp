@@ -350,6 +350,7 @@ inline constexpr std::string_view kType<Rejected> = "rejected";
 void visit_fields(Is<Rejected> auto& message, auto& field) {
     field("reason", message.reason);
     field.optional("try_again", message.try_again);
+    field.optional("try_for_ms", message.try_for);
 }
 
 template <>

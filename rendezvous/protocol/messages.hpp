@@ -259,7 +259,9 @@ struct Finished {
 /// Answers a Join that cannot be served: other job, other options, other protocol version, job full or over.
 struct Rejected {
     std::string reason;
-    bool try_again = false;  ///< an older connection of this node, or this daemon whose job is over, will end soon
+    bool try_again = false;  ///< an older connection of this node, or this daemon whose job is over, will end soon; or
+                             ///< a node may be lost, whose place this one could take
+    std::chrono::milliseconds try_for{0};  ///< with try_again: it is in vain after this time; 0: no limit
     friend bool operator==(const Rejected&, const Rejected&) = default;
 };
 

@@ -304,6 +304,28 @@ TEST_CASE("a node that joins while the job waits completes it, and a spare that 
     CHECK(sandbox.leftovers() == "");
 }
 
+TEST_CASE("a job that is started again at once after a SIGKILL runs when the daemon of the first has ended", "[e2e]") {
+    const e2e::Sandbox sandbox("at-once");
+    std::filesystem::create_directory(sandbox.path() / "meeting");
+    const std::string port = std::to_string(e2e::free_port());
+    std::vector<std::string> where{"--master-port", port};
+    if (GENERATE(false, true)) where = {"--rdzv-id", "job", "--rdzv-dir", (sandbox.path() / "meeting").string()};
+    const auto command = [&](std::vector<std::string> program) {
+        std::vector<std::string> argv{ddprun_program()};
+        argv.insert(argv.end(), where.begin(), where.end());
+        argv.insert(argv.end(), program.begin(), program.end());
+        return e2e::Command{.argv = argv, .directory = sandbox.path()};
+    };
+    e2e::Process first(sandbox, command({"sh", "-c", "echo up; exec sleep 60"}));
+    REQUIRE(e2e::eventually(e2e::Seconds(30), [&] { return first.out() == "up\n"; }));
+    first.signal(SIGKILL);
+    const auto second = e2e::run(sandbox, command({"echo", "ran"}), e2e::Seconds(60));
+    INFO(second.err);
+    CHECK(second.status.success());
+    CHECK(second.out == "ran\n");
+    CHECK(sandbox.leftovers() == "");
+}
+
 TEST_CASE("a second job on the port of another is refused at once, and its program does not run", "[e2e]") {
     const e2e::Sandbox sandbox("second-job");
     const std::string wait = script(sandbox, "wait", "#!/bin/sh\necho up\nwhile [ ! -e go ]; do sleep 0.05; done\n");

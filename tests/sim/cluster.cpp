@@ -318,7 +318,7 @@ void SimCluster::perform(const daemon::DaemonAction& action, ConnectionId from) 
         send(to_node->node, to_node->message);
     } else if (const auto* refuse = std::get_if<Refuse>(&action)) {
         connections_.answered.emplace(from, *refuse);
-        network_.to_agent(from, Rejected{refuse->reason, refuse->try_again});
+        network_.to_agent(from, Rejected{refuse->reason, refuse->try_again, refuse->try_for});
         network_.close_by_daemon(from);
     } else if (const auto* open = std::get_if<OpenStore>(&action)) {
         open_store(open->generation);

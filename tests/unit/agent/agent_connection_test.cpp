@@ -48,10 +48,29 @@ TEST_CASE("an agent that meets the daemon of a job that is over waits for that o
         (void)daemon->refuse(over);
         daemon.reset();
         CHECK(agent.end().exit_code() == 69);
-        CHECK_THAT(
-            agent.err(),
-            Contains("--rdzv-endpoint. Before that, the daemon of a job that is ending rejected this node: the job") &&
-                Contains("Start the command again when that job has ended"));
+        CHECK_THAT(agent.err(),
+                   Contains("--rdzv-endpoint. Before that, the daemon of an earlier job rejected this node: the job") &&
+                       Contains("Start the command again when that job has ended"));
+    }
+}
+
+TEST_CASE("an agent that a job with all its nodes rejects for now is refused when no node is lost in that time",
+          "[agent]") {
+    FakeDaemon daemon;
+    AgentProcess agent(config(daemon, {"wait"}));
+    const Rejected full{"the job has all its nodes", true, 500ms};
+    const TimePoint begun = Clock::now();
+    const Join join = daemon.refuse(full);
+    SECTION("and none is lost") {
+        while (Clock::now() < begun + 500ms) CHECK(daemon.refuse(full) == join);
+        (void)daemon.refuse(full);
+        CHECK(agent.end().exit_code() == exit_code::kUsage);
+        CHECK_THAT(agent.err(), Contains("the job has all its nodes; trying again for 0.5 s, in case it loses one"));
+    }
+    SECTION("and one is lost") {
+        CHECK(daemon.welcome() == join);
+        daemon.send(finished(Outcome::kStopped, 143));
+        CHECK(agent.end().exit_code() == 143);
     }
 }
 

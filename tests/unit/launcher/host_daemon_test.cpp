@@ -190,6 +190,8 @@ TEST_CASE("every requested setting becomes an argument of the daemon", "[launche
     CHECK(std::vector<std::string>(more.begin() + 12, more.end()) ==
           std::vector<std::string>{"--store-address", "10.1.0.1", "--run-id=mnist", "--join-timeout", "90",
                                    "--last-call", "1.5"});
+    request.standby = true;
+    CHECK(daemon_arguments(request, 3, 4).back() == "--standby");
 }
 
 TEST_CASE("the ready line is read strictly", "[launcher][unit]") {

@@ -60,6 +60,13 @@ TEST_CASE("hosts may give a user different numbers, or different names", "[coord
     CHECK(job.opens(1));
 }
 
+TEST_CASE("a job that cannot be restarted refuses one node too many for good", "[coordinator]") {
+    Job job;
+    for (const char* host : {"n1", "n2", "n3"}) job.join(launched(job, host, "train"));
+    CHECK_THAT(refusal_of(job), Contains("which has all its nodes already"));
+    CHECK_FALSE(job.asked<Refuse>().at(0).try_again);
+}
+
 TEST_CASE("nodes that all name the job may run different commands", "[coordinator]") {
     Job job;
     const bool first_names = GENERATE(true, false);
@@ -85,6 +92,9 @@ TEST_CASE("a job of a fixed number of nodes refuses one too many, unless that as
                    Contains("the job 'train' of user alice, which has all its nodes already: n1, n2 (--nnodes 2)") &&
                        Contains("With --spare"));
         CHECK(job.state.nodes.size() == 2);
+        // One of them may have been lost just now, without a sign yet.
+        CHECK(job.asked<Refuse>().at(0).try_again);
+        CHECK(job.asked<Refuse>().at(0).try_for == job.state.config.lost_after + job.state.config.reconnect_grace);
     }
     SECTION("it asks") {
         third.spare = true;

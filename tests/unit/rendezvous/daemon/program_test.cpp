@@ -101,6 +101,34 @@ TEST_CASE("ddprund that cannot listen writes nothing to --ready-fd and ends with
     CHECK(read_to_end(pipe.read).empty());
 }
 
+TEST_CASE("ddprund that stands by listens when the port is free", "[daemon][unit]") {
+    const RestoredLogger restored;
+    std::optional<DaemonFixture> other(std::in_place);
+    Pipe ready;
+    Pipe starter;
+    daemon::Options options;
+    options.daemon = quick_config();
+    options.daemon.port = other->endpoint().port;
+    options.ready_fd = ready.write.release();
+    options.starter_fd = starter.read.release();
+    options.standby = true;
+    auto exit_code = std::async(std::launch::async, [&] { return daemon::run_program(options); });
+    CHECK(exit_code.wait_for(150ms) == std::future_status::timeout);
+    SECTION("and serves") {
+        const auto port = other->endpoint().port;
+        other.reset();
+        const boost::json::object line = boost::json::parse(read_to_end(ready.read)).as_object();
+        CHECK(line.at("port") == port);
+        starter.write.reset();  // no agent has joined it
+        CHECK(exit_code.get() == exit_code::kInfrastructure);
+    }
+    SECTION("unless its starter does not need it any more") {
+        starter.write.reset();
+        CHECK(exit_code.get() == exit_code::kSuccess);
+        CHECK(read_to_end(ready.read).empty());
+    }
+}
+
 TEST_CASE("a log file that cannot be written is wrong usage", "[daemon][unit]") {
     daemon::Options options;
     options.daemon = quick_config();
