@@ -166,6 +166,7 @@ void join(Transition& t, const NodeId& id, const Join& message) {
         t.actions.push_back(Refuse{id, std::move(refused.reason), refused.try_again, refused.try_for});
         return;
     }
+    state.alone_since.reset();  // also if the connection ends before the next tick
     Join named = message;
     named.host = unique_name(state, id, message.host);
     t.send(id, Welcome{state.config.run_id, state.config.heartbeat_interval, state.config.lost_after, named.host,

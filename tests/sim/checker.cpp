@@ -191,10 +191,12 @@ void Checker::check_pauses(const State& state, const std::vector<Action>& action
 }
 
 void Checker::note_end_of_group(const State& state) {
-    const bool early = group_failed_at_.value_or(state.now) - group_began_ < 10s;
-    if (!early) early_failures_ = 0;
     const int spent = restarts_spent(state);
-    if (std::exchange(restarts_seen_, spent) == spent) return;
+    const bool failed = std::exchange(restarts_seen_, spent) != spent;  // else a node was lost, perhaps just now
+    const TimePoint ended_at = failed ? group_failed_at_.value_or(state.now) : state.now;
+    const bool early = ended_at - group_began_ < 10s;
+    if (!early) early_failures_ = 0;
+    if (!failed) return;
     if (early) ++early_failures_;
     if (early_failures_ < 2) return;
     may_open_at_ = state.now + std::min<Duration>(10s, 100ms * (1 << std::min(early_failures_ - 2, 10)));
@@ -245,7 +247,11 @@ void Checker::check_verdict(const State& state, const Truth& truth) {
 /// The daemon ends with a verdict when every node that can be reached has it, without one only when it was alone for
 /// the linger time, and at once when it is signaled.
 void Checker::check_daemon_end(const State& state, const std::vector<Action>& actions, const Truth& truth) {
-    if (truth.connected > 0 || !last_connected_) last_connected_ = state.now;
+    const bool joined = std::ranges::any_of(actions, [](const Action& action) {  // perhaps not connected any more
+        const auto* send = std::get_if<Send>(&action);
+        return send != nullptr && std::holds_alternative<Welcome>(send->message);
+    });
+    if (truth.connected > 0 || joined || !last_connected_) last_connected_ = state.now;
     const bool alone = state.now - *last_connected_ >= state.config.linger;
     const bool missed = std::ranges::any_of(state.nodes, [&](const auto& entry) {
         const Node& node = entry.second;

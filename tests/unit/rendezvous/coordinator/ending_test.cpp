@@ -102,6 +102,18 @@ TEST_CASE("a daemon without agents ends after its linger time, which a pause of 
                Contains("no agent was connected for 10.0 s") || Contains("no agent was connected for 10 s"));
 }
 
+TEST_CASE("an agent that joins in time keeps the daemon, although its connection breaks before the next tick",
+          "[coordinator]") {
+    Job job;
+    job.pass(9950ms);
+    job.join("n1");
+    job.disconnect("n1");
+    job.pass(200ms);
+    job.join("n1");  // connects again
+    job.pass(60s);
+    CHECK(job.asked<EndDaemon>().empty());
+}
+
 TEST_CASE("an agent that joins in time keeps the daemon", "[coordinator]") {
     Job job;
     job.pass(9900ms);
