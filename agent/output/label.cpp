@@ -14,15 +14,9 @@ namespace ddprun::agent {
 namespace {
 
 /// Returns "0-2,5" for the ranks 0, 1, 2 and 5.
-std::string ranks_text(const std::vector<int>& local_ranks, int rank_base) {
-    std::string text;
-    for (std::size_t i = 0; i < local_ranks.size();) {
-        const std::size_t first = i++;
-        while (i < local_ranks.size() && local_ranks[i] == local_ranks[i - 1] + 1) ++i;
-        if (!text.empty()) text += ',';
-        text += range_of(local_ranks[first] + rank_base, local_ranks[i - 1] + rank_base);
-    }
-    return text;
+std::string ranks_text(std::vector<int> local_ranks, int rank_base) {
+    for (int& rank : local_ranks) rank += rank_base;
+    return fmt::format("{}", fmt::join(ranges_in(local_ranks), ","));
 }
 
 }  // namespace

@@ -56,14 +56,7 @@ int allowed_cpus() {
 }
 
 std::string number_list(const std::set<int>& numbers) {
-    std::string text;
-    for (auto at = numbers.begin(); at != numbers.end();) {
-        const int first = *at;
-        int last = first;
-        while (++at != numbers.end() && *at == last + 1) ++last;
-        text += (text.empty() ? "" : ",") + range_of(first, last);
-    }
-    return text;
+    return fmt::format("{}", fmt::join(ranges_in({numbers.begin(), numbers.end()}), ","));
 }
 
 CpuSet parse_number_list(std::string_view text) {

@@ -35,17 +35,23 @@ std::string range_of(int first, int last) {
     return first == last ? std::to_string(first) : fmt::format("{}-{}", first, last);
 }
 
-std::string ranges_of(const std::set<int>& numbers) {
-    std::string text;
-    std::size_t ranges = 0;
-    for (auto at = numbers.begin(); at != numbers.end();) {
-        const int first = *at;
-        int last = first;
-        while (++at != numbers.end() && *at == last + 1) ++last;
-        if (++ranges > kMaxRanges) return text + fmt::format(", … ({} in all)", numbers.size());
-        text += (ranges == 1 ? "" : ", ") + range_of(first, last);
+std::vector<std::string> ranges_in(const std::vector<int>& ascending) {
+    std::vector<std::string> ranges;
+    for (std::size_t i = 0; i < ascending.size();) {
+        const std::size_t first = i++;
+        while (i < ascending.size() && ascending[i] == ascending[i - 1] + 1) ++i;
+        ranges.push_back(range_of(ascending[first], ascending[i - 1]));
     }
-    return text;
+    return ranges;
+}
+
+std::string ranges_of(const std::set<int>& numbers) {
+    std::vector<std::string> ranges = ranges_in({numbers.begin(), numbers.end()});
+    if (ranges.size() > kMaxRanges) {
+        ranges.resize(kMaxRanges);
+        ranges.push_back(fmt::format("… ({} in all)", numbers.size()));
+    }
+    return fmt::format("{}", fmt::join(ranges, ", "));
 }
 
 std::string name_ranks(const std::vector<int>& ranks) {

@@ -18,6 +18,9 @@ namespace ddprun {
 /// Returns "3" or "0-3".
 [[nodiscard]] std::string range_of(int first, int last);
 
+/// Returns the ranges in ascending numbers: "0-3", "8", "10-12".
+[[nodiscard]] std::vector<std::string> ranges_in(const std::vector<int>& ascending);
+
 /// Returns "0-3, 8, 10-12" or "0, 2, … (500 in all)": at most eight ranges.
 [[nodiscard]] std::string ranges_of(const std::set<int>& numbers);
 
