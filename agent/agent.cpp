@@ -119,7 +119,7 @@ private:
 Agent::Agent(asio::io_context& io, AgentConfig config)
     : config_(std::move(config)),
       events_(io),
-      console_(io, STDOUT_FILENO, STDERR_FILENO),
+      console_(io, STDOUT_FILENO, STDERR_FILENO, SharedLines(config_.open_lines.get(), config_.console_writer)),
       console_log_(console_, config_.log_start),
       status_reporter_(io, config_, console_),
       logs_(io, [this](const std::string& problem) { events_.push(LogFileProblem{problem}); }),

@@ -187,8 +187,8 @@ void StatusReporter::report_verdict(const JobReport& report) {
     if (verdict.outcome == protocol::Outcome::kStopped) {
         spdlog::error("{}{}", tag(), reason);
     } else if (first || (verdict.culprit && verdict.culprit->host == config_.node_name)) {
-        console_.write(Console::Stream::kErr, Console::kAgent,
-                       {format_verdict(verdict, report.job, stderr_in_box(report.verdict)), true});
+        write_block(console_, format_verdict(verdict, report.job, stderr_in_box(report.verdict)),
+                    config_.output.timestamps);
     } else if (verdict.exit_code != 0) {
         spdlog::error("{}the job failed: {}", tag(), reason);
     }

@@ -20,6 +20,7 @@
 #include "agent/output/console.hpp"
 #include "agent/output/log_files.hpp"
 #include "agent/output/log_sink.hpp"
+#include "agent/output/shared_lines.hpp"
 #include "agent/signal_source.hpp"
 #include "common/exit_codes.hpp"
 #include "common/logging.hpp"
@@ -51,6 +52,9 @@ constexpr std::chrono::seconds kLingerShared{10};
 // After its verdict the daemon closes all connections and ends. ddprun waits this long for that; the daemon may wait a
 // second for a node that was cut off at the end.
 constexpr std::chrono::seconds kDaemonEndTimeout{2};
+/// The number of the launcher of emulated nodes among the writers of their console; those of the nodes follow.
+constexpr int kLauncherAsWriter = 1;
+
 /// Where the report goes if the job cannot run, and which job it is about.
 struct ReportTarget {
     std::string path;  ///< empty: no report is wanted, or the launcher of emulated nodes writes it
@@ -183,7 +187,11 @@ agent::AgentConfig agent_config(Plan plan, const Endpoint& endpoint) {
         config.node_rank = index;
         config.emulated = true;
         config.final_report = UniqueFd(options.as_local_node->final_report_fd);
-        if (config.final_report) ::fcntl(config.final_report.get(), F_SETFD, FD_CLOEXEC);
+        config.open_lines = UniqueFd(options.as_local_node->open_lines_fd);
+        config.console_writer = kLauncherAsWriter + 1 + index;
+        for (const UniqueFd* const inherited : {&config.final_report, &config.open_lines}) {
+            if (*inherited) ::fcntl(inherited->get(), F_SETFD, FD_CLOEXEC);
+        }
     }
     return config;
 }
@@ -237,12 +245,14 @@ int emulate(Plan plan, const std::vector<std::string>& arguments, DaemonOfJob da
     if (!hosted) return refuse_daemon(hosted.error(), report);
     report_endpoint(plan, *hosted);
     boost::asio::io_context io(1);
-    agent::Console console(io, STDOUT_FILENO, STDERR_FILENO);
+    const UniqueFd open_lines = agent::SharedLines::make();
+    agent::Console console(io, STDOUT_FILENO, STDERR_FILENO, agent::SharedLines(open_lines.get(), kLauncherAsWriter));
     const agent::ConsoleLog console_log(console, log_start(plan.options));
-    LocalCluster cluster{.console = console};
+    LocalCluster cluster{.console = console, .open_lines_fd = open_lines.get()};
     cluster.arguments = arguments;
     if (const std::string& folder = plan.temporary_log_dir.path(); !folder.empty())
         cluster.arguments.insert(cluster.arguments.begin(), {"--temporary-log-dir", folder});
+    cluster.timestamps = plan.options.timestamps;
     cluster.nodes = plan.options.nodes.max;
     cluster.workers_per_node = plan.slots;
     cluster.program_name = program_names(plan);

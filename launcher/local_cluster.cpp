@@ -72,7 +72,7 @@ public:
 
 private:
     void start_node(int index) {
-        const LocalNode node{index, cluster_.endpoint, final_report_.fd()};
+        const LocalNode node{index, cluster_.endpoint, final_report_.fd(), cluster_.open_lines_fd};
         std::vector<std::string> arguments{"ddprun", "--as-local-node", to_string(node)};
         arguments.insert(arguments.end(), cluster_.arguments.begin(), cluster_.arguments.end());
         std::vector<char*> argv;
@@ -305,9 +305,7 @@ private:
         return end;
     }
 
-    void print(const std::string& text) const {
-        cluster_.console.write(agent::Console::Stream::kErr, agent::Console::kAgent, {text, true});
-    }
+    void print(const std::string& text) const { agent::write_block(cluster_.console, text, cluster_.timestamps); }
 
     protocol::Verdict too_few_verdict() const {
         protocol::Verdict verdict;

@@ -30,6 +30,8 @@ struct LocalCluster {
     std::chrono::milliseconds grace{};  ///< of the workers on every node
     std::vector<int> handled_signals;   ///< end the job, beside INT, TERM, HUP and QUIT
     agent::Console& console;            ///< for messages; the nodes write to the same one
+    int open_lines_fd = -1;             ///< of its SharedLines; not owned
+    bool timestamps = false;            ///< the text about the job's end begins its lines with the time of day
 };
 
 /// How a job of emulated nodes has ended.

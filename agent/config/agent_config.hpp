@@ -72,9 +72,11 @@ struct AgentConfig {
     std::string error_file;        ///< of this ddprun, from TORCHELASTIC_ERROR_FILE; empty: none
     std::string program_line;      ///< the programs with their arguments, in messages; empty: there is one without any
     std::string interpreter = {};  ///< of a Python program, with the reason of its choice; empty: no Python program
-    bool emulated = false;  ///< one of several nodes below one launcher (--local-nodes), which prints for all of them
-    UniqueFd final_report;  ///< of an emulated node: the file for its final report (status_reporter.hpp)
-    UniqueFd guard_pipe;    ///< reads end-of-file when the guard has ended; invalid: no guard
+    bool emulated = false;   ///< one of several nodes below one launcher (--local-nodes), which prints for all of them
+    UniqueFd final_report;   ///< of an emulated node: the file for its final report (status_reporter.hpp)
+    UniqueFd open_lines;     ///< of an emulated node: of SharedLines, for the console that all nodes share
+    int console_writer = 0;  ///< … and its number there
+    UniqueFd guard_pipe;     ///< reads end-of-file when the guard has ended; invalid: no guard
     std::string control_group = {};  ///< the folder of the control group for the workers; empty: none
     UniqueFd standby;                ///< of a daemon that is not needed once this node was admitted; invalid: none
     UniqueFd keeper_lifeline;  ///< held for the keeper of that group, which reads end-of-file when this process ends

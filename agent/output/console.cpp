@@ -40,9 +40,10 @@ void report_lost_output(const Console& console, std::string_view tag) {
 
 }  // namespace
 
-Console::Console(boost::asio::io_context& io, int out_fd, int err_fd) : io_(io) {
-    outputs_[0] = std::make_shared<Output>(io, out_fd);
-    outputs_[1] = same_file(out_fd, err_fd) ? outputs_[0] : std::make_shared<Output>(io, err_fd);
+Console::Console(boost::asio::io_context& io, int out_fd, int err_fd, SharedLines lines)
+    : io_(io), lines_(std::move(lines)) {
+    outputs_[0] = std::make_shared<Output>(io, out_fd, lines_.of(0));
+    outputs_[1] = same_file(out_fd, err_fd) ? outputs_[0] : std::make_shared<Output>(io, err_fd, lines_.of(1));
 }
 
 Console::Folding::Folding(Console& console)
@@ -131,12 +132,32 @@ void Console::append(Stream stream, int source, const Segment& segment, std::str
     append_now(stream, source, segment, label);
 }
 
+bool Console::Output::is_open_line_of(Stream stream, int source) const {
+    return line_open && open_source == source && open_stream == stream;
+}
+
+/// Returns whether the open line is a prompt that the user has answered. `continues`: its worker goes on with it.
+bool Console::Output::was_answered(bool continues) const {
+    return prompted && line_open && (continues || prompted() == TerminalRead::kNone);
+}
+
+void Console::note_prompt(Stream stream, int source, ReadCheck worker) {
+    Output& to = output(stream);
+    if (to.is_open_line_of(stream, source)) to.prompted = std::move(worker);
+}
+
 void Console::append_now(Stream stream, int source, const Segment& segment, std::string_view label) {
     Output& to = output(stream);
     std::string_view text = segment.text;
     const bool continues = to.open_source == source && to.open_stream == stream;
-    if (to.line_open && (!continues || segment.starts_line) && text.front() != '\r') to.sink.append("\n");
-    if ((segment.starts_line || !continues) && !label.empty()) {
+    bool starts_line = segment.starts_line || !continues;
+    if (to.was_answered(!starts_line) || (to.line_open && to.sink.lost_its_line())) {
+        to.line_open = false;
+        starts_line = true;
+    }
+    to.prompted = nullptr;
+    if (to.line_open && starts_line && text.front() != '\r') to.sink.append("\n");
+    if (starts_line && !label.empty()) {
         if (text.front() == '\r') {
             to.sink.append("\r");
             text.remove_prefix(1);
@@ -172,6 +193,12 @@ std::size_t Console::drain(std::chrono::milliseconds timeout) {
         left_bytes += p->sink.waiting_bytes();
     }
     return left_bytes;
+}
+
+void write_block(Console& console, std::string_view lines, bool timestamps) {
+    const std::string stamp(timestamps ? TimeStamp().at(std::chrono::system_clock::now()) : "");
+    const std::string text = LineStamper().stamped(lines, stamp);
+    console.write(Console::Stream::kErr, Console::kAgent, {text});
 }
 
 std::chrono::seconds console_timeout(int exit_code) {

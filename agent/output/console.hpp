@@ -18,6 +18,8 @@
 #include "agent/output/line_buffer.hpp"
 #include "agent/output/line_folder.hpp"
 #include "agent/output/output_sink.hpp"
+#include "agent/output/shared_lines.hpp"
+#include "agent/output/terminal_reader.hpp"
 #include "agent/output/time_stamp.hpp"
 
 namespace ddprun::agent {
@@ -32,7 +34,8 @@ public:
     /// Returns the beginning of a folded line that these workers have printed.
     using FoldLabel = std::function<std::string(const std::vector<int>& sources)>;
 
-    Console(boost::asio::io_context& io, int out_fd, int err_fd);
+    /// `lines`: of the other processes that write to the same files.
+    Console(boost::asio::io_context& io, int out_fd, int err_fd, SharedLines lines = {});
     Console(const Console&) = delete;
     Console& operator=(const Console&) = delete;
 
@@ -49,6 +52,9 @@ public:
     /// that the segment does not continue, a line end comes first; what then follows of that line gets the label again.
     /// Whole lines may be folded instead.
     void append(Stream stream, int source, const Segment& segment, std::string_view label = {});
+    /// Notes that the open line of `source` is a prompt, for which its worker waits now. When the worker goes on, the
+    /// terminal has ended that line: what follows begins a new one, with its label.
+    void note_prompt(Stream stream, int source, ReadCheck worker);
     /// Writes as much of the queue as is possible without waiting; the rest follows by itself. Call it once per piece
     /// of output, not per line: that saves system calls for a worker that prints much.
     void push(Stream stream) { output(stream).sink.push(); }
@@ -65,12 +71,16 @@ public:
 
 private:
     struct Output {
-        Output(boost::asio::io_context& io, int fd) : sink(io, fd) {}
+        Output(boost::asio::io_context& io, int fd, SharedLine line) : sink(io, fd, line) {}
 
         OutputSink sink;
         bool line_open = false;             ///< the last line has no end yet …
         int open_source = kAgent;           ///< … it is of this source …
         Stream open_stream = Stream::kOut;  ///< … and of this stream
+        ReadCheck prompted;                 ///< the worker that waits for an answer to it; empty: it is no prompt
+
+        [[nodiscard]] bool is_open_line_of(Stream stream, int source) const;
+        [[nodiscard]] bool was_answered(bool continues) const;
     };
 
     /// The state of folding for both streams; see fold().
@@ -94,9 +104,13 @@ private:
     void wait_for_due_lines();
 
     boost::asio::io_context& io_;
+    SharedLines lines_;
     std::array<std::shared_ptr<Output>, 2> outputs_;  ///< the same one if stdout and stderr are the same file
     std::unique_ptr<Folding> folding_;                ///< null: lines are not folded
 };
+
+/// Writes lines of the agent itself to stderr, each after the time of day if `timestamps`.
+void write_block(Console& console, std::string_view lines, bool timestamps);
 
 /// Writes the console's queue. After a success (exit code 0) it waits for a slow reader as long as that takes, as any
 /// program does. After a failure or an interruption it gives up when the console has taken nothing for a while, and

@@ -36,8 +36,8 @@ bool has_room(int fd, std::chrono::milliseconds wait) {
 
 }  // namespace
 
-OutputSink::OutputSink(boost::asio::io_context& io, int fd)
-    : fd_(fd), own_(io), retry_(io), terminal_(::isatty(fd) == 1) {
+OutputSink::OutputSink(boost::asio::io_context& io, int fd, SharedLine line)
+    : fd_(fd), own_(io), retry_(io), line_(line), terminal_(::isatty(fd) == 1) {
     struct stat status {};
     const bool known = ::fstat(fd, &status) == 0;
     socket_ = known && S_ISSOCK(status.st_mode);
@@ -101,12 +101,14 @@ OutputSink::Obstacle OutputSink::pump(std::chrono::milliseconds wait) {
             if (holder_waits) refused_since_.reset();
             obstacle = holder_waits ? Obstacle::kFull : Obstacle::kLocked;
         } else {
+            end_line_of_others(written);
             const std::string_view waiting = std::string_view(queue_).substr(written);
             const ssize_t count = put(waiting.substr(0, next_piece(waiting)));
             if (count > 0) {
                 written += static_cast<std::size_t>(count);
                 lost_for_ = 0;
                 in_a_line_ = queue_[written - 1] != '\n';
+                line_.set_open(in_a_line_ && queue_[written - 1] != '\r');
             } else if (count == 0 || errno == EAGAIN) {
                 if (wait == kNoWait) obstacle = Obstacle::kFull;
             } else if (errno != EINTR) {
@@ -121,6 +123,13 @@ OutputSink::Obstacle OutputSink::pump(std::chrono::milliseconds wait) {
     queue_.erase(0, written);
     if (queue_.empty() || !in_a_line_) unlock();
     return obstacle;
+}
+
+/// Puts a line end in front of the queue's byte `next` if another process has left a line open. A progress bar
+/// rewrites that line instead.
+void OutputSink::end_line_of_others(std::size_t next) {
+    if (!line_.is_open_elsewhere() || queue_[next] == '\r' || queue_[next] == '\n') return;
+    queue_.insert(next, 1, '\n');
 }
 
 /// Returns how many bytes of `waiting` to put into one write.

@@ -14,14 +14,15 @@
 #include <string>
 #include <string_view>
 
+#include "agent/output/shared_lines.hpp"
 #include "common/clock.hpp"
 
 namespace ddprun::agent {
 
 class OutputSink {
 public:
-    /// `fd` stays open while the sink lives.
-    OutputSink(boost::asio::io_context& io, int fd);
+    /// `fd` stays open while the sink lives. `line`: the latest line of all processes that write there.
+    OutputSink(boost::asio::io_context& io, int fd, SharedLine line = {});
     OutputSink(const OutputSink&) = delete;
     OutputSink& operator=(const OutputSink&) = delete;
 
@@ -31,6 +32,9 @@ public:
     /// Returns the errno with which the latest text could not be written (a full disk); 0: it was written, or its
     /// reader has closed the pipe, which is the reader's choice.
     [[nodiscard]] int lost_for() const { return broken_ ? 0 : lost_for_; }
+
+    /// Returns whether another process has ended the line that this sink has left open.
+    [[nodiscard]] bool lost_its_line() const { return in_a_line_ && queue_.empty() && line_.was_ended_elsewhere(); }
 
     /// Queues `text`.
     void append(std::string_view text);
@@ -46,6 +50,7 @@ private:
     /// process holds the lock. Returns what stopped it. After a write error it drops the queue, see lost_for().
     Obstacle pump(std::chrono::milliseconds wait);
     void push_later(Obstacle obstacle);
+    void end_line_of_others(std::size_t next);
     [[nodiscard]] std::size_t next_piece(std::string_view waiting) const;
     [[nodiscard]] ssize_t put(std::string_view piece) const;
     [[nodiscard]] bool try_lock();
@@ -54,6 +59,7 @@ private:
     int fd_;
     boost::asio::posix::stream_descriptor own_;  ///< the same file, opened again as non-blocking; closed: impossible
     boost::asio::steady_timer retry_;
+    SharedLine line_;
     std::string queue_;
     bool terminal_ = false;
     bool may_block_ = false;  ///< a pipe, a terminal or a socket: it may be full, and others may write to it

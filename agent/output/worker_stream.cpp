@@ -47,6 +47,7 @@ WorkerStream::WorkerStream(boost::asio::io_context& io, UniqueFd read_end, Route
     pipe_.non_blocking(true);  // this end only: the worker's end is another open file
     to_console_ = [this](const Segment& segment) {
         prompt_.unfinished_since.reset();
+        prompt_.is_shown = false;
         if (segment.starts_line) hides_line_ = is_hidden(route_, segment.text);
         if (hides_line_) return;
         route_.console->append(route_.stream, route_.source, segment, line_start_);
@@ -135,9 +136,12 @@ void WorkerStream::show_prompt() {
     prompt_.is_awaited = false;
     if (!prompt_.unfinished_since || ended_) return;
     const TimePoint due = *prompt_.unfinished_since + kPromptDelay;
-    if (Clock::now() >= due) {
+    if (prompt_.is_shown || Clock::now() >= due) {  // what is typed after a prompt is shown at once
         begin_lines();
         lines_.flush(to_console_);
+        prompt_.is_shown = true;
+        if (prompt_.worker && prompt_.worker() == TerminalRead::kWaiting)
+            route_.console->note_prompt(route_.stream, route_.source, prompt_.worker);
         return route_.console->push(route_.stream);
     }
     prompt_.is_awaited = true;

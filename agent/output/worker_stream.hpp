@@ -47,6 +47,8 @@ public:
     WorkerStream(boost::asio::io_context& io, UniqueFd read_end, Route route);
 
     void start();
+    /// Has a prompt's line end when the worker, which `worker` describes, has got the answer.
+    void follow_answers(ReadCheck worker) { prompt_.worker = std::move(worker); }
     /// Reads what the pipe contains now, without waiting for more.
     void take_available();
     /// Does the same, then passes on an unfinished last line and closes the pipe and the log file.
@@ -61,6 +63,8 @@ private:
     struct Prompt {
         boost::asio::steady_timer timer;
         bool is_awaited = false;                         ///< the timer runs
+        bool is_shown = false;                           ///< the console has the beginning of the line
+        ReadCheck worker = {};                           ///< empty: it is not known whether it waits for an answer
         std::optional<TimePoint> unfinished_since = {};  ///< the console lacks the beginning of a line since then
     };
 

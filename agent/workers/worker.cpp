@@ -44,8 +44,11 @@ Result<std::unique_ptr<Worker>> Worker::start(boost::asio::io_context& io, Worke
     std::unique_ptr<Worker> worker(new Worker(std::move(*process), spec));
     if (out->read_end) worker->out_ = std::make_shared<WorkerStream>(io, std::move(out->read_end), std::move(spec.out));
     worker->err_ = std::make_shared<WorkerStream>(io, std::move(err->read_end), std::move(spec.err));
-    if (worker->out_) worker->out_->start();
-    worker->err_->start();
+    for (const auto& stream : {worker->out_, worker->err_}) {
+        if (!stream) continue;
+        stream->follow_answers([pid = worker->pid_] { return terminal_read(pid); });
+        stream->start();
+    }
     return worker;
 }
 

@@ -325,7 +325,7 @@ constexpr std::array kTable{
     OptionRow{"start-method", 0, kCompatible, "spawn|fork|forkserver", "workers are programs, not Python functions",
               apply_start_method},
 
-    OptionRow{"as-local-node", 0, "", "INDEX[,FD]@HOST:PORT",
+    OptionRow{"as-local-node", 0, "", "INDEX[,FD[,FD]]@HOST:PORT",
               "what --local-nodes passes to the processes that it starts",
               [](Options& o, Text t) { return store(o.as_local_node, parse_local_node(t)); }},
     OptionRow{"temporary-log-dir", 0, "", "DIR", "the folder of --redirects that these processes share",

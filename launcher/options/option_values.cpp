@@ -361,18 +361,28 @@ Result<std::vector<Endpoint>> parse_etcd_servers(std::string_view text) {
 Result<LocalNode> parse_local_node(std::string_view text) {
     const auto at = text.find('@');
     const std::string_view numbers = text.substr(0, at);
-    const auto comma = std::min(numbers.find(','), numbers.size());
-    const auto index = parse_number<int>(numbers.substr(0, comma));
-    const auto fd = comma < numbers.size() ? parse_number<int>(numbers.substr(comma + 1)) : -1;
-    if (!index || !fd || at == std::string_view::npos) return usage("not INDEX[,FD]@HOST:PORT.");
+    std::array<std::optional<int>, 3> values{std::nullopt, -1, -1};
+    std::size_t begin = 0;
+    for (auto& value : values) {
+        if (begin > numbers.size()) break;
+        const auto comma = std::min(numbers.find(',', begin), numbers.size());
+        value = parse_number<int>(numbers.substr(begin, comma - begin));
+        begin = comma + 1;
+    }
+    if (!values[0] || !values[1] || !values[2] || begin <= numbers.size() || at == std::string_view::npos)
+        return usage("not INDEX[,FD[,FD]]@HOST:PORT.");
     auto endpoint = parse_endpoint(text.substr(at + 1), 0);
     if (!endpoint) return endpoint.error();
-    return LocalNode{*index, std::move(*endpoint), *fd};
+    return LocalNode{*values[0], std::move(*endpoint), *values[1], *values[2]};
 }
 
 std::string to_string(const LocalNode& node) {
-    const std::string fd = node.final_report_fd >= 0 ? fmt::format(",{}", node.final_report_fd) : "";
-    return fmt::format("{}{}@{}", node.index, fd, to_string(node.endpoint));
+    std::string fds;
+    if (node.open_lines_fd >= 0)
+        fds = fmt::format(",{},{}", node.final_report_fd, node.open_lines_fd);
+    else if (node.final_report_fd >= 0)
+        fds = fmt::format(",{}", node.final_report_fd);
+    return fmt::format("{}{}@{}", node.index, fds, to_string(node.endpoint));
 }
 
 Result<std::uint64_t> parse_size(std::string_view text) {

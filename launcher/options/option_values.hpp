@@ -76,6 +76,7 @@ struct LocalNode {
     int index = 0;
     Endpoint endpoint;
     int final_report_fd = -1;  ///< of FinalReport (launcher/final_report.hpp); -1: there is none
+    int open_lines_fd = -1;    ///< of agent::SharedLines; -1: there is none
 };
 
 /// Parses "0,2,3"; an empty text is an empty list.

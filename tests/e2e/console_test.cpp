@@ -29,21 +29,24 @@ TEST_CASE("a prompt is shown before its answer is typed", "[e2e]") {
     CAPTURE(emulated);
     e2e::Shell shell(sandbox);
     const std::string script = "printf \"na\"; printf \"me? \"; read name; echo \"Hello $name.\"";
-    shell.type(fmt::format("{} {} sh -c '{}'\n", program(), emulated ? "--local-nodes" : "", script));
-    REQUIRE(shell.shows("name? "));
+    shell.type(fmt::format("{} {} --label --log-line-prefix-template '<$rank> ' sh -c '{}'\n", program(),
+                           emulated ? "--local-nodes" : "", script));
+    REQUIRE(shell.shows("<0> name? "));
     shell.type("Ada\n");
-    CHECK(shell.shows("Hello Ada.\r\n"));
+    CHECK(shell.shows("Ada\r\n<0> Hello Ada.\r\n"));
     CHECK(shell.shows("prompt> "));
 }
 
 TEST_CASE("a line of another worker does not continue a prompt", "[e2e]") {
     const e2e::Sandbox sandbox("prompt-of-two");
+    const bool emulated = GENERATE(false, true);
+    CAPTURE(emulated);
     e2e::Shell shell(sandbox);
     e2e::write_file(sandbox.path() / "train.sh",
                     "if [ $RANK = 0 ]; then printf '(Pdb) '; read line; echo \"got $line\"; touch $1/got\n"
                     "else until [ -e $1/shown ]; do sleep 0.02; done; echo other; fi\n");
-    shell.type(fmt::format("{} --label --nproc-per-node 2 sh {}/train.sh {}\n", program(), sandbox.path().string(),
-                           sandbox.path().string()));
+    shell.type(fmt::format("{0} --label {1} sh {2}/train.sh {2}\n", program(),
+                           emulated ? "--nnodes 2 --local-nodes" : "--nproc-per-node 2", sandbox.path().string()));
     REQUIRE(shell.shows(":0] (Pdb) "));
     e2e::write_file(sandbox.path() / "shown", "");
     CHECK(shell.shows("\r\n["));
@@ -104,6 +107,23 @@ TEST_CASE("on a terminal ddprun's own lines have the time of day only where it i
     shell.type(fmt::format("TZ=UTC {} --timestamps --max-restarts 1 sh -c 'exit $((1 - TORCHELASTIC_RESTART_COUNT))'\n",
                            program()));
     CHECK(shell.shows("+00:00 [ddprun] restart 1 of 1"));
+}
+
+TEST_CASE("with --timestamps every line of the box has the time of day", "[e2e]") {
+    const e2e::Sandbox sandbox("times-box");
+    const bool emulated = GENERATE(false, true);
+    CAPTURE(emulated);
+    const auto outcome = e2e::run(sandbox, {.argv = {"sh", "-c",
+                                                     fmt::format("exec {} --timestamps {} sh -c 'exit 3' 2>err",
+                                                                 program(), emulated ? "--local-nodes" : "")},
+                                            .directory = sandbox.path()});
+    CHECK(outcome.status.exit_code() == 3);
+    const std::string box = e2e::read_file(sandbox.path() / "err");
+    CAPTURE(box);
+    CHECK_THAT(box, Catch::Contains("sh FAILED"));
+    const std::regex form(R"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d .+)");
+    std::istringstream lines(box);
+    for (std::string line; std::getline(lines, line);) CHECK(std::regex_match(line, form));
 }
 
 TEST_CASE("lines of 16 workers are folded, and each worker's lines are found in them in order", "[e2e]") {

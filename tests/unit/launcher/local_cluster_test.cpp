@@ -36,6 +36,10 @@ TEST_CASE("one argument gives an emulated node its index and endpoint", "[launch
     CHECK(parse_local_node(to_string(node))->final_report_fd == -1);
     CHECK(to_string(LocalNode{3, {"127.0.0.1", 40001}, 7}) == "3,7@127.0.0.1:40001");
     CHECK(parse_local_node("3,7@127.0.0.1:40001")->final_report_fd == 7);
-    for (const char* text : {"3,@n1:1", "3,x@n1:1", ",7@n1:1"}) CHECK_FALSE(parse_local_node(text).has_value());
+    CHECK(to_string(LocalNode{3, {"127.0.0.1", 40001}, -1, 8}) == "3,-1,8@127.0.0.1:40001");
+    CHECK(parse_local_node("3,7,8@127.0.0.1:40001")->final_report_fd == 7);
+    CHECK(parse_local_node("3,7,8@127.0.0.1:40001")->open_lines_fd == 8);
+    for (const char* text : {"3,@n1:1", "3,x@n1:1", ",7@n1:1", "3,7,@n1:1", "3,7,8,9@n1:1"})
+        CHECK_FALSE(parse_local_node(text).has_value());
     CHECK(local_node_name(0) == "node0");
 }

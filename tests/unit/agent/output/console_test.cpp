@@ -75,6 +75,76 @@ TEST_CASE("a new process of a worker does not continue the line that the previou
     CHECK(s.shown() == "[0] (Pdb) \n[0] start\n");
 }
 
+TEST_CASE("what follows an answered prompt begins with the label, whichever worker prints it", "[agent]") {
+    Screen s;
+    auto state = TerminalRead::kWaiting;
+    const auto prompt = [&] {
+        s.console.write(Stream::kOut, 0, {"(Pdb) "}, "[0] ");
+        s.console.note_prompt(Stream::kOut, 0, [&] { return state; });
+    };
+    prompt();  // the terminal shows what is typed, and ends the line
+    s.console.write(Stream::kOut, 0, {"42\n", false}, "[0] ");
+    CHECK(s.shown() == "[0] (Pdb) [0] 42\n");
+    prompt();
+    s.console.write(Stream::kOut, 1, {"other\n"}, "[1] ");  // before the answer
+    s.console.write(Stream::kOut, 0, {"42\n", false}, "[0] ");
+    CHECK(s.shown() == "[0] (Pdb) \n[1] other\n[0] 42\n");
+    prompt();
+    state = TerminalRead::kNone;
+    s.console.write(Stream::kOut, 1, {"other\n"}, "[1] ");  // after it
+    s.console.write(Stream::kOut, 0, {"42\n", false}, "[0] ");
+    CHECK(s.shown() == "[0] (Pdb) [1] other\n[0] 42\n");
+    prompt();
+    state = TerminalRead::kEnded;  // without an answer
+    s.console.write(Stream::kOut, 0, {"start\n"}, "[0] ");
+    CHECK(s.shown() == "[0] (Pdb) \n[0] start\n");
+}
+
+TEST_CASE("a worker that goes on with a line that was no prompt continues it, at once", "[agent]") {
+    Screen s;
+    Pipe worker;
+    Route route;
+    route.console = &s.console;
+    route.label = "[0] ";
+    route.shows_prompts = true;
+    const auto stream = std::make_shared<WorkerStream>(s.io, std::move(worker.read_end), std::move(route));
+    auto state = TerminalRead::kNone;
+    stream->follow_answers([&] { return state; });
+    stream->start();
+    std::string shown;
+    const auto shows = [&](std::string_view printed, std::string_view text) {
+        REQUIRE(::write(worker.write_end.get(), printed.data(), printed.size()) == std::ssize(printed));
+        return eventually([&] {
+            s.io.restart();
+            s.io.run_for(std::chrono::milliseconds(5));
+            shown += s.shown();
+            return shown == text;
+        });
+    };
+    CHECK(shows("loading", "[0] loading"));
+    const TimePoint before = Clock::now();
+    for (const char c : std::string("..........")) CHECK(shows({&c, 1}, shown + c));
+    CHECK(Clock::now() - before < std::chrono::milliseconds(900));  // ten delays of a prompt are a second
+    CHECK(shows("\n", "[0] loading..........\n"));
+    state = TerminalRead::kWaiting;
+    CHECK(shows("name? ", "[0] loading..........\n[0] name? "));
+    CHECK(shows("Hello\n", "[0] loading..........\n[0] name? [0] Hello\n"));
+    stream->finish();
+}
+
+TEST_CASE("lines of the agent begin with the time of day where that is asked for", "[agent]") {
+    Screen s;
+    write_block(s.console, "====\nfailed\n", false);
+    CHECK(read_line(s.err.read_end.get()) == "====");
+    CHECK(read_line(s.err.read_end.get()) == "failed");
+    write_block(s.console, "====\nfailed\n", true);
+    for (const char* const line : {"====", "failed"}) {
+        const std::string shown = read_line(s.err.read_end.get());
+        CHECK(shown.size() == std::string("2026-03-01T12:00:03.042+01:00 ").size() + std::string(line).size());
+        CHECK_THAT(shown, Catch::StartsWith("20") && Catch::EndsWith(line));
+    }
+}
+
 TEST_CASE("a block that ends within a line is no prompt", "[agent]") {
     Screen s;
     Pipe worker;

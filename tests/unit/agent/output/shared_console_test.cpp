@@ -93,6 +93,28 @@ TEST_CASE("an agent that is stopped in the middle of a line delays the others on
     CHECK(read_line(pipe.read_end.get()) == "alive");
 }
 
+TEST_CASE("no process continues a line that another one has left open, and its rest gets the label again", "[agent]") {
+    const Pipe pipe;
+    boost::asio::io_context io;
+    const UniqueFd memory = SharedLines::make();
+    REQUIRE(memory);
+    Console first(io, pipe.write_end.get(), pipe.write_end.get(), SharedLines(memory.get(), 1));
+    Console second(io, pipe.write_end.get(), pipe.write_end.get(), SharedLines(memory.get(), 2));
+    first.write(Stream::kOut, 0, {"(Pdb) "}, "[0] ");
+    first.write(Stream::kOut, 0, {"p x", false}, "[0] ");
+    second.write(Stream::kErr, 0, {"other\n"}, "[1] ");
+    second.write(Stream::kOut, 0, {"more\n"}, "[1] ");
+    first.write(Stream::kOut, 0, {"42\n", false}, "[0] ");
+    second.write(Stream::kOut, 0, {"\r 10%"}, "[1] ");
+    first.write(Stream::kOut, 0, {"\r 20%"}, "[0] ");  // the bars of two workers share a line
+    first.write(Stream::kOut, 0, {"\n", false}, "[0] ");
+    second.write(Stream::kOut, 0, {"\r 30%"}, "[1] ");
+    std::string shown(1000, '\0');
+    const ssize_t size = ::read(pipe.read_end.get(), shown.data(), shown.size());
+    shown.resize(static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
+    CHECK(shown == "[0] (Pdb) p x\n[1] other\n[1] more\n[0] 42\n\r[1]  10%\r[0]  20%\n\r[1]  30%");
+}
+
 TEST_CASE("stdout and stderr in one file keep their order, and neither continues the other's open line", "[agent]") {
     const Pipe pipe;
     boost::asio::io_context io;
