@@ -48,6 +48,11 @@ void note_absent_ranks(Options& options, int slots) {
         std::ranges::all_of(options.console_ranks, is_absent) ? ", so that nothing its workers print is shown" : ""));
 }
 
+void note_absent_terminal(Options& options) {
+    if (!options.pty || ::isatty(STDOUT_FILENO) == 1 || ::isatty(STDERR_FILENO) == 1) return;
+    options.details.emplace_back("--pty has no effect: neither stdout nor stderr is a terminal");
+}
+
 Result<TemporaryLogDir> make_temporary_log_dir(Options& options, const Environment& environment) {
     if (!wants_temporary_log_dir(options) || !options.temporary_log_dir.empty()) return TemporaryLogDir();
     auto made = TemporaryLogDir::make(environment);
@@ -83,6 +88,7 @@ agent::OutputConfig output_config(const Options& options) {
     output.stderr_filters = options.stderr_filters;
     output.fold = options.fold;
     output.timestamps = options.timestamps;
+    output.pty = options.pty;
     output.prompts = ::isatty(STDIN_FILENO) == 1;
     return output;
 }

@@ -13,6 +13,9 @@ namespace ddprun::launcher {
 /// Notes ranks that options name and this node lacks. That is no error: another node may have them.
 void note_absent_ranks(Options& options, int slots);
 
+/// Notes that --pty has no effect without a terminal.
+void note_absent_terminal(Options& options);
+
 /// Makes the folder of the log files if the user has named one; with --dry-run only checks that it could be made.
 /// Errors: files cannot be written there; a later failure is a warning.
 [[nodiscard]] Result<void> prepare_log_dir(const Options& options);

@@ -38,6 +38,7 @@ struct OutputConfig {
     std::vector<std::string> stderr_filters = {};
     bool fold = false;        ///< equal console lines of several workers become one with their ranks
     bool timestamps = false;  ///< lines on the console and in files begin with the time of day
+    bool pty = false;         ///< workers print to a terminal of their own where the console is one
     bool prompts = false;     ///< stdin is a terminal: the console shows a line that stays without its end
 };
 

@@ -41,6 +41,9 @@ public:
 
     [[nodiscard]] bool is_terminal(Stream stream) const { return output(stream).sink.is_terminal(); }
 
+    /// Returns the size of that terminal; zeros: it is unknown.
+    [[nodiscard]] winsize window_size(Stream stream) const { return output(stream).sink.window_size(); }
+
     /// Folds the lines that workers print from now on: equal ones become one, which begins with `label`, after the time
     /// if `timestamps`. The agent's own lines are written at once, after all that is held.
     void fold(FoldLabel label, bool timestamps);

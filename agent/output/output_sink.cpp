@@ -55,6 +55,12 @@ OutputSink::OutputSink(boost::asio::io_context& io, int fd, SharedLine line)
     if (!refused) fd_ = again.release();
 }
 
+winsize OutputSink::window_size() const {
+    winsize size{};
+    ::ioctl(fd_, TIOCGWINSZ, &size);  // if it fails, the size stays unknown
+    return size;
+}
+
 void OutputSink::append(std::string_view text) {
     if (broken_) return;
     if (lost_for_ != 0 && queue_.empty()) {

@@ -4,6 +4,8 @@
 // PIPE_BUF bytes whole or not at all, so a write contains whole lines up to that size. A process that needs several
 // writes for one line holds a lock meanwhile. Owned by Console; one thread.
 
+#include <sys/ioctl.h>
+
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -27,6 +29,8 @@ public:
     OutputSink& operator=(const OutputSink&) = delete;
 
     [[nodiscard]] bool is_terminal() const { return terminal_; }
+    /// Returns the size of that terminal; zeros: it is unknown.
+    [[nodiscard]] winsize window_size() const;
     [[nodiscard]] std::size_t waiting_bytes() const { return queue_.size(); }
 
     /// Returns the errno with which the latest text could not be written (a full disk); 0: it was written, or its

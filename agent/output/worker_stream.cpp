@@ -94,9 +94,15 @@ bool WorkerStream::read_some() {
         return true;
     }
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-    pass_on_rest();
+    pass_on_rest();  // end-of-file, or EIO from a pseudo terminal
     ended_ = true;
     return false;
+}
+
+bool WorkerStream::fit_terminal() {
+    if (ended_ || route_.console == nullptr || !route_.console->is_terminal(route_.stream)) return false;
+    begin_lines();
+    return resize(pipe_.native_handle(), room_behind(line_start_, route_.console->window_size(route_.stream)));
 }
 
 void WorkerStream::take_available() {

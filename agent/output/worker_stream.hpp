@@ -17,6 +17,7 @@
 #include "agent/output/line_buffer.hpp"
 #include "agent/output/line_filter.hpp"
 #include "agent/output/log_writer.hpp"
+#include "agent/output/pseudo_terminal.hpp"
 #include "agent/output/tail.hpp"
 #include "agent/output/time_stamp.hpp"
 #include "common/clock.hpp"
@@ -29,26 +30,30 @@ namespace ddprun::agent {
 struct Route {
     Console* console = nullptr;  ///< null: not to the console
     Console::Stream stream = Console::Stream::kOut;
-    int source = 0;                         ///< the local rank that writes the lines
-    std::string label;                      ///< in front of console lines
-    LogFile file;                           ///< no file: not to a file
-    UniqueFd own_file = {};                 ///< the worker writes to this file itself; then nothing else gets its bytes
-    std::optional<LineFilter> filter = {};  ///< copies lines to a file of all ranks
-    bool keep_tail = false;                 ///< keep the last lines
-    std::optional<Pattern> shown = {};      ///< only lines with a match go to the console; absent: all
-    std::optional<Pattern> hidden = {};     ///< … and no line with a match
-    bool timestamps = false;                ///< lines begin with the time of day, but for those of the tail
-    bool shows_prompts = false;             ///< the console shows a line that stays without its end
+    int source = 0;          ///< the local rank that writes the lines
+    std::string label;       ///< in front of console lines
+    LogFile file;            ///< no file: not to a file
+    UniqueFd own_file = {};  ///< the worker writes to this file itself; then nothing else gets its bytes
+    std::optional<PseudoTerminal> terminal = {};  ///< the worker gets this in place of a pipe
+    std::optional<LineFilter> filter = {};        ///< copies lines to a file of all ranks
+    bool keep_tail = false;                       ///< keep the last lines
+    std::optional<Pattern> shown = {};            ///< only lines with a match go to the console; absent: all
+    std::optional<Pattern> hidden = {};           ///< … and no line with a match
+    bool timestamps = false;                      ///< lines begin with the time of day, but for those of the tail
+    bool shows_prompts = false;                   ///< the console shows a line that stays without its end
 };
 
 class WorkerStream : public std::enable_shared_from_this<WorkerStream> {
 public:
-    /// Takes over the `read_end` of a pipe. Call start() once a shared_ptr owns the stream.
+    /// Takes over the `read_end` of a pipe or pseudo terminal. Call start() once a shared_ptr owns the stream.
     WorkerStream(boost::asio::io_context& io, UniqueFd read_end, Route route);
 
     void start();
     /// Has a prompt's line end when the worker, which `worker` describes, has got the answer.
     void follow_answers(ReadCheck worker) { prompt_.worker = std::move(worker); }
+    /// Gives the worker's pseudo terminal the size of the console less the label. Returns whether that has changed it;
+    /// false if the worker writes to a pipe.
+    bool fit_terminal();
     /// Reads what the pipe contains now, without waiting for more.
     void take_available();
     /// Does the same, then passes on an unfinished last line and closes the pipe and the log file.

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <utility>
 
 #include "agent/workers/signs_of_failure.hpp"
@@ -19,6 +20,7 @@ constexpr std::size_t kMaxMessageBytes = 4096;  // of an error file's message
 
 /// Returns both ends of a stream of a worker. A worker that writes to a file itself has that, and no pipe.
 Result<Pipe> make_output_ends(Route& route) {
+    if (route.terminal) return Pipe{std::move(route.terminal->read_end), std::move(route.terminal->write_end)};
     if (route.own_file) return Pipe{UniqueFd(), std::move(route.own_file)};
     Result<Pipe> pipe = make_pipe("for its output");
     if (!pipe) return start_error("cannot make a pipe for its output", pipe.error().code.value());
@@ -165,6 +167,13 @@ void Worker::reap() {
 void Worker::finish_output() {
     if (out_) out_->finish();
     err_->finish();
+}
+
+void Worker::fit_terminals() {
+    const bool out = out_ && out_->fit_terminal();
+    const bool err = err_->fit_terminal();
+    // These terminals have no session, so the kernel signals no process.
+    if (out || err) send_to_group(SIGWINCH);
 }
 
 void Worker::abandon() {

@@ -78,6 +78,8 @@ public:
     [[nodiscard]] bool is_reaped() const { return !process_; }
     /// Passes on the rest of its output.
     void finish_output();
+    /// Fits its pseudo terminals to the console, and sends SIGWINCH to its process group if their size has changed.
+    void fit_terminals();
     /// Stops waiting for a process that survives SIGKILL.
     void abandon();
 

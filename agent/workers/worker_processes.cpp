@@ -37,9 +37,11 @@ WorkerProcesses::WorkerProcesses(boost::asio::io_context& io, Callbacks callback
       oom_watch_(std::move(oom_watch)),
       fence_(fence),
       child_changed_(io, SIGCHLD),
+      window_changed_(io, SIGWINCH),
       sweep_timer_(io),
       oom_timer_(io) {
     watch_children();
+    watch_window();
     forget_old_kills();
 }
 
@@ -150,6 +152,24 @@ void WorkerProcesses::watch_children() {
     });
 }
 
+void WorkerProcesses::resume() {
+    send_to_all(SIGCONT);
+    fit_terminals();  // the shell alone gets the SIGWINCH of the time in between
+}
+
+/// Follows changes of the console's size. The kernel reports them to the guard, which forwards signals.
+void WorkerProcesses::watch_window() {
+    window_changed_.async_wait([this, alive = std::weak_ptr<int>(alive_)](const error_code& error, int) {
+        if (error || alive.expired()) return;
+        fit_terminals();
+        watch_window();
+    });
+}
+
+void WorkerProcesses::fit_terminals() {
+    for (const auto& worker : workers_) worker->fit_terminals();
+}
+
 /// Repeats OomWatch::forget_old_kills() until the group is reaped.
 void WorkerProcesses::forget_old_kills() {
     oom_watch_.forget_old_kills(Clock::now());
@@ -188,6 +208,7 @@ void WorkerProcesses::reap_if_empty() {
     for (const auto& worker : workers_) worker->finish_output();
     reaped_ = true;
     child_changed_.cancel();
+    window_changed_.cancel();
     sweep_timer_.cancel();
     oom_timer_.cancel();
     callbacks_.reaped();

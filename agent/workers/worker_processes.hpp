@@ -56,7 +56,7 @@ public:
     void signal_spared();
     /// Stops every process of the group and every stray; resume() continues them.
     void suspend() const { send_to_all(SIGSTOP); }
-    void resume() const { send_to_all(SIGCONT); }
+    void resume();
     /// Signals the workers' own processes.
     void notify_workers(int signal);
 
@@ -84,6 +84,8 @@ private:
     void send_to_all(int signal) const;
     void on_exit(LocalRank rank);
     void watch_children();
+    void watch_window();
+    void fit_terminals();
     void forget_old_kills();
     void sweep();
     void kill_again();
@@ -103,6 +105,7 @@ private:
     bool all_started_ = false;
     bool reaped_ = false;
     boost::asio::signal_set child_changed_;
+    boost::asio::signal_set window_changed_;
     boost::asio::steady_timer sweep_timer_;
     TimePoint swept_at_{};
     boost::asio::steady_timer oom_timer_;

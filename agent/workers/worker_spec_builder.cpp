@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <filesystem>
 #include <string>
@@ -14,6 +15,8 @@
 #include "agent/config/destinations.hpp"
 #include "agent/output/label.hpp"
 #include "agent/output/log_files.hpp"
+#include "agent/output/pseudo_terminal.hpp"
+#include "agent/output/time_stamp.hpp"
 #include "agent/workers/environment.hpp"
 #include "agent/workers/older_processes.hpp"
 #include "common/flight_record_layout.hpp"
@@ -90,6 +93,7 @@ Route WorkerSpecBuilder::route(const Assignment& assignment, const std::string& 
     route.shows_prompts = output.prompts && console_.is_terminal(route.stream) && !output.shown && !output.hidden;
     if (to.console) route.console = &console_;
     if (to.labelled) route.label = label(assignment, {number(rank)});
+    if (output.pty && to.console && console_.is_terminal(route.stream)) route.terminal = make_terminal(route);
     if (!to.file) return route;
 
     const std::filesystem::path folder = log_folder(output.log_dir, run_id, assignment.generation);
@@ -137,6 +141,16 @@ void WorkerSpecBuilder::close_console_from(LocalRank first) {
         for (const Console::Stream stream : {Console::Stream::kOut, Console::Stream::kErr})
             console_.close(stream, rank);
     }
+}
+
+/// Makes a pseudo terminal for a stream, whose destinations are known. Warns, and returns none, if there is none left.
+std::optional<PseudoTerminal> WorkerSpecBuilder::make_terminal(const Route& route) {
+    const std::string start(route.timestamps ? TimeStamp().at(std::chrono::system_clock::now()) : "");
+    Result<PseudoTerminal> made =
+        make_pseudo_terminal(room_behind(start + route.label, console_.window_size(route.stream)));
+    if (made) return std::move(*made);
+    warn_once(fmt::format("{}; the output of workers goes through pipes, as without --pty", made.error().message));
+    return std::nullopt;
 }
 
 /// Opens a log file. Warns, and returns no descriptor, if it cannot be opened.

@@ -40,6 +40,7 @@ private:
     [[nodiscard]] Route route(const protocol::Assignment& assignment, const std::string& run_id, LocalRank rank,
                               StreamCode stream);
     [[nodiscard]] std::string label(const protocol::Assignment& assignment, const std::vector<int>& local_ranks) const;
+    [[nodiscard]] std::optional<PseudoTerminal> make_terminal(const Route& route);
     [[nodiscard]] UniqueFd open(const std::filesystem::path& path);
     [[nodiscard]] LogFile open_for_writer(const std::filesystem::path& path, Rotation rotation = {});
     [[nodiscard]] std::optional<ErrorFile> error_file(const protocol::Assignment& assignment, const std::string& run_id,

@@ -281,6 +281,10 @@ constexpr std::array kTable{
     OptionRow{"fold", 0, kOutput, "",
               "console lines that several workers of this node print within 0.3 s are shown once, as [ranks 0-7] text",
               [](Options& o, Text t) { return store(o.fold, parse_bool(t)); }},
+    OptionRow{"pty", 0, kOutput, "",
+              "where the console is a terminal, so is the stdout and stderr of every worker: they print colours and "
+              "progress bars, as wide as the window less the label",
+              [](Options& o, Text t) { return store(o.pty, parse_bool(t)); }},
     OptionRow{
         "timestamps", 0, kOutput, "",
         "lines begin with the time of day, on the console and in files; ddprun's own lines do so in any case where "

@@ -91,6 +91,7 @@ struct Options {
     std::optional<Pattern> shown;    ///< in lines of the console (--grep)
     std::optional<Pattern> hidden;   ///< in no line of the console (--exclude)
     bool fold = false;               ///< equal console lines of several workers become one
+    bool pty = false;                ///< workers print to a terminal of their own where the console is one
     bool timestamps = false;         ///< lines of workers, and of ddprun on a terminal, begin with the time of day
     /// The time that a worker has to end after the signal, before it is killed (--shutdown-timeout).
     std::chrono::milliseconds grace{30'000};

@@ -126,6 +126,54 @@ TEST_CASE("with --timestamps every line of the box has the time of day", "[e2e]"
     for (std::string line; std::getline(lines, line);) CHECK(std::regex_match(line, form));
 }
 
+TEST_CASE("with --pty workers print to terminals that follow the size of the window", "[e2e]") {
+    const e2e::Sandbox sandbox("pty");
+    const bool emulated = GENERATE(false, true);
+    CAPTURE(emulated);
+    e2e::Shell shell(sandbox);
+    shell.resize(30, 100);
+    const std::string script =
+        "trap \"stty size <&2 >&2; exit\" WINCH; [ -t 1 ] && [ -t 2 ] && stty size <&1; "
+        "while :; do sleep 0.02; done";
+    shell.type(fmt::format("cd {}; {} --pty --label --log-line-prefix-template '<$rank> ' {} sh -c '{}'\n",
+                           sandbox.path().string(), program(),
+                           emulated ? "--nnodes 2 --local-nodes" : "--nproc-per-node 2", script));
+    for (int i = 0; i < 2; ++i) REQUIRE(shell.shows("> 30 96\r\n"));
+    shell.resize(40, 120);
+    for (int i = 0; i < 2; ++i) CHECK(shell.shows("> 40 116\r\n"));
+    CHECK(shell.shows("prompt> "));
+    shell.type("exit\n");
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("with --pty a worker edits the answer to its prompt, and its file has its bytes", "[e2e]") {
+    const e2e::Sandbox sandbox("pty-prompt");
+    e2e::Shell shell(sandbox);
+    const std::string script = "echo one; read -e -p \"name? \" name; echo \"Hello $name.\"";
+    shell.type(fmt::format("cd {}; {} --pty -t 3 --log-dir logs --rdzv-id j bash -c '{}'\n", sandbox.path().string(),
+                           program(), script));
+    REQUIRE(shell.shows("name? "));
+    shell.type(
+        "da\x01"
+        "A\n");  // Ctrl-A: to the beginning of the line
+    CHECK(shell.shows("[default0]:Hello Ada.\r\n"));
+    CHECK(shell.shows("prompt> "));
+    CHECK(e2e::read_file(sandbox.path() / "logs/j/gen-1/rank-0.out") == "one\nHello Ada.\n");
+}
+
+TEST_CASE("without a terminal --pty has no effect, which the log notes", "[e2e]") {
+    const e2e::Sandbox sandbox("no-pty");
+    const bool verbose = GENERATE(false, true);
+    std::vector<std::string> argv{program(), "--pty", "sh", "-c", "[ -t 1 ] || [ -t 2 ] || echo none"};
+    if (verbose) argv.insert(argv.begin() + 1, "-v");
+    const auto outcome = e2e::run(sandbox, {.argv = argv});
+    CHECK(outcome.status.exit_code() == 0);
+    CHECK(outcome.out == "none\n");
+    CHECK((outcome.err.find("--pty has no effect: neither stdout nor stderr is a terminal\n") != std::string::npos) ==
+          verbose);
+    if (!verbose) CHECK(outcome.err == "");
+}
+
 TEST_CASE("lines of 16 workers are folded, and each worker's lines are found in them in order", "[e2e]") {
     const e2e::Sandbox sandbox("fold");
     constexpr int kWorkers = 16;

@@ -4,6 +4,7 @@
 #include <pty.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -33,6 +34,11 @@ Shell::~Shell() {
 
 void Shell::type(const std::string& text) const {
     if (::write(terminal_.get(), text.data(), text.size()) <= 0) throw std::runtime_error("the terminal takes nothing");
+}
+
+void Shell::resize(int rows, int columns) const {
+    const winsize size{static_cast<unsigned short>(rows), static_cast<unsigned short>(columns), 0, 0};
+    if (::ioctl(terminal_.get(), TIOCSWINSZ, &size) != 0) throw std::runtime_error("the window keeps its size");
 }
 
 bool Shell::shows(const std::string& text) {

@@ -21,6 +21,8 @@ public:
 
     /// Types `text`, in which \x1a is Ctrl-Z and \x03 is Ctrl-C.
     void type(const std::string& text) const;
+    /// Gives the window another size, which the kernel reports to the job in the foreground.
+    void resize(int rows, int columns) const;
     /// Waits until the terminal has shown `text` since the last call.
     [[nodiscard]] bool shows(const std::string& text);
 
