@@ -155,7 +155,7 @@ void Console::append_now(Stream stream, int source, const Segment& segment, std:
         to.line_open = false;
         starts_line = true;
     }
-    to.prompted = nullptr;
+    if (to.prompted) to.prompted = nullptr;
     if (to.line_open && starts_line && text.front() != '\r') to.sink.append("\n");
     if (starts_line && !label.empty()) {
         if (text.front() == '\r') {
@@ -164,7 +164,7 @@ void Console::append_now(Stream stream, int source, const Segment& segment, std:
         }
         to.sink.append(label);
     }
-    to.sink.append(text);
+    to.sink.append_lines(text, label);
     to.open_source = source;
     to.open_stream = stream;
     to.line_open = segment.text.back() != '\n' && segment.text.back() != '\r';

@@ -47,13 +47,14 @@ public:
     /// Folds the lines that workers print from now on: equal ones become one, which begins with `label`, after the time
     /// if `timestamps`. The agent's own lines are written at once, after all that is held.
     void fold(FoldLabel label, bool timestamps);
+    [[nodiscard]] bool folds() const { return folding_ != nullptr; }
     /// Notes, for fold(), that a worker may print to `stream`, or no longer does.
     void open(Stream stream, int source);
     void close(Stream stream, int source);
 
     /// Queues a segment of `source`, with `label` in front of every new line. If a line is open
     /// that the segment does not continue, a line end comes first; what then follows of that line gets the label again.
-    /// Whole lines may be folded instead.
+    /// Whole lines may be folded instead; then a segment has one line.
     void append(Stream stream, int source, const Segment& segment, std::string_view label = {});
     /// Notes that the open line of `source` is a prompt, for which its worker waits now. When the worker goes on, the
     /// terminal has ended that line: what follows begins a new one, with its label.

@@ -9,6 +9,7 @@
 #include <string>
 #include <system_error>
 #include <thread>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,14 @@
 #include "common/text/number.hpp"
 
 namespace ddprun::agent {
+namespace {
+
+/// After a write the writer thread collects bytes for this long, or until there are so many: a worker that prints line
+/// by line would else wake it for each line.
+constexpr std::chrono::milliseconds kCollectTime{5};
+constexpr std::size_t kCollectBytes = 256u << 10;
+
+}  // namespace
 
 struct LogFile::Target {
     std::string path;
@@ -31,6 +40,7 @@ struct LogFile::Target {
 /// The queue between the agent's thread and the writer thread, which both own it: a thread that hangs in the kernel (a
 /// lost file server) may outlive the LogWriter.
 struct LogWriter::Shared {
+    /// All that waits for one file.
     struct Job {
         std::shared_ptr<LogFile::Target> file;
         std::string bytes;
@@ -39,18 +49,24 @@ struct LogWriter::Shared {
 
     Mutex mutex;
     Condition changed;
-    std::deque<Job> jobs GUARDED_BY(mutex);           ///< the writer thread works on the front
-    std::size_t waiting_bytes GUARDED_BY(mutex) = 0;  ///< of all jobs
+    std::deque<Job> jobs GUARDED_BY(mutex);  ///< the writer thread works on the front
+    std::unordered_map<const LogFile::Target*, Job*> open_jobs GUARDED_BY(mutex);  ///< those that take more bytes
+    std::size_t waiting_bytes GUARDED_BY(mutex) = 0;                               ///< of all jobs
+    bool idle GUARDED_BY(mutex) = false;     ///< the writer thread waits for the next job
+    bool hurried GUARDED_BY(mutex) = false;  ///< it collects nothing more
     bool ending GUARDED_BY(mutex) = false;
     std::vector<std::string> problems GUARDED_BY(mutex);  ///< not yet reported
     std::function<void()> post_report
         GUARDED_BY(mutex);  ///< makes the agent's thread call report(); empty: the LogWriter was destroyed
 
-    void put(Job job) EXCLUDES(mutex) {
+    void put(const std::shared_ptr<LogFile::Target>& file, std::string_view bytes, bool close) EXCLUDES(mutex) {
         const Lock lock(mutex);
-        waiting_bytes += job.bytes.size();
-        jobs.push_back(std::move(job));
-        changed.notify_all();
+        Job*& job = open_jobs[file.get()];
+        if (job == nullptr) job = &jobs.emplace_back(Job{file, {}, false});
+        job->bytes += bytes;
+        job->close |= close;
+        waiting_bytes += bytes.size();
+        if (idle || waiting_bytes >= kCollectBytes) changed.notify_all();
     }
 
     void add_problem(std::string problem) EXCLUDES(mutex) {
@@ -66,6 +82,7 @@ struct LogWriter::Shared {
     }
 
     void run() EXCLUDES(mutex);
+    void do_front() REQUIRES(mutex);
     void do_job(const Job& job) EXCLUDES(mutex);
 };
 
@@ -73,16 +90,24 @@ struct LogWriter::Shared {
 void LogWriter::Shared::run() {
     const Lock lock(mutex);
     for (;;) {
+        idle = true;
         while (jobs.empty() && !ending) changed.wait(mutex);
+        idle = false;
         if (jobs.empty()) return;
-        const Job& job = jobs.front();  // push_back() into a deque keeps references valid
-        mutex.unlock();
-        do_job(job);
-        mutex.lock();
-        waiting_bytes -= job.bytes.size();
-        jobs.pop_front();
-        changed.notify_all();
+        for (std::size_t left = jobs.size(); left > 0; --left) do_front();
+        if (waiting_bytes < kCollectBytes && !hurried) changed.wait_until(mutex, Clock::now() + kCollectTime);
     }
+}
+
+void LogWriter::Shared::do_front() {
+    const Job& job = jobs.front();  // emplace_back() into a deque keeps references valid
+    open_jobs.erase(job.file.get());
+    mutex.unlock();
+    do_job(job);
+    mutex.lock();
+    waiting_bytes -= job.bytes.size();
+    jobs.pop_front();
+    changed.notify_all();
 }
 
 void LogWriter::Shared::do_job(const Job& job) {
@@ -118,7 +143,7 @@ LogWriter::LogWriter(boost::asio::io_context& io, std::function<void(const std::
 LogWriter::~LogWriter() {
     const Lock lock(shared_->mutex);
     shared_->post_report = nullptr;
-    shared_->ending = true;
+    shared_->ending = shared_->hurried = true;
     shared_->changed.notify_all();
 }
 
@@ -159,6 +184,8 @@ void LogWriter::finish(std::chrono::milliseconds limit, TimePoint since) {
     {
         const TimePoint deadline = since + limit;
         const Lock lock(shared_->mutex);
+        shared_->hurried = true;
+        shared_->changed.notify_all();
         while (!shared_->jobs.empty() && shared_->changed.wait_until(shared_->mutex, deadline)) {
         }
         if (!shared_->jobs.empty()) {
@@ -181,19 +208,18 @@ LogFile& LogFile::operator=(LogFile&& other) noexcept {
 }
 
 void LogFile::write(std::string_view bytes) {
-    if (target_ && !bytes.empty()) target_->writer->put({target_, std::string(bytes), false});
+    if (target_ && !bytes.empty()) target_->writer->put(target_, bytes, false);
 }
 
 bool LogFile::backlogged() const {
     if (!target_) return false;
     LogWriter::Shared& writer = *target_->writer;
     const Lock lock(writer.mutex);
-    // A job itself takes memory too, and a worker may write single bytes.
-    return writer.waiting_bytes + writer.jobs.size() * sizeof(LogWriter::Shared::Job) > LogWriter::kBacklogBytes;
+    return writer.waiting_bytes > LogWriter::kBacklogBytes;
 }
 
 void LogFile::close() {
-    if (const auto target = std::exchange(target_, nullptr)) target->writer->put({target, {}, true});
+    if (const auto target = std::exchange(target_, nullptr)) target->writer->put(target, {}, true);
 }
 
 }  // namespace ddprun::agent

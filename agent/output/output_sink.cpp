@@ -52,7 +52,9 @@ OutputSink::OutputSink(boost::asio::io_context& io, int fd, SharedLine line)
     if (!again) return;
     boost::system::error_code refused;
     own_.assign(again.get(), refused);
-    if (!refused) fd_ = again.release();
+    if (refused) return;
+    fd_ = again.release();
+    pipe_bytes_ = static_cast<std::size_t>(std::max(0, ::fcntl(fd_, F_GETPIPE_SZ)));
 }
 
 winsize OutputSink::window_size() const {
@@ -63,11 +65,20 @@ winsize OutputSink::window_size() const {
 
 void OutputSink::append(std::string_view text) {
     if (broken_) return;
-    if (lost_for_ != 0 && queue_.empty()) {
+    if (lost_for_ != 0 && waiting_bytes() == 0) {
         queue_ =
             fmt::format("{}[ddprun] output is missing here: {}\n", in_a_line_ ? "\n" : "", std::strerror(lost_for_));
     }
     queue_ += text;
+}
+
+void OutputSink::append_lines(std::string_view text, std::string_view label) {
+    if (label.empty()) return append(text);
+    for (std::size_t end; (end = text.find('\n') + 1) != 0 && end < text.size(); text.remove_prefix(end)) {
+        append(text.substr(0, end));
+        append(label);
+    }
+    append(text);
 }
 
 void OutputSink::push() {
@@ -96,9 +107,8 @@ void OutputSink::push_later(Obstacle obstacle) {
 
 OutputSink::Obstacle OutputSink::pump(std::chrono::milliseconds wait) {
     Obstacle obstacle = Obstacle::kNone;
-    std::size_t written = 0;
     const bool write_may_wait = may_block_ && !own_.is_open() && !socket_;
-    while (written < queue_.size() && obstacle == Obstacle::kNone) {
+    while (waiting_bytes() > 0 && obstacle == Obstacle::kNone) {
         if ((wait != kNoWait || write_may_wait) && !has_room(fd_, wait)) {
             refused_since_.reset();  // the holder of the lock has to wait as well
             obstacle = Obstacle::kFull;
@@ -107,14 +117,14 @@ OutputSink::Obstacle OutputSink::pump(std::chrono::milliseconds wait) {
             if (holder_waits) refused_since_.reset();
             obstacle = holder_waits ? Obstacle::kFull : Obstacle::kLocked;
         } else {
-            end_line_of_others(written);
-            const std::string_view waiting = std::string_view(queue_).substr(written);
+            end_line_of_others();
+            const std::string_view waiting = std::string_view(queue_).substr(written_);
             const ssize_t count = put(waiting.substr(0, next_piece(waiting)));
             if (count > 0) {
-                written += static_cast<std::size_t>(count);
+                written_ += static_cast<std::size_t>(count);
                 lost_for_ = 0;
-                in_a_line_ = queue_[written - 1] != '\n';
-                line_.set_open(in_a_line_ && queue_[written - 1] != '\r');
+                in_a_line_ = queue_[written_ - 1] != '\n';
+                line_.set_open(in_a_line_ && queue_[written_ - 1] != '\r');
             } else if (count == 0 || errno == EAGAIN) {
                 if (wait == kNoWait) obstacle = Obstacle::kFull;
             } else if (errno != EINTR) {
@@ -122,30 +132,49 @@ OutputSink::Obstacle OutputSink::pump(std::chrono::milliseconds wait) {
                 // disk may.
                 broken_ = errno == EPIPE || errno == EBADF || (errno == EIO && terminal_);
                 lost_for_ = errno;
-                written = queue_.size();
+                written_ = queue_.size();
             }
         }
     }
-    queue_.erase(0, written);
+    drop_written();
     if (queue_.empty() || !in_a_line_) unlock();
     return obstacle;
 }
 
-/// Puts a line end in front of the queue's byte `next` if another process has left a line open. A progress bar
-/// rewrites that line instead.
-void OutputSink::end_line_of_others(std::size_t next) {
-    if (!line_.is_open_elsewhere() || queue_[next] == '\r' || queue_[next] == '\n') return;
-    queue_.insert(next, 1, '\n');
+/// Removes what is written from the queue, unless more would have to be moved.
+void OutputSink::drop_written() {
+    if (written_ < waiting_bytes()) return;
+    queue_.erase(0, written_);
+    written_ = 0;
+}
+
+/// Puts a line end in front of what waits if another process has left a line open. A progress bar rewrites that line
+/// instead.
+void OutputSink::end_line_of_others() {
+    if (!line_.is_open_elsewhere() || queue_[written_] == '\r' || queue_[written_] == '\n') return;
+    queue_.insert(written_, 1, '\n');
 }
 
 /// Returns how many bytes of `waiting` to put into one write.
 std::size_t OutputSink::next_piece(std::string_view waiting) const {
     if (!may_block_ || waiting.size() <= PIPE_BUF) return waiting.size();
-    const std::size_t last_end = waiting.rfind('\n', PIPE_BUF - 1);
+    const std::size_t room = room_bytes();
+    if (waiting.size() <= room) return waiting.size();
+    const std::size_t last_end = waiting.rfind('\n', room - 1);
     if (last_end != std::string_view::npos) return last_end + 1;
     const std::size_t end = waiting.find('\n');
     const std::size_t line_bytes = end == std::string_view::npos ? waiting.size() : end + 1;
     return own_.is_open() || socket_ ? line_bytes : std::min<std::size_t>(line_bytes, PIPE_BUF);
+}
+
+/// Returns how many bytes the file takes whole or not at all, at least PIPE_BUF. A pipe holds pages, and the first and
+/// last one of those in use may be partly empty.
+std::size_t OutputSink::room_bytes() const {
+    static const auto kPage = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    int unread = 0;
+    if (pipe_bytes_ == 0 || ::ioctl(fd_, FIONREAD, &unread) != 0) return PIPE_BUF;
+    const std::size_t used = unread == 0 ? 0 : static_cast<std::size_t>(unread) + 2 * kPage;
+    return std::max<std::size_t>(PIPE_BUF, used < pipe_bytes_ ? (pipe_bytes_ - used) / kPage * kPage : 0);
 }
 
 ssize_t OutputSink::put(std::string_view piece) const {

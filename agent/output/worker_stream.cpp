@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -13,7 +14,18 @@ namespace {
 constexpr std::size_t kReadBytes = 64u << 10;
 /// The maximum number of consecutive reads: a worker that writes faster than the agent reads must not occupy it.
 constexpr int kMaxReads = 64;
-constexpr std::chrono::milliseconds kRetryInterval{20};
+/// The same for the reads of one event: other workers wait for their turn.
+constexpr int kMaxReadsPerTurn = 4;
+/// A worker that is readable again so soon, and with so little, prints many short lines. Then the stream lets some
+/// collect before it reads, because a switch between processes for each line takes longer than the line. It goes on to
+/// do so while that gives at least as much, and less than half of a pipe.
+constexpr std::size_t kLittleBytes = 4096;
+constexpr std::size_t kMuchBytes = 32u << 10;
+constexpr std::chrono::microseconds kSoon{100};
+constexpr std::chrono::microseconds kCollectTime{200};
+/// A console that is read has room again soon; one that is stopped (Ctrl-S) may stay full for hours.
+constexpr std::chrono::milliseconds kFirstRetry{1};
+constexpr std::chrono::milliseconds kMaxRetry{20};
 /// Python prints exceptions that caused each other one after the other: tracebacks within this time are one failure.
 constexpr std::chrono::seconds kOneFailure{1};
 /// A line that has no end after this time is a prompt: a person should see it.
@@ -38,13 +50,14 @@ bool is_hidden(const Route& route, std::string_view line) {
 }  // namespace
 
 WorkerStream::WorkerStream(boost::asio::io_context& io, UniqueFd read_end, Route route)
-    : pipe_(io, read_end.release()),
+    : pipe_(std::move(read_end)),
+      events_(io),
       timer_(io),
       prompt_{boost::asio::steady_timer(io)},
       route_(std::move(route)),
       lines_(progress_mode(route_)) {
     line_start_ = route_.label;
-    pipe_.non_blocking(true);  // this end only: the worker's end is another open file
+    ::fcntl(pipe_.get(), F_SETFL, ::fcntl(pipe_.get(), F_GETFL) | O_NONBLOCK);  // the worker's end is another open file
     to_console_ = [this](const Segment& segment) {
         prompt_.unfinished_since.reset();
         prompt_.is_shown = false;
@@ -54,19 +67,55 @@ WorkerStream::WorkerStream(boost::asio::io_context& io, UniqueFd read_end, Route
     };
 }
 
+WorkerStream::~WorkerStream() { unwatch(); }
+
 void WorkerStream::start() { wait_readable(); }
 
 void WorkerStream::wait_readable() {
-    pipe_.async_wait(boost::asio::posix::descriptor_base::wait_read,
-                     [self = shared_from_this()](const boost::system::error_code& error) {
-                         if (error || self->ended_) return;
-                         self->read_some();
-                         if (self->ended_) return;
-                         if (self->backlogged())
-                             self->wait_for_room();
-                         else
-                             self->wait_readable();
-                     });
+    if (!events_.is_open()) events_.assign(pipe_.get());
+    events_.async_wait(boost::asio::posix::descriptor_base::wait_read,
+                       [self = shared_from_this()](const boost::system::error_code& error) {
+                           if (error || self->ended_) return;
+                           self->take_turn();
+                       });
+}
+
+/// Reads and passes on what is there, then waits for more.
+void WorkerStream::take_turn() {
+    const bool soon = Clock::now() - last_turn_ < kSoon;
+    std::size_t bytes = 0;
+    for (int i = 0; i < kMaxReadsPerTurn; ++i) {
+        const std::size_t count = read_some();
+        bytes += count;
+        if (count < kLittleBytes || backlogged()) break;
+    }
+    push();
+    if (ended_) return;
+    last_turn_ = Clock::now();
+    collects_ = collects_ ? bytes >= kLittleBytes && bytes < kMuchBytes : soon && bytes < kLittleBytes;
+    if (backlogged())
+        wait_for_room(kFirstRetry);
+    else if (collects_)
+        wait_for_more();
+    else
+        wait_readable();
+}
+
+void WorkerStream::unwatch() {
+    if (events_.is_open()) events_.release();
+}
+
+void WorkerStream::push() {
+    if (route_.console != nullptr) route_.console->push(route_.stream);
+}
+
+/// Lets the worker print more before it is read again. A watched pipe would wake this process for each of its writes.
+void WorkerStream::wait_for_more() {
+    unwatch();
+    timer_.expires_after(kCollectTime);
+    timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+        if (!error && !self->ended_) self->take_turn();
+    });
 }
 
 bool WorkerStream::backlogged() const {
@@ -75,39 +124,40 @@ bool WorkerStream::backlogged() const {
 }
 
 /// Waits until the console and the disk keep up. The worker meanwhile waits in its own write(2), as without an agent.
-void WorkerStream::wait_for_room() {
-    timer_.expires_after(kRetryInterval);
-    timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+void WorkerStream::wait_for_room(std::chrono::milliseconds retry) {
+    timer_.expires_after(retry);
+    timer_.async_wait([self = shared_from_this(), retry](const boost::system::error_code& error) {
         if (error || self->ended_) return;
         if (self->backlogged())
-            self->wait_for_room();
+            self->wait_for_room(std::min(2 * retry, kMaxRetry));
         else
             self->wait_readable();
     });
 }
 
-bool WorkerStream::read_some() {
+std::size_t WorkerStream::read_some() {
     std::array<char, kReadBytes> buffer;
-    const ssize_t count = ::read(pipe_.native_handle(), buffer.data(), buffer.size());
+    const ssize_t count = ::read(pipe_.get(), buffer.data(), buffer.size());
     if (count > 0) {
         deliver({buffer.data(), static_cast<std::size_t>(count)});
-        return true;
+        return static_cast<std::size_t>(count);
     }
-    if (count < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+    if (count < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
     pass_on_rest();  // end-of-file, or EIO from a pseudo terminal
     ended_ = true;
-    return false;
+    return 0;
 }
 
 bool WorkerStream::fit_terminal() {
     if (ended_ || route_.console == nullptr || !route_.console->is_terminal(route_.stream)) return false;
     begin_lines();
-    return resize(pipe_.native_handle(), room_behind(line_start_, route_.console->window_size(route_.stream)));
+    return resize(pipe_.get(), room_behind(line_start_, route_.console->window_size(route_.stream)));
 }
 
 void WorkerStream::take_available() {
-    for (int i = 0; i < kMaxReads && !ended_ && read_some(); ++i) {
+    for (int i = 0; i < kMaxReads && !ended_ && read_some() > 0; ++i) {
     }
+    push();
 }
 
 void WorkerStream::finish() {
@@ -115,8 +165,8 @@ void WorkerStream::finish() {
     pass_on_rest();
     route_.file.close();
     ended_ = true;
-    boost::system::error_code ignored;  // it was only read from
-    pipe_.close(ignored);
+    unwatch();
+    pipe_.reset();
     timer_.cancel();
     prompt_.timer.cancel();
 }
@@ -130,8 +180,8 @@ void WorkerStream::deliver(std::string_view bytes) {
         route_.file.write(bytes);
     if (route_.filter) route_.filter->feed(bytes, stamp);
     if (route_.console == nullptr) return;
-    lines_.feed(bytes, to_console_);
-    route_.console->push(route_.stream);
+    const bool whole_lines = !route_.shown && !route_.hidden && !route_.console->folds();
+    lines_.feed(bytes, to_console_, whole_lines ? LineBuffer::Unit::kLines : LineBuffer::Unit::kLine);
     if (!route_.shows_prompts || !lines_.has_rest()) return;
     if (bytes.size() % kStdioBlock == 0) return prompt_.unfinished_since.reset();
     if (!prompt_.unfinished_since) prompt_.unfinished_since = Clock::now();

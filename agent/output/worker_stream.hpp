@@ -8,6 +8,7 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -47,6 +48,9 @@ class WorkerStream : public std::enable_shared_from_this<WorkerStream> {
 public:
     /// Takes over the `read_end` of a pipe or pseudo terminal. Call start() once a shared_ptr owns the stream.
     WorkerStream(boost::asio::io_context& io, UniqueFd read_end, Route route);
+    ~WorkerStream();
+    WorkerStream(const WorkerStream&) = delete;
+    WorkerStream& operator=(const WorkerStream&) = delete;
 
     void start();
     /// Has a prompt's line end when the worker, which `worker` describes, has got the answer.
@@ -74,11 +78,15 @@ private:
     };
 
     void wait_readable();
+    void unwatch();
+    void take_turn();
+    void push();
+    void wait_for_more();
     /// Returns whether the console or the log file should get no more bytes for now.
     [[nodiscard]] bool backlogged() const;
-    void wait_for_room();
-    /// Reads once. Returns false if there is nothing to read now or ever.
-    bool read_some();
+    void wait_for_room(std::chrono::milliseconds retry);
+    /// Reads once. Returns how many bytes; 0: there is nothing to read now or ever.
+    std::size_t read_some();
     void deliver(std::string_view bytes);
     void pass_on_rest();
     /// Shows an unfinished line that has waited for its end long enough, and waits for that moment otherwise.
@@ -88,7 +96,8 @@ private:
     /// none.
     std::string_view begin_lines();
 
-    boost::asio::posix::stream_descriptor pipe_;
+    UniqueFd pipe_;
+    boost::asio::posix::stream_descriptor events_;  ///< the same descriptor while it is watched, which pipe_ owns
     boost::asio::steady_timer timer_;
     Prompt prompt_;
     Route route_;
@@ -101,6 +110,8 @@ private:
     Tail tail_;
     std::optional<TimePoint> traceback_at_;
     TimePoint last_traceback_at_;
+    TimePoint last_turn_{};  ///< its end
+    bool collects_ = false;  ///< waits for more of what a worker prints in small pieces
     bool ended_ = false;
 };
 

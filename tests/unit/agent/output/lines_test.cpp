@@ -91,16 +91,31 @@ TEST_CASE("no byte is lost, added or moved, for random bytes cut at random", "[a
     LineBuffer buffer(seed % 2 == 0 ? Progress::kHold : Progress::kShow);
     const LineBuffer::Sink sink = [&](const Segment& s) {
         REQUIRE_FALSE(s.text.empty());
-        REQUIRE(s.text.find('\n') >= s.text.size() - 1);  // a line end is the last byte, if there is one
+        const bool lines = seed % 3 == 0 && s.text.find('\r') == std::string_view::npos && s.text.ends_with('\n');
+        REQUIRE((lines || s.text.find('\n') >= s.text.size() - 1));  // a line end is the last byte, if there is one
         output += s.text;
     };
     for (std::size_t at = 0; at < input.size();) {
         const std::size_t size = 1 + random() % 40;
-        buffer.feed(std::string_view(input).substr(at, size), sink);
+        buffer.feed(std::string_view(input).substr(at, size), sink,
+                    seed % 3 == 0 ? LineBuffer::Unit::kLines : LineBuffer::Unit::kLine);
         at += size;
     }
     buffer.flush(sink);
     CHECK(output == input);
+}
+
+TEST_CASE("whole lines come together where that is asked for", "[agent]") {
+    Collector c;
+    const auto feed = [&](std::string_view bytes) {
+        c.lines.clear();
+        c.buffer.feed(bytes, c.sink, LineBuffer::Unit::kLines);
+        return c.lines;
+    };
+    CHECK(feed("one\ntwo\n\nth") == Lines{"one\ntwo\n\n"});
+    CHECK(feed("ree\nfour\nfive\nsi") == Lines{"three\n", "four\nfive\n"});
+    CHECK(feed("x\n\r 10%\rseven\neight\n") == Lines{"six\n", "\r 10%", "\rseven\n", "eight\n"});
+    CHECK(feed("nine\r\nten\n") == Lines{"nine\r\n", "ten\n"});
 }
 
 TEST_CASE("a tail keeps the last twenty lines and an unfinished one", "[agent]") {
