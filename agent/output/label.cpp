@@ -14,9 +14,8 @@ namespace ddprun::agent {
 namespace {
 
 /// Returns "0-2,5" for the ranks 0, 1, 2 and 5.
-std::string ranks_text(std::vector<int> local_ranks, int rank_base) {
-    for (int& rank : local_ranks) rank += rank_base;
-    return fmt::format("{}", fmt::join(ranges_in(local_ranks), ","));
+std::string ranks_text(const std::vector<int>& local_ranks, int rank_base) {
+    return join_ranges(ranges_in(local_ranks), ",", rank_base);
 }
 
 }  // namespace

@@ -56,7 +56,7 @@ int allowed_cpus() {
 }
 
 std::string number_list(const std::set<int>& numbers) {
-    return fmt::format("{}", fmt::join(ranges_in({numbers.begin(), numbers.end()}), ","));
+    return join_ranges(ranges_in({numbers.begin(), numbers.end()}), ",");
 }
 
 CpuSet parse_number_list(std::string_view text) {

@@ -35,23 +35,31 @@ std::string range_of(int first, int last) {
     return first == last ? std::to_string(first) : fmt::format("{}-{}", first, last);
 }
 
-std::vector<std::string> ranges_in(const std::vector<int>& ascending) {
-    std::vector<std::string> ranges;
-    for (std::size_t i = 0; i < ascending.size();) {
-        const std::size_t first = i++;
-        while (i < ascending.size() && ascending[i] == ascending[i - 1] + 1) ++i;
-        ranges.push_back(range_of(ascending[first], ascending[i - 1]));
+std::vector<NumberRange> ranges_in(const std::vector<int>& ascending) {
+    std::vector<NumberRange> ranges;
+    for (const int number : ascending) {
+        if (!ranges.empty() && ranges.back().last + 1 == number)
+            ranges.back().last = number;
+        else
+            ranges.push_back({number, number});
     }
     return ranges;
 }
 
-std::string ranges_of(const std::set<int>& numbers) {
-    std::vector<std::string> ranges = ranges_in({numbers.begin(), numbers.end()});
-    if (ranges.size() > kMaxRanges) {
-        ranges.resize(kMaxRanges);
-        ranges.push_back(fmt::format("… ({} in all)", numbers.size()));
+std::string join_ranges(const std::vector<NumberRange>& ranges, std::string_view separator, int offset) {
+    std::string text;
+    for (const NumberRange& range : ranges) {
+        if (!text.empty()) text += separator;
+        text += range_of(range.first + offset, range.last + offset);
     }
-    return fmt::format("{}", fmt::join(ranges, ", "));
+    return text;
+}
+
+std::string ranges_of(const std::set<int>& numbers) {
+    std::vector<NumberRange> ranges = ranges_in({numbers.begin(), numbers.end()});
+    if (ranges.size() <= kMaxRanges) return join_ranges(ranges, ", ");
+    ranges.resize(kMaxRanges);
+    return fmt::format("{}, … ({} in all)", join_ranges(ranges, ", "), numbers.size());
 }
 
 std::string name_ranks(const std::vector<int>& ranks) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace ddprun {
@@ -18,8 +19,18 @@ namespace ddprun {
 /// Returns "3" or "0-3".
 [[nodiscard]] std::string range_of(int first, int last);
 
-/// Returns the ranges in ascending numbers: "0-3", "8", "10-12".
-[[nodiscard]] std::vector<std::string> ranges_in(const std::vector<int>& ascending);
+/// Consecutive numbers.
+struct NumberRange {
+    int first;
+    int last;
+};
+
+/// Returns the ranges in ascending numbers: 0 to 3, 8 to 8, 10 to 12.
+[[nodiscard]] std::vector<NumberRange> ranges_in(const std::vector<int>& ascending);
+
+/// Returns "0-3,8", with `separator` between the ranges and `offset` added to each number.
+[[nodiscard]] std::string join_ranges(const std::vector<NumberRange>& ranges, std::string_view separator,
+                                      int offset = 0);
 
 /// Returns "0-3, 8, 10-12" or "0, 2, … (500 in all)": at most eight ranges.
 [[nodiscard]] std::string ranges_of(const std::set<int>& numbers);
