@@ -83,8 +83,10 @@ void WorkerStream::wait_readable() {
 /// Reads and passes on what is there, then waits for more.
 void WorkerStream::take_turn() {
     const bool soon = Clock::now() - last_turn_ < kSoon;
+    // The less a worker is ahead of the others, the fewer lines are held.
+    const bool folds = route_.console != nullptr && route_.console->folds();
     std::size_t bytes = 0;
-    for (int i = 0; i < kMaxReadsPerTurn; ++i) {
+    for (int i = 0; i < (folds ? 1 : kMaxReadsPerTurn); ++i) {
         const std::size_t count = read_some();
         bytes += count;
         if (count < kLittleBytes || backlogged()) break;
@@ -95,7 +97,7 @@ void WorkerStream::take_turn() {
     collects_ = collects_ ? bytes >= kLittleBytes && bytes < kMuchBytes : soon && bytes < kLittleBytes;
     if (backlogged())
         wait_for_room(kFirstRetry);
-    else if (collects_)
+    else if (collects_ && !folds)
         wait_for_more();
     else
         wait_readable();
