@@ -150,8 +150,10 @@ void Console::append_now(Stream stream, int source, const Segment& segment, std:
     Output& to = output(stream);
     std::string_view text = segment.text;
     const bool continues = to.open_source == source && to.open_stream == stream;
-    bool starts_line = segment.starts_line || !continues;
-    if (to.was_answered(!starts_line) || (to.line_open && to.sink.lost_its_line())) {
+    const bool lost = to.line_open && to.sink.lost_its_line();
+    bool starts_line = segment.starts_line || !continues || lost;
+    if (starts_line && !segment.starts_line && text == "\n") return;  // the end of a line that others have ended
+    if (to.was_answered(!starts_line) || lost) {
         to.line_open = false;
         starts_line = true;
     }

@@ -60,6 +60,20 @@ TEST_CASE("another worker's line never continues an open one", "[agent]") {
     CHECK(s.shown() == "open\nother\n\r 10%\r 20%\r 30%\n");
 }
 
+TEST_CASE("progress bars of two workers share a line, and leave no empty one", "[agent]") {
+    Screen s;
+    s.console.write(Stream::kErr, 1, {"\r100%"}, "[1] ");
+    s.console.write(Stream::kErr, 0, {"\r 50%"}, "[0] ");
+    s.console.write(Stream::kErr, 1, {"\n", false}, "[1] ");
+    s.console.write(Stream::kErr, 0, {"\r100%"}, "[0] ");
+    s.console.write(Stream::kErr, 1, {"done\n"}, "[1] ");
+    s.console.write(Stream::kErr, 0, {"\n", false}, "[0] ");
+    s.console.write(Stream::kErr, 0, {"done\n"}, "[0] ");
+    std::string shown(100, '\0');
+    shown.resize(static_cast<std::size_t>(::read(s.err.read_end.get(), shown.data(), shown.size())));
+    CHECK(shown == "\r[1] 100%\r[0]  50%\r[0] 100%\n[1] done\n[0] done\n");
+}
+
 TEST_CASE("the rest of a line that another worker has interrupted gets its label again", "[agent]") {
     Screen s;
     s.console.write(Stream::kOut, 0, {"(Pdb) "}, "[0] ");
@@ -73,6 +87,38 @@ TEST_CASE("a new process of a worker does not continue the line that the previou
     s.console.write(Stream::kOut, 0, {"(Pdb) "}, "[0] ");
     s.console.write(Stream::kOut, 0, {"start\n"}, "[0] ");
     CHECK(s.shown() == "[0] (Pdb) \n[0] start\n");
+}
+
+TEST_CASE("of a worker that prints line by line every line arrives, and its end is noticed", "[agent]") {
+    Screen s;
+    constexpr int kLines = 20'000;
+    Pipe pipe;
+    const pid_t worker = fork_flushed();
+    if (worker == 0) {
+        for (int i = 0; i < kLines; ++i) {
+            const std::string line = std::to_string(i) + "\n";
+            if (::write(pipe.write_end.get(), line.data(), line.size()) != std::ssize(line)) ::_exit(1);
+        }
+        ::_exit(0);
+    }
+    pipe.write_end.reset();
+    Route route;
+    route.console = &s.console;
+    const auto stream = std::make_shared<WorkerStream>(s.io, std::move(pipe.read_end), std::move(route));
+    stream->start();
+    std::string shown;
+    CHECK(eventually([&] {
+        s.io.restart();
+        s.io.run_for(std::chrono::milliseconds(5));
+        shown += s.shown();
+        return s.io.stopped();  // the stream waits for nothing more
+    }));
+    CHECK(wait_for(worker).success());
+    shown += s.shown();
+    std::string expected;
+    for (int i = 0; i < kLines; ++i) expected += std::to_string(i) + "\n";
+    CHECK((shown == expected));
+    stream->finish();
 }
 
 TEST_CASE("what follows an answered prompt begins with the label, whichever worker prints it", "[agent]") {
