@@ -233,7 +233,6 @@ void Agent::perform(const AdoptNames& action) {
     group_.set_run_id(action.run_id);
     if (!action.node_name.empty()) config_.node_name = action.node_name;
     config_.session = action.session;
-    config_.standby.reset();  // the daemon that has admitted this node is that of the job
 }
 
 void Agent::perform(const Finish& action) {

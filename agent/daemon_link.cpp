@@ -32,9 +32,10 @@ void rethrow(std::exception_ptr error) {
 
 }  // namespace
 
-DaemonLink::DaemonLink(asio::io_context& io, const AgentConfig& config, Join join, EventQueue& events)
+DaemonLink::DaemonLink(asio::io_context& io, AgentConfig& config, Join join, EventQueue& events)
     : io_(io),
       endpoint_(config.endpoint),
+      standby_(std::move(config.standby)),
       join_(std::move(join)),
       events_(events),
       connect_timeout_(config.connect_timeout),
@@ -72,7 +73,7 @@ void DaemonLink::lose(std::string why) {
         if (lost.why.ends_with('.')) lost.why.pop_back();
         lost.why =
             fmt::format("{}. Before that, the daemon of an earlier job rejected this node: {}", lost.why, rejection_);
-        lost.remedy = "Start the command again when that job has ended";
+        if (!give_up_at_) lost.remedy = "Start the command again when that job has ended";
     }
     if (!closed_) events_.push(std::move(lost));
     closed_ = true;
@@ -83,7 +84,7 @@ asio::awaitable<void> DaemonLink::converse() {
     std::string broken;  // why the last connection ended
     begun_ = Clock::now();
     while (!closed_) {
-        const TimePoint deadline = welcomed_ ? liveness_.deadline() : begun_ + connect_timeout_;
+        const TimePoint deadline = welcomed_ ? liveness_.deadline() : dial_until();
         const TimePoint dialed_at = Clock::now();
         auto connected = co_await client::ControlClient::connect(endpoint_, deadline);
         if (closed_) co_return;
@@ -161,30 +162,37 @@ void DaemonLink::forget_reports_before(Generation generation) {
 void DaemonLink::accept(const Welcome& welcome) {
     liveness_.agree(welcome);
     heartbeat_timer_.cancel();  // the first heartbeat may be due earlier than keep_alive() has assumed
-    welcomed_ = true;
+    const bool again = std::exchange(welcomed_, true);
+    standby_.reset();  // this daemon is that of the job
     daemon_knows_records_ = welcome.records;
     if (!welcome.session.empty()) join_.session = welcome.session;
     if (std::exchange(interrupted_, false))
-        events_.push(ConnectionChanged{"connected to the rendezvous daemon again", true});
+        events_.push(
+            ConnectionChanged{fmt::format("connected to the rendezvous daemon{}", again ? " again" : ""), true});
     events_.push(Welcomed{welcome.run_id, welcome.node_name, welcome.session});
 }
 
-/// Reports that the daemon does not need this node now. converse() tries again until the connect timeout.
+/// Reports that the daemon does not take this node now. converse() tries again.
 void DaemonLink::reject_for_now(const Rejected& rejected) {
     if (std::exchange(rejection_, printable(rejected.reason)) == printable(rejected.reason)) return;
     interrupted_ = true;
-    const std::string how_long =
-        rejected.try_for > 0ms ? fmt::format(" for {}, in case it loses one", seconds_text(rejected.try_for)) : "";
-    events_.push(ConnectionChanged{fmt::format("the rendezvous daemon at {} rejects this node: {}; trying again{}",
-                                               to_string(endpoint_), rejection_, how_long)});
+    events_.push(ConnectionChanged{
+        give_up_at_ ? fmt::format("the rendezvous daemon at {} rejects this node, which tries again for {} in case a "
+                                  "node of that job is lost: {}",
+                                  to_string(endpoint_), seconds_text(rejected.try_for), rejection_)
+                    : fmt::format("the rendezvous daemon at {} rejects this node: {}; trying again",
+                                  to_string(endpoint_), rejection_)});
 }
 
 void DaemonLink::reject(const Rejected& rejected) {
     rejected_for_now_ = rejected.try_again && welcomed_;
     if (rejected_for_now_) return;
-    const TimePoint now = Clock::now();
-    if (!rejected_since_) rejected_since_ = now;
-    const bool in_vain = rejected.try_for > 0ms && now >= *rejected_since_ + rejected.try_for;
+    const bool is_limited = rejected.try_again && rejected.try_for > 0ms;
+    if (is_limited && !give_up_at_) {
+        give_up_at_ = Clock::now() + rejected.try_for;
+        standby_.reset();  // this node may replace a lost one, and does not begin a job of its own
+    }
+    const bool in_vain = give_up_at_ && (!is_limited || Clock::now() >= *give_up_at_);
     if (rejected.try_again && !in_vain) return reject_for_now(rejected);
     over_ = true;
     events_.push(DaemonLost{fmt::format("the rendezvous daemon at {} rejects this node{}: {}", to_string(endpoint_),

@@ -7,6 +7,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -18,6 +19,7 @@
 #include "agent/event_queue.hpp"
 #include "common/clock.hpp"
 #include "common/endpoint.hpp"
+#include "common/system/unique_fd.hpp"
 #include "rendezvous/client/control_client.hpp"
 #include "rendezvous/protocol/messages.hpp"
 
@@ -26,8 +28,8 @@ namespace ddprun::agent {
 class DaemonLink {
 public:
     /// `io` and `events` must outlive this object. AgentConfig::connect_timeout limits connecting, and the wait for the
-    /// Welcome.
-    DaemonLink(boost::asio::io_context& io, const AgentConfig& config, protocol::Join join, EventQueue& events);
+    /// Welcome. Takes AgentConfig::standby, which lasts until the Welcome.
+    DaemonLink(boost::asio::io_context& io, AgentConfig& config, protocol::Join join, EventQueue& events);
 
     void start();
     /// Sends a report, now or on the next connection. If no connection is made in time, DaemonLost follows.
@@ -41,6 +43,8 @@ public:
     [[nodiscard]] boost::asio::awaitable<void> close();
 
 private:
+    static constexpr std::chrono::seconds kLastTry{1};  ///< after give_up_at_, for the last answer
+
     boost::asio::awaitable<void> converse();
     /// Receives until the connection ends; returns the cause: "the rendezvous daemon at …: …".
     boost::asio::awaitable<std::string> listen();
@@ -51,7 +55,11 @@ private:
     void reject(const protocol::Rejected& rejected);
     /// Before the Welcome, the daemon may be that of a job that is over, and that of the next one may follow.
     [[nodiscard]] bool may_connect_again() const {
-        return (welcomed_ || Clock::now() < begun_ + connect_timeout_) && !over_ && !closed_;
+        return (welcomed_ || Clock::now() < dial_until()) && !over_ && !closed_;
+    }
+    [[nodiscard]] TimePoint dial_until() const {
+        const TimePoint end = begun_ + connect_timeout_;
+        return give_up_at_ ? std::min(end, *give_up_at_ + kLastTry) : end;
     }
     void reject_for_now(const protocol::Rejected& rejected);
     void lose(std::string why);
@@ -70,7 +78,9 @@ private:
     bool welcomed_ = false;
     bool daemon_knows_records_ = false;
     std::string rejection_;  ///< why a daemon that may need this node later has rejected it; empty: it has not
-    std::optional<TimePoint> rejected_since_;
+    /// When a job that needs no node now rejects this one for good; nullopt: it has not been rejected by such a job.
+    std::optional<TimePoint> give_up_at_;
+    UniqueFd standby_;               ///< of a daemon that takes the port when the one there has ended
     bool interrupted_ = false;       ///< the connection broke, and the user was notified
     bool rejected_for_now_ = false;  ///< the daemon has not noticed yet that our last connection broke
     bool over_ = false;              ///< the daemon has sent its last message

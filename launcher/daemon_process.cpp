@@ -105,18 +105,10 @@ Result<std::string> read_line(int fd, TimePoint deadline) {
 }  // namespace
 
 std::vector<std::string> daemon_arguments(const DaemonRequest& request, int ready_fd, int starter_fd) {
-    std::vector<std::string> arguments{request.program.string(),
-                                       "--bind",
-                                       request.bind.host,
-                                       "--port",
-                                       std::to_string(request.bind.port),
-                                       "--ready-fd",
-                                       std::to_string(ready_fd),
-                                       "--starter-fd",
-                                       std::to_string(starter_fd),
-                                       "--linger",
-                                       seconds_number(request.linger),
-                                       "--quiet"};
+    std::vector<std::string> arguments{
+        request.program.string(),          "--bind",       request.bind.host,          "--port",
+        std::to_string(request.bind.port), "--starter-fd", std::to_string(starter_fd), "--linger",
+        seconds_number(request.linger),    "--quiet"};
     const auto add = [&](const char* option, std::string value) {
         arguments.insert(arguments.end(), {option, std::move(value)});
     };
@@ -124,7 +116,10 @@ std::vector<std::string> daemon_arguments(const DaemonRequest& request, int read
     if (request.run_id) arguments.push_back("--run-id=" + *request.run_id);  // it may begin with a dash
     if (request.join_timeout) add("--join-timeout", seconds_number(*request.join_timeout));
     if (request.last_call) add("--last-call", seconds_number(*request.last_call));
-    if (request.standby) arguments.push_back("--standby");
+    if (request.standby)
+        arguments.push_back("--standby");
+    else
+        add("--ready-fd", std::to_string(ready_fd));
     return arguments;
 }
 

@@ -98,6 +98,15 @@ Error cannot_bind(const Endpoint& endpoint, int error) {
             fmt::format("cannot host the rendezvous at {}: {}. {}", to_string(endpoint), std::strerror(error), advice)};
 }
 
+/// Starts the standby of a daemon that was joined at the address of `request`. Without it the job must be started again
+/// if that one ends, so a failure is only logged.
+UniqueFd standby_for(const DaemonRequest& request) {
+    auto standby = start_standby(request);
+    if (standby) return std::move(*standby);
+    spdlog::debug("no rendezvous daemon stands by at {}: {}", to_string(request.bind), standby.error().message);
+    return {};
+}
+
 }  // namespace
 
 bool is_joinable(const PortHolder& holder) { return !holder.pid || holder.program == "ddprund"; }
@@ -141,13 +150,6 @@ Result<Hosted> host_or_join(const DaemonRequest& request) {
                                      to_string(bind))};
         }
     }
-}
-
-UniqueFd standby_for(const DaemonRequest& request) {
-    auto standby = start_standby(request);
-    if (standby) return std::move(*standby);
-    spdlog::debug("no rendezvous daemon stands by at {}: {}", to_string(request.bind), standby.error().message);
-    return {};
 }
 
 Result<DaemonOfJob> DaemonOfJob::begin(const DaemonRequest& request) {

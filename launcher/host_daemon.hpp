@@ -35,10 +35,6 @@ struct Hosted {
 /// kSystem when the address cannot be bound; those of start_daemon().
 [[nodiscard]] Result<Hosted> host_or_join(const DaemonRequest& request);
 
-/// Starts the standby of a daemon that was joined at the address of `request`. Without it the job must be started again
-/// if that one ends, so a failure is only logged.
-[[nodiscard]] UniqueFd standby_for(const DaemonRequest& request);
-
 /// DaemonOfJob: owns the daemon of this job while it may still be starting. Used on the main thread; the process may
 /// fork meanwhile.
 class DaemonOfJob {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <fstream>
@@ -110,14 +109,7 @@ Result<Hosted> JobMeeting::host_or_join(const DaemonRequest& request, const Addr
     mine_ = std::move(meeting->mine);
     spdlog::debug("{} {} at {}", mine_ ? "published" : "joining the daemon", to_string(meeting->daemon),
                   point_->where(name_));
-    if (mine_) return node.take();
-    Hosted joined{meeting->daemon.address, false};
-    DaemonRequest standby = request;
-    standby.bind = joined.endpoint;
-    const std::vector<std::string>& own = this_host().addresses;
-    const bool is_here = is_loopback(joined.endpoint.host) || std::ranges::find(own, joined.endpoint.host) != own.end();
-    if (is_here) joined.standby = standby_for(standby);
-    return joined;
+    return mine_ ? node.take() : Hosted{meeting->daemon.address, false};
 }
 
 void JobMeeting::withdraw() {

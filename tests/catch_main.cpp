@@ -40,19 +40,24 @@ CATCH_REGISTER_LISTENER(SkipCounter)
 bool session_has_ended = false;
 const pid_t own_pid = ::getpid();
 
-/// Ends this process, as _exit(2) does. A case that ends the test program in its middle would pass unseen with code 0:
+/// A case that ends the test program in its middle would pass unseen with code 0:
 /// a child that shares this process's memory and returns into the wrong one has done that.
+void refuse_early_end() {
+    if (session_has_ended || ::getpid() != own_pid) return;  // a process that a case has forked may end
+    std::fputs("a test case ended its program in the middle\n", stderr);
+    std::abort();
+}
+const int at_exit = std::atexit(refuse_early_end);
+
+/// Ends this process, as _exit(2) does.
 [[noreturn]] void end_process(int code) {
-    if (!session_has_ended && ::getpid() == own_pid) {  // not a process that a case has forked
-        std::fputs("a test case ended its program in the middle\n", stderr);
-        std::abort();
-    }
+    refuse_early_end();
     for (;;) ::syscall(SYS_exit_group, code);
 }
 
 }  // namespace
 
-// These take the place of libc's in the whole program.
+// These take the place of libc's, which exit(3) does not call.
 extern "C" void _exit(int code) { end_process(code); }
 extern "C" void _Exit(int code) noexcept { end_process(code); }
 

@@ -42,6 +42,7 @@ bool is_all_zero(const std::string& spelling) { return spelling.find_first_not_o
 /// Returns whether a listener at `held` prevents one at `wanted`. By default IPv6's wildcard covers IPv4 as well.
 bool conflicts(const std::string& held, const std::string& wanted) {
     if (held == wanted) return true;
+    if (is_all_zero(wanted) && wanted.size() == 32) return true;
     if (is_all_zero(held)) return held.size() == wanted.size() || held.size() == 32;
     return is_all_zero(wanted) && held.size() == wanted.size();
 }
@@ -118,9 +119,11 @@ std::optional<PortHolder> find_port_holder(const Endpoint& endpoint) {
     return holder;
 }
 
-std::string describe_port_holder(const Endpoint& endpoint) {
+std::string explain_port_in_use(const Endpoint& endpoint) {
     const auto holder = find_port_holder(endpoint);
-    return holder ? "held by " + to_string(*holder) : "the local port of an outgoing connection";
+    if (!holder)
+        return "in use, perhaps by an outgoing connection. Choose another port (0: a free one), or try again later";
+    return fmt::format("held by {}. End that process, or choose another port (0: a free one)", to_string(*holder));
 }
 
 std::string to_string(const PortHolder& holder) {

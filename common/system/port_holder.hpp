@@ -22,9 +22,9 @@ struct PortHolder {
 /// Returns the listener that prevents binding `endpoint` (numeric address); it may listen on all interfaces.
 [[nodiscard]] std::optional<PortHolder> find_port_holder(const Endpoint& endpoint);
 
-/// Returns what prevents binding `endpoint` (numeric address), for a message: "held by pid 4242 (python3 -m
-/// http.server)".
-[[nodiscard]] std::string describe_port_holder(const Endpoint& endpoint);
+/// Returns what prevents binding `endpoint` (numeric address), and what to do: "held by pid 4242 (python3 -m
+/// http.server). End that process, or choose another port (0: a free one)".
+[[nodiscard]] std::string explain_port_in_use(const Endpoint& endpoint);
 
 /// Returns "pid 4242 (python3 -m http.server)", or "a process of user 1000".
 [[nodiscard]] std::string to_string(const PortHolder& holder);

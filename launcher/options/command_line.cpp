@@ -254,6 +254,10 @@ Result<std::string> text_to_print(const ProgramLine& line) {
 
 }  // namespace
 
+Result<ProgramLine> read_first_options(const std::vector<std::string>& arguments) {
+    return Splitter(arguments.begin(), arguments.end()).run();
+}
+
 Result<CommandLine> read_command_line(const std::vector<std::string>& arguments) {
     CommandLine line;
     auto begin = arguments.begin();

@@ -27,5 +27,7 @@ struct CommandLine {
 /// unknown option (with the nearest known one), one that does not belong to a further program, a missing or an
 /// unexpected value, a shell without completion.
 [[nodiscard]] Result<CommandLine> read_command_line(const std::vector<std::string>& arguments);
+/// The same up to the first program's name: that program may have anything behind it, also the others of the job.
+[[nodiscard]] Result<ProgramLine> read_first_options(const std::vector<std::string>& arguments);
 
 }  // namespace ddprun::launcher

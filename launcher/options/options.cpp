@@ -129,24 +129,15 @@ Result<void> check_roles(const std::vector<Program>& programs) {
     return {};
 }
 
-/// Notes a ':' that seems meant to begin a further program, and is an argument of this one.
+/// Notes a ':' that may be meant to begin a further program, and is an argument of this one.
 void note_separator(Options& options, const Program& program) {
-    const auto seems_option = [](std::string word) {
-        std::ranges::replace(word, '_', '-');
-        word = word.substr(0, word.find('='));
-        const auto is_named = [&](const OptionRow& row) {
-            return row.of_program && word == fmt::format("--{}", row.name);
-        };
-        return word == "-n" || word == "-np" || std::ranges::any_of(option_table(), is_named);
-    };
     const auto& words = program.command;
-    const auto colon = std::adjacent_find(words.begin(), words.end(), [&](const auto& word, const auto& after) {
-        return word == ":" && seems_option(after);
-    });
+    const auto colon =
+        std::ranges::find_if(words, [](const auto& word) { return word == ":" || word.starts_with(":-"); });
     if (colon == words.end()) return;
     options.notes.push_back(
-        fmt::format("': {}' is passed to {}: another program of the job begins with ': --nproc-per-node N'",
-                    *(colon + 1), program.command.front()));
+        fmt::format("'{}' is passed to {}: another program of the job begins with ': --nproc-per-node N'", *colon,
+                    program.command.front()));
 }
 
 /// Returns whether --master-addr and --master-port name another endpoint than --rdzv-endpoint does.
@@ -337,9 +328,9 @@ Result<Invocation> parse_options(const std::vector<std::string>& arguments, cons
 }
 
 std::string named_report(const std::vector<std::string>& arguments, const Environment& environment) {
-    const auto line = read_command_line(arguments);
+    const auto line = read_first_options(arguments);
     const auto row = std::ranges::find(option_table(), "report", &OptionRow::name);
-    const auto source = line ? source_of(*row, line->programs.front(), environment) : std::nullopt;
+    const auto source = line ? source_of(*row, *line, environment) : std::nullopt;
     return source ? source->text : "";
 }
 

@@ -51,7 +51,8 @@ std::string malformed(const NodeId& id, const Join& join) {
     return {};
 }
 
-constexpr std::string_view kOwnJob = "For a job of its own, pass another --rdzv-endpoint or --master-port";
+constexpr std::string_view kOwnJob =
+    "For a job of its own, pass another --rdzv-endpoint or --master-port, or with --rdzv-dir or etcd another --rdzv-id";
 
 bool is_same_user(const Launch& left, const Launch& right) {
     return left.uid == right.uid || left.user == right.user;  // hosts may number or name their users differently
@@ -84,8 +85,8 @@ std::string disagreement(const State& state, const Join& join) {
     if (nnodes(job) != nnodes(node)) {
         return fmt::format(
             "this job runs with --nnodes {}, this node was started with --nnodes {}: start all nodes with the same "
-            "options",
-            nnodes(job), nnodes(node));
+            "options. {}",
+            nnodes(job), nnodes(node), kOwnJob);
     }
     std::size_t roles = state.roles.size();
     const bool names_roles = roles > 1 || join.programs.size() > 1;
@@ -149,15 +150,18 @@ std::string complete(const State& state, const Join& join) {
         some_of(hosts_of(state, present)), nnodes(job), kOwnJob);
 }
 
-/// Returns whether another node may take the place of any member that is lost.
-bool may_replace_all(const State& state) {
-    return std::ranges::all_of(state.roles, [](const auto& entry) { return entry.second.is_left(); });
+/// Returns whether another node may take the place of one of the nodes, should that be lost.
+bool may_replace_any(const State& state) {
+    const auto has_restart = [&](const Program& program) { return state.roles.at(program.role).is_left(); };
+    return std::ranges::any_of(state.nodes, [&](const auto& entry) {
+        return present(entry.second) && std::ranges::all_of(entry.second.join.programs, has_restart);
+    });
 }
 
 /// Returns why a node cannot take part in a job that has what it needs. It may replace a member whose loss has not been
 /// noticed yet, so it tries again for the time that this takes.
 Refusal not_needed(const State& state, std::string reason) {
-    if (!may_replace_all(state)) return {std::move(reason)};
+    if (!may_replace_any(state)) return {std::move(reason)};
     return {std::move(reason), true, state.config.lost_after + state.config.reconnect_grace};
 }
 

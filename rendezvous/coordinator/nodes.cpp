@@ -158,8 +158,19 @@ std::vector<NodeId> eligible_nodes(const State& state) {
     return ids;
 }
 
+/// Before the first group no restart was spent: a role counts only while a node has it.
+void forget_vanished_roles(State& state) {
+    if (state.groups_started > 0) return;
+    std::erase_if(state.roles, [&](const auto& role) {
+        return std::ranges::none_of(state.nodes, [&](const auto& node) {
+            return std::ranges::count(node.second.join.programs, role.first, &Program::role) > 0;
+        });
+    });
+}
+
 void join(Transition& t, const NodeId& id, const Join& message) {
     State& state = t.state;
+    forget_vanished_roles(state);
     const bool known = state.nodes.contains(id);
     if (Refusal refused = refusal(state, id, message); !refused.reason.empty()) {
         t.say(fmt::format("refused node {}: {}", message.host, refused.reason));

@@ -36,9 +36,7 @@ Error cannot_listen(const tcp::endpoint& wanted, const error_code& ec) {
     const std::string where = to_string(endpoint);
     if (ec == asio::error::address_in_use && endpoint.port != 0) {
         return {Errc::kInUse,
-                fmt::format("cannot listen on {}: the port is {}. End that process, or choose another port (0: a free "
-                            "one).",
-                            where, describe_port_holder(endpoint))};
+                fmt::format("cannot listen on {}: the port is {}.", where, explain_port_in_use(endpoint))};
     }
     if (ec == boost::system::errc::address_not_available) {
         return {Errc::kSystem,

@@ -103,7 +103,11 @@ int run_program(const Options& options) {
 
     asio::io_context io(1);
     if (options.standby && !stand_by(io, options)) return exit_code::kSuccess;
-    const auto listening = Daemon::listen(io.get_executor(), options.daemon);
+    auto listening = Daemon::listen(io.get_executor(), options.daemon);
+    while (options.standby && !listening && listening.error().code == Errc::kInUse) {  // another one was faster
+        if (!stand_by(io, options)) return exit_code::kSuccess;
+        listening = Daemon::listen(io.get_executor(), options.daemon);
+    }
     if (!listening) {
         spdlog::error("{}", listening.error().message);
         return exit_code::kInfrastructure;

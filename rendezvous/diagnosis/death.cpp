@@ -139,14 +139,14 @@ DeathVerdict diagnose_death(const std::vector<RankRecord>& records, const Failur
         waiters.add(*peer);
     }
     const std::string waiting = waiters.describe_all(all);
-    const bool nobody_waited = waiting.empty() && all_shown && all.size() > 1;
-    if (nobody_waited && !is_violent(dead.status)) return {};  // its end has nothing to do with an operation
+    const bool no_rank_waited = waiting.empty() && all_shown && all.size() > 1;
+    if (no_rank_waited && !is_violent(dead.status)) return {};  // its end has nothing to do with an operation
 
     DeathVerdict verdict;
     verdict.detail = dead.activity;
     if (!waiting.empty())
         verdict.detail += "; " + waiting;
-    else if (nobody_waited)
+    else if (no_rank_waited)
         verdict.detail += "; no rank waited for it";
     verdict.text = fmt::format("DEAD rank {} (node {}, {}): {}", number(dead.rank), dead.host, end_participle(dead),
                                verdict.detail);

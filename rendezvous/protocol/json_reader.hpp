@@ -47,7 +47,7 @@ public:
     void each(std::string_view key, std::vector<T>& parts, std::size_t max_items, More... more) {
         const boost::json::array* array = array_of(key, max_items);
         if (array == nullptr) return;
-        parts.clear();  // of what the absent list stands for
+        parts.clear();  // of the value that an absent list stands for
         for (const Value& item : *array) {
             JsonReader reader(item, path_of(key) + "[]", problem_);
             visit_fields(parts.emplace_back(), reader, more...);

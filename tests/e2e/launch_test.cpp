@@ -306,13 +306,9 @@ TEST_CASE("a node that joins while the job waits completes it, and a spare that 
 
 TEST_CASE("a job that is started again at once after a SIGKILL runs when the daemon of the first has ended", "[e2e]") {
     const e2e::Sandbox sandbox("at-once");
-    std::filesystem::create_directory(sandbox.path() / "meeting");
     const std::string port = std::to_string(e2e::free_port());
-    std::vector<std::string> where{"--master-port", port};
-    if (GENERATE(false, true)) where = {"--rdzv-id", "job", "--rdzv-dir", (sandbox.path() / "meeting").string()};
     const auto command = [&](std::vector<std::string> program) {
-        std::vector<std::string> argv{ddprun_program()};
-        argv.insert(argv.end(), where.begin(), where.end());
+        std::vector<std::string> argv{ddprun_program(), "--master-port", port};
         argv.insert(argv.end(), program.begin(), program.end());
         return e2e::Command{.argv = argv, .directory = sandbox.path()};
     };
@@ -323,6 +319,23 @@ TEST_CASE("a job that is started again at once after a SIGKILL runs when the dae
     INFO(second.err);
     CHECK(second.status.success());
     CHECK(second.out == "ran\n");
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("a node whose guard is killed is lost, and its worker is not the culprit", "[e2e]") {
+    const e2e::Sandbox sandbox("guard-of-two");
+    const std::string port = std::to_string(e2e::free_port());
+    const std::string fence = GENERATE("auto", "guard");
+    const e2e::Command node{.argv = {ddprun_program(), "--fence", fence, "--nnodes", "2", "--master-port", port, "sh",
+                                     "-c", "echo up; sleep 60"},
+                            .directory = sandbox.path()};
+    e2e::Process first(sandbox, node);
+    e2e::Process second(sandbox, node);
+    REQUIRE(e2e::eventually(e2e::Seconds(30), [&] { return first.out() == "up\n" && second.out() == "up\n"; }));
+    second.signal(SIGKILL);
+    CHECK(first.wait(e2e::Seconds(60)).exit_code() == 69);
+    CAPTURE(first.err());
+    CHECK_THAT(first.err(), Catch::Contains("was lost: connection closed") && !Catch::Contains("killed by SIGKILL"));
     CHECK(sandbox.leftovers() == "");
 }
 

@@ -29,8 +29,7 @@ Error cannot_listen(const Endpoint& endpoint, const std::string& reason) {
 
 Error port_in_use(const Endpoint& endpoint) {
     return {Errc::kInUse,
-            fmt::format("cannot listen on {}: the port is {}. End that process, or choose another port (0: a free one)",
-                        to_string(endpoint), describe_port_holder(endpoint))};
+            fmt::format("cannot listen on {}: the port is {}", to_string(endpoint), explain_port_in_use(endpoint))};
 }
 
 /// Returns whether the connection failed before it was accepted. Linux reports such errors of the network here, too

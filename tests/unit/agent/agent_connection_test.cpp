@@ -58,20 +58,33 @@ TEST_CASE("an agent that a job with all its nodes rejects for now is refused whe
           "[agent]") {
     FakeDaemon daemon;
     AgentProcess agent(config(daemon, {"wait"}));
-    const Rejected full{"the job has all its nodes", true, 500ms};
-    const TimePoint begun = Clock::now();
+    Rejected full{"the job has all its nodes", true, 600s};
     const Join join = daemon.refuse(full);
     SECTION("and none is lost") {
-        while (Clock::now() < begun + 500ms) CHECK(daemon.refuse(full) == join);
-        (void)daemon.refuse(full);
+        full.try_again = false;  // as a daemon rejects at the end of that time
+        CHECK(daemon.refuse(full) == join);
         CHECK(agent.end().exit_code() == exit_code::kUsage);
-        CHECK_THAT(agent.err(), Contains("the job has all its nodes; trying again for 0.5 s, in case it loses one"));
+        CHECK_THAT(agent.err(),
+                   Contains("tries again for 600 s in case a node of that job is lost: the job has all its nodes"));
+    }
+    SECTION("and the job ends") {
+        CHECK(daemon.refuse({"the job is over", true}) == join);
+        CHECK(agent.end().exit_code() == exit_code::kUsage);
     }
     SECTION("and one is lost") {
         CHECK(daemon.welcome() == join);
         daemon.send(finished(Outcome::kStopped, 143));
         CHECK(agent.end().exit_code() == 143);
     }
+}
+
+TEST_CASE("the time in which a job may lose a node ends", "[agent]") {
+    FakeDaemon daemon;
+    AgentProcess agent(config(daemon, {"wait"}));
+    const Rejected full{"the job has all its nodes", true, 1ms};
+    const Join join = daemon.refuse(full);
+    CHECK(daemon.refuse(full) == join);
+    CHECK(agent.end().exit_code() == exit_code::kUsage);
 }
 
 TEST_CASE("an agent whose connection breaks connects again and repeats the reports that the daemon may have missed",

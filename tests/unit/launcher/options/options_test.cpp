@@ -295,22 +295,29 @@ TEST_CASE("a ':' directly before --nproc-per-node begins another program", "[lau
     CHECK(parsed({"a", ":", "--nproc-per-node", "1", "bin/serve.py"}).programs[1].role == "serve");
 }
 
-TEST_CASE("any other ':' is an argument of the program, with a note if it seems to be meant otherwise",
-          "[launcher][unit]") {
-    for (const Words& words :
-         {Words{"prog", ":"}, Words{"prog", ":", "x"}, Words{"prog", ":", "--nnodes", "2"},
-          Words{"prog", "a:", "--nproc-per-node", "1"}, Words{"--role", ":", "--nproc-per-node", "1", "prog"}}) {
+TEST_CASE("any other ':' is an argument of the program, with a note", "[launcher][unit]") {
+    for (const Words& words : {Words{"prog", "a:", "--nproc-per-node", "1"}, Words{"prog", "::", "x"},
+                               Words{"--role", ":", "--nproc-per-node", "1", "prog"}}) {
         CAPTURE(words);
         CHECK(parsed(words).programs.size() == 1);
         CHECK(parsed(words).notes.empty());
     }
-    for (const std::string option : {"--role", "--max_restarts=1", "-n", "--no-python"}) {
-        const Options options = parsed({"prog", ":", option, "x"});
-        CHECK(options.programs[0].command == Words{"prog", ":", option, "x"});
-        CHECK(options.notes == Words{"': " + option +
-                                     "' is passed to prog: another program of the job begins with ': --nproc-per-node "
-                                     "N'"});
+    for (const Words& words : {Words{"prog", ":"}, Words{"prog", ":", "x"}, Words{"prog", ":", "--nnodes", "2"},
+                               Words{"prog", "x", ":", "--max_restarts=1", "--nproc-per-node", "1"},
+                               Words{"prog", ":--nproc-per-node", "1"}}) {
+        CAPTURE(words);
+        const Options options = parsed(words);
+        CHECK(options.programs[0].command == words);
+        REQUIRE(options.notes.size() == 1);
+        CHECK_THAT(options.notes[0],
+                   Catch::EndsWith("' is passed to prog: another program of the job begins with ': --nproc-per-node "
+                                   "N'"));
     }
+}
+
+TEST_CASE("the report is found although the options of a further program are wrong", "[launcher][unit]") {
+    CHECK(named_report({"--report", "r.json", "prog", ":", "--nproc-per-node", "1", "--nonsense"}, {}) == "r.json");
+    CHECK(named_report({"prog", "--report", "r.json"}, {}).empty());
 }
 
 TEST_CASE("options without effect are accepted with a note", "[launcher][unit]") {

@@ -67,6 +67,35 @@ TEST_CASE("a job that cannot be restarted refuses one node too many for good", "
     CHECK_FALSE(job.asked<Refuse>().at(0).try_again);
 }
 
+TEST_CASE("the restarts of a role are forgotten with its last node, until a group has run", "[coordinator]") {
+    Job job({.min_nodes = 3, .max_nodes = 3});
+    job.join(launched(job, "n0", "train"));
+    Join server = launched(job, "n1", "train");
+    server.programs = {{"server", 1, 0}};
+    job.join(server);
+    job.leave("n1");
+    server = launched(job, "n2", "train");
+    server.programs = {{"server", 1, 3}};
+    job.join(server);
+    CHECK(refusal_of(job).empty());
+    CHECK(job.state.roles.at("server").max_restarts == 3);
+}
+
+TEST_CASE("a node too many tries again if it may replace one of the nodes, whatever the roles of the others",
+          "[coordinator]") {
+    Job job;
+    Join server = launched(job, "n1", "train");
+    server.programs = {{"server", 1, 0}};
+    Join trainer = launched(job, "n2", "train");
+    trainer.programs = {{"trainer", 1, 3}};
+    job.join(server);
+    job.join(trainer);
+    trainer.node = trainer.host = "n3";
+    job.join(trainer);
+    CHECK_THAT(refusal_of(job), Contains("which has all its nodes already"));
+    CHECK(job.asked<Refuse>().at(0).try_again);
+}
+
 TEST_CASE("nodes that all name the job may run different commands", "[coordinator]") {
     Job job;
     const bool first_names = GENERATE(true, false);
