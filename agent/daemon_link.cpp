@@ -35,12 +35,12 @@ void rethrow(std::exception_ptr error) {
 DaemonLink::DaemonLink(asio::io_context& io, AgentConfig& config, Join join, EventQueue& events)
     : io_(io),
       endpoint_(config.endpoint),
-      standby_(std::move(config.standby)),
       join_(std::move(join)),
       events_(events),
       connect_timeout_(config.connect_timeout),
       liveness_(config.connect_timeout),
-      heartbeat_timer_(io) {}
+      heartbeat_timer_(io),
+      standby_(std::move(config.standby)) {}
 
 void DaemonLink::start() { asio::co_spawn(io_, converse(), rethrow); }
 
@@ -72,8 +72,8 @@ void DaemonLink::lose(std::string why) {
     if (!welcomed_ && !rejection_.empty()) {
         if (lost.why.ends_with('.')) lost.why.pop_back();
         lost.why =
-            fmt::format("{}. Before that, the daemon of an earlier job rejected this node: {}", lost.why, rejection_);
-        if (!give_up_at_) lost.remedy = "Start the command again when that job has ended";
+            fmt::format("{}. Before that, the daemon of another job rejected this node: {}", lost.why, rejection_);
+        lost.remedy = "Start the command again when that job has ended";
     }
     if (!closed_) events_.push(std::move(lost));
     closed_ = true;
@@ -192,7 +192,7 @@ void DaemonLink::reject(const Rejected& rejected) {
         give_up_at_ = Clock::now() + rejected.try_for;
         standby_.reset();  // this node may replace a lost one, and does not begin a job of its own
     }
-    const bool in_vain = give_up_at_ && (!is_limited || Clock::now() >= *give_up_at_);
+    const bool in_vain = is_limited && Clock::now() >= *give_up_at_;
     if (rejected.try_again && !in_vain) return reject_for_now(rejected);
     over_ = true;
     events_.push(DaemonLost{fmt::format("the rendezvous daemon at {} rejects this node{}: {}", to_string(endpoint_),

@@ -80,11 +80,11 @@ private:
     std::string rejection_;  ///< why a daemon that may need this node later has rejected it; empty: it has not
     /// When a job that needs no node now rejects this one for good; nullopt: it has not been rejected by such a job.
     std::optional<TimePoint> give_up_at_;
-    UniqueFd standby_;               ///< of a daemon that takes the port when the one there has ended
     bool interrupted_ = false;       ///< the connection broke, and the user was notified
     bool rejected_for_now_ = false;  ///< the daemon has not noticed yet that our last connection broke
     bool over_ = false;              ///< the daemon has sent its last message
     bool closed_ = false;
+    UniqueFd standby_;  ///< of a daemon that takes the port when the one there has ended
 };
 
 }  // namespace ddprun::agent

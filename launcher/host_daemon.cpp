@@ -144,8 +144,8 @@ Result<Hosted> host_or_join(const DaemonRequest& request) {
             if (probe_bind(bind) == EADDRINUSE) return Hosted{for_local_agent(bind), false};
         } else if (last_look) {
             return Error{Errc::kInUse,
-                         fmt::format("cannot host the rendezvous at {}: the port is the local port of an outgoing "
-                                     "connection, and no process listens there. Start the job again in a minute, or "
+                         fmt::format("cannot host the rendezvous at {}: the port is in use, perhaps by an outgoing "
+                                     "connection; no process listens there. Start the job again in a minute, or "
                                      "pass another --rdzv-endpoint or --master-port.",
                                      to_string(bind))};
         }

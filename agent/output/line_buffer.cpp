@@ -50,9 +50,13 @@ std::size_t LineBuffer::scan(std::string_view text, const Sink& sink, Unit unit)
     rewrite_ = text.find('\r', scanned_);
     std::size_t begin = 0;
     if (unit == Unit::kLines && rewrite_ == std::string_view::npos && newline_ != std::string_view::npos) {
+        if (last_ != '\n' && newline_ < kMaxLineBytes) {  // the end of a line whose beginning was delivered
+            begin = newline_ + 1;
+            deliver(text.substr(0, begin), sink);
+        }
         const std::size_t end = text.rfind('\n') + 1;
-        if (end <= kMaxLineBytes) {
-            deliver(text.substr(0, end), sink);
+        if (end > begin && end - begin <= kMaxLineBytes) {
+            deliver(text.substr(begin, end - begin), sink);
             begin = end;
         }
     }

@@ -167,13 +167,13 @@ std::size_t OutputSink::next_piece(std::string_view waiting) const {
     return own_.is_open() || socket_ ? line_bytes : std::min<std::size_t>(line_bytes, PIPE_BUF);
 }
 
-/// Returns how many bytes the file takes whole or not at all, at least PIPE_BUF. A pipe holds pages, and the first and
-/// last one of those in use may be partly empty.
+/// Returns how many bytes the file takes whole or not at all, at least PIPE_BUF. A pipe holds pages, which may be
+/// partly empty; but the content of each two neighbours has not fitted into one.
 std::size_t OutputSink::room_bytes() const {
     static const auto kPage = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
     int unread = 0;
     if (pipe_bytes_ == 0 || ::ioctl(fd_, FIONREAD, &unread) != 0) return PIPE_BUF;
-    const std::size_t used = unread == 0 ? 0 : static_cast<std::size_t>(unread) + 2 * kPage;
+    const std::size_t used = unread == 0 ? 0 : 2 * (static_cast<std::size_t>(unread) + kPage);
     return std::max<std::size_t>(PIPE_BUF, used < pipe_bytes_ ? (pipe_bytes_ - used) / kPage * kPage : 0);
 }
 

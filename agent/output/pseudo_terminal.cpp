@@ -28,7 +28,9 @@ int columns_of(std::string_view text) {
 Error failure(int errno_value) {
     Error error = system_error("cannot make a pseudo terminal", errno_value);
     switch (errno_value) {
-        case ENOSPC: error.message += ". All of that machine are in use: raise the sysctl kernel.pty.max"; break;
+        case ENOSPC:
+            error.message += ". All of the machine or container are in use: raise the sysctl kernel.pty.max";
+            break;
         case EMFILE: error.message += ". Raise `ulimit -n`"; break;
         default: error.message += ". Is devpts mounted at /dev/pts? Mount it"; break;
     }

@@ -67,13 +67,16 @@ bool Worker::take_status() {
     return status_.has_value();
 }
 
+void Worker::note_signal() {
+    if (signalled_ || has_ended()) return;
+    const pid_t trains = trainer();
+    signalled_ = Signalled{Clock::now(), trains, host_pid(trains), std::nullopt};
+    const ProcessState state = ddprun::process_state(signalled_->trainer);
+    if (state != ProcessState::kEnded) signalled_->state = state;
+}
+
 void Worker::signal_group(int signal) {
-    if (!signalled_ && !has_ended()) {
-        const pid_t trains = trainer();
-        signalled_ = Signalled{Clock::now(), trains, host_pid(trains), std::nullopt};
-        const ProcessState state = ddprun::process_state(signalled_->trainer);
-        if (state != ProcessState::kEnded) signalled_->state = state;
-    }
+    note_signal();
     process_->signal_group(signal);
     process_->signal_group(SIGCONT);
 }

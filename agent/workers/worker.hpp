@@ -51,6 +51,8 @@ public:
     [[nodiscard]] const std::optional<ExitStatus>& status() const { return status_; }
     [[nodiscard]] bool is_status_withheld() const { return status_withheld_; }
 
+    /// Notes that the worker is signalled now, unless it has ended.
+    void note_signal();
     /// Sends `signal` to the worker and its process group, and lets a stopped process go on so that it can obey.
     void signal_group(int signal);
     /// Sends a signal that ends no process to its process group.

@@ -78,7 +78,13 @@ void WorkerProcesses::on_exit(LocalRank rank) {
 
 bool WorkerProcesses::signal_group(int signal) {
     group_signal_ = signal;
-    if (signal == SIGKILL) kill_again_at_ = Clock::now() + kKillAgainAfter;
+    if (signal == SIGKILL) {
+        // First, because a worker that ends before it is known to be signalled seems to have ended by itself.
+        for (const auto& worker : workers_)
+            if (!worker->is_reaped()) worker->note_signal();
+        if (fence_ != nullptr) fence_->kill();
+        kill_again_at_ = Clock::now() + kKillAgainAfter;
+    }
     strays_.set_signal(signal);
     bool spared = false;
     for (const auto& worker : workers_) {
@@ -88,8 +94,6 @@ bool WorkerProcesses::signal_group(int signal) {
         else
             worker->signal_group(signal);
     }
-    // The workers first: one that ends before it is known to be signalled seems to have ended by itself.
-    if (signal == SIGKILL && fence_ != nullptr) fence_->kill();
     sweep();
     return spared;
 }

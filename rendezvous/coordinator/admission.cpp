@@ -52,7 +52,7 @@ std::string malformed(const NodeId& id, const Join& join) {
 }
 
 constexpr std::string_view kOwnJob =
-    "For a job of its own, pass another --rdzv-endpoint or --master-port, or with --rdzv-dir or etcd another --rdzv-id";
+    "For a job of its own, pass another --rdzv-endpoint or --master-port (with --rdzv-dir or etcd: another --rdzv-id)";
 
 bool is_same_user(const Launch& left, const Launch& right) {
     return left.uid == right.uid || left.user == right.user;  // hosts may number or name their users differently

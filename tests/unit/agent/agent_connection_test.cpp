@@ -49,7 +49,7 @@ TEST_CASE("an agent that meets the daemon of a job that is over waits for that o
         daemon.reset();
         CHECK(agent.end().exit_code() == 69);
         CHECK_THAT(agent.err(),
-                   Contains("--rdzv-endpoint. Before that, the daemon of an earlier job rejected this node: the job") &&
+                   Contains("--rdzv-endpoint. Before that, the daemon of another job rejected this node: the job") &&
                        Contains("Start the command again when that job has ended"));
     }
 }
@@ -67,10 +67,6 @@ TEST_CASE("an agent that a job with all its nodes rejects for now is refused whe
         CHECK_THAT(agent.err(),
                    Contains("tries again for 600 s in case a node of that job is lost: the job has all its nodes"));
     }
-    SECTION("and the job ends") {
-        CHECK(daemon.refuse({"the job is over", true}) == join);
-        CHECK(agent.end().exit_code() == exit_code::kUsage);
-    }
     SECTION("and one is lost") {
         CHECK(daemon.welcome() == join);
         daemon.send(finished(Outcome::kStopped, 143));
@@ -79,12 +75,19 @@ TEST_CASE("an agent that a job with all its nodes rejects for now is refused whe
 }
 
 TEST_CASE("the time in which a job may lose a node ends", "[agent]") {
-    FakeDaemon daemon;
-    AgentProcess agent(config(daemon, {"wait"}));
+    std::optional<FakeDaemon> daemon(std::in_place);
+    AgentProcess agent(config(*daemon, {"wait"}));
     const Rejected full{"the job has all its nodes", true, 1ms};
-    const Join join = daemon.refuse(full);
-    CHECK(daemon.refuse(full) == join);
-    CHECK(agent.end().exit_code() == exit_code::kUsage);
+    const Join join = daemon->refuse(full);
+    SECTION("and none was lost") {
+        CHECK(daemon->refuse(full) == join);
+        CHECK(agent.end().exit_code() == exit_code::kUsage);
+    }
+    SECTION("with the job") {
+        daemon.reset();
+        CHECK(agent.end().exit_code() == exit_code::kInfrastructure);
+        CHECK_THAT(agent.err(), Contains("the daemon of another job rejected this node: the job has all its nodes"));
+    }
 }
 
 TEST_CASE("an agent whose connection breaks connects again and repeats the reports that the daemon may have missed",
