@@ -112,11 +112,13 @@ struct OwnProcesses {
 };
 
 /// Reports that the keeper has ended before the agent, and forgets it: its pid may pass to another process.
-void report_lost_keeper(OwnProcesses& own) {
+void report_lost_keeper(OwnProcesses& own, int status) {
     Line()
         .add("ddprun-guard: ddprun-keeper (pid ")
         .add(static_cast<long>(own.keeper))
-        .add(") has ended, probably killed. The job goes on; restart ddprun on this node to have a keeper again: ")
+        .add(WIFSIGNALED(status) ? ") was killed by signal " : ") has ended with code ")
+        .add(static_cast<long>(WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status)))
+        .add(". The job goes on; restart ddprun on this node to have a keeper again: ")
         .add("without it, workers are left if ddprun and ddprun-guard are killed at once")
         .print();
     own.keeper = 0;
@@ -131,7 +133,7 @@ int follow(pid_t agent, OwnProcesses& own, const sigset_t& signals) {
         for (pid_t ended; (ended = ::waitpid(-1, &status, WNOHANG)) != 0;) {
             if (ended == agent) return status;
             own.spared.forget(ended);
-            if (ended == own.keeper) report_lost_keeper(own);
+            if (ended == own.keeper) report_lost_keeper(own, status);
             if (ended < 0) return exit_code::kInternal << 8;  // there is no child: PID is not a child of this process
         }
         const int signal = ::sigwaitinfo(&signals, nullptr);

@@ -39,10 +39,11 @@ int run_keeper(const char* path) noexcept {
     ::prctl(PR_SET_NAME, kKeeperName);   // for ps and pgrep
     ::prctl(PR_SET_PDEATHSIG, SIGCONT);  // it may be stopped when its guard is killed
     const ControlGroup group(path);
-    if (!group.is_open()) return exit_code::kInternal;
+    // On a busy machine a short job may have ended, and removed its group, before this process began.
+    if (!group.is_open() && errno != ENOENT) return exit_code::kInternal;
     wait_for_end_of_file();
     const TimePoint start = Clock::now();
-    while (group.is_populated()) {
+    while (group.is_open() && group.is_populated()) {
         const Duration passed = Clock::now() - start;
         if (passed >= std::chrono::seconds(kUnkillableSeconds)) {
             static pid_t left[kMaxListed];
