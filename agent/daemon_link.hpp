@@ -28,7 +28,8 @@ namespace ddprun::agent {
 class DaemonLink {
 public:
     /// `io` and `events` must outlive this object. AgentConfig::connect_timeout limits connecting, and the wait for the
-    /// Welcome. Takes AgentConfig::standby, which lasts until the Welcome.
+    /// Welcome. Takes AgentConfig::standby, which lasts until the Welcome, or until a job with all its nodes rejects
+    /// this one.
     DaemonLink(boost::asio::io_context& io, AgentConfig& config, protocol::Join join, EventQueue& events);
 
     void start();

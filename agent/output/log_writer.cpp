@@ -215,7 +215,8 @@ bool LogFile::backlogged() const {
     if (!target_) return false;
     LogWriter::Shared& writer = *target_->writer;
     const Lock lock(writer.mutex);
-    return writer.waiting_bytes > LogWriter::kBacklogBytes;
+    // A job itself takes memory too: each write must not be one, because a worker may write single bytes.
+    return writer.waiting_bytes + writer.jobs.size() * sizeof(LogWriter::Shared::Job) > LogWriter::kBacklogBytes;
 }
 
 void LogFile::close() {
