@@ -107,7 +107,7 @@ asio::awaitable<void> DaemonLink::converse() {
         asio::steady_timer pause(io_, dialed_at + kDialInterval);
         co_await pause.async_wait(asio::use_awaitable);
     }
-    lose(std::move(broken));
+    if (!over_) lose(std::move(broken));
 }
 
 /// Sends Join, and every report that the daemon may have missed on an earlier connection, in order. The daemon ignores

@@ -32,6 +32,16 @@ json::value culprit_json(json::object culprit, const FailureReport& failure) {
     return culprit;
 }
 
+json::value oom_json(protocol::OomKill oom) {
+    switch (oom) {
+        case protocol::OomKill::kNo: return "no";
+        case protocol::OomKill::kMaybe: return "maybe";
+        case protocol::OomKill::kYes: return "yes";
+        case protocol::OomKill::kUnknown: break;
+    }
+    return nullptr;
+}
+
 /// Returns the workers of `verdict` that failed beside the culprit: the victims, or the others.
 json::array also_failed_json(const Verdict& verdict, bool victims) {
     json::array kinds;
@@ -43,6 +53,7 @@ json::array also_failed_json(const Verdict& verdict, bool victims) {
             ranges.push_back(json::array{run.first, run.first + run.count - 1});
         kind["ranks"] = std::move(ranges);
         add_end(kind, failed.status);
+        kind["oom"] = oom_json(failed.oom);
         kinds.push_back(std::move(kind));
     }
     return kinds;

@@ -165,7 +165,7 @@ void StatusReporter::report_end(const Finish& finish, const std::vector<std::str
         spdlog::error("{}{}{}", tag(), finish.why, has_remedy ? ". " + finish.remedy : "");
     }
     if (config_.emulated)
-        send_final_report(final_text(report, stderr_in_box(report.verdict)), report);
+        send_final_report(final_text(report, stderr_in_box(report.verdict)), finish.exit_code, report);
     else if (report.verdict)
         report_verdict(report);
     report_files_kept(finish.exit_code);
@@ -207,11 +207,10 @@ CulpritStderr StatusReporter::stderr_in_box(const std::optional<protocol::Verdic
     return alone ? CulpritStderr::kShownAbove : CulpritStderr::kShownAmongOthers;
 }
 
-void StatusReporter::send_final_report(const std::string& text, const JobReport& report) const {
-    const bool wanted = !config_.report.empty();
-    if (!config_.final_report || (text.empty() && !wanted)) return;
-    boost::json::object record{{"text", text}};
-    if (wanted) record["report"] = to_json(report);
+void StatusReporter::send_final_report(const std::string& text, int exit_code, const JobReport& report) const {
+    if (!config_.final_report) return;
+    boost::json::object record{{"text", text}, {"node", config_.node_name}, {"exit_code", exit_code}};
+    if (!config_.report.empty()) record["report"] = to_json(report);
     const std::string bytes = boost::json::serialize(record) + '\0';
     // The file is in memory and open for appending: one write puts the report beside those of other nodes. If it fails,
     // the launcher still has the exit code to report.

@@ -62,7 +62,7 @@ private:
     void report_other_number(const protocol::Assignment& assignment);
     void report_verdict(const JobReport& report);
     [[nodiscard]] CulpritStderr stderr_in_box(const std::optional<protocol::Verdict>& verdict) const;
-    void send_final_report(const std::string& text, const JobReport& report) const;
+    void send_final_report(const std::string& text, int exit_code, const JobReport& report) const;
 
     const AgentConfig& config_;
     Console& console_;

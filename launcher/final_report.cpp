@@ -6,6 +6,8 @@
 
 #include <array>
 
+#include "launcher/report_files.hpp"
+
 namespace ddprun::launcher {
 
 FinalReport::FinalReport() : file_(::memfd_create("ddprun-final-report", 0)) {
@@ -40,13 +42,15 @@ bool is_of_culprit(const boost::json::object& report) {
 NodesReport nodes_report(std::string_view records) {
     NodesReport all;
     for (std::size_t end = 0; (end = records.find('\0')) != records.npos; records.remove_prefix(end + 1)) {
-        boost::json::error_code malformed;
-        const auto record = boost::json::parse({records.data(), end}, malformed);
-        if (malformed || !record.is_object()) continue;  // a node that was killed while it wrote
-        const boost::json::value* const text = record.get_object().if_contains("text");
+        const boost::json::object record = parse_report_object(records.substr(0, end));  // empty if not written whole
+        const boost::json::value* const text = record.if_contains("text");
         if (text != nullptr && text->is_string() && !text->get_string().empty())
             all.text.assign(text->get_string().data(), text->get_string().size());
-        const boost::json::value* const report = record.get_object().if_contains("report");
+        const boost::json::value* const node = record.if_contains("node");
+        const boost::json::value* const exit_code = record.if_contains("exit_code");
+        if (node != nullptr && node->is_string() && exit_code != nullptr && exit_code->is_int64())
+            all.exit_codes[node->get_string().c_str()] = static_cast<int>(exit_code->get_int64());
+        const boost::json::value* const report = record.if_contains("report");
         if (report == nullptr || !report->is_object()) continue;
         if (!is_of_culprit(all.report) || is_of_culprit(report->get_object())) all.report = report->get_object();
     }

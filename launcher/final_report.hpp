@@ -4,6 +4,7 @@
 
 #include <boost/json.hpp>
 
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -13,8 +14,9 @@ namespace ddprun::launcher {
 
 /// The final reports of the nodes.
 struct NodesReport {
-    std::string text;            ///< to be printed; empty: no node has left one
-    boost::json::object report;  ///< of --report; empty: no node has left one
+    std::string text;                       ///< to be printed; empty: no node has left one
+    boost::json::object report;             ///< of --report; empty: no node has left one
+    std::map<std::string, int> exit_codes;  ///< of the nodes that have only the console to wait for, by name
 };
 
 /// FinalReport: owns a file in memory, open for appending. Every node appends a record (StatusReporter::report_end())

@@ -135,14 +135,6 @@ const Interpreter* interpreter_of(const Plan& plan) {
     return nullptr;
 }
 
-/// Returns the names of the programs, for messages.
-std::string program_names(const Plan& plan) {
-    std::vector<std::string> names;
-    for (std::size_t index = 0; index < plan.programs.size(); ++index)
-        names.push_back(program_name(plan.options.programs[index], plan.programs[index].command.argv));
-    return list_of(std::move(names));
-}
-
 agent::AgentConfig agent_config(Plan plan, const Endpoint& endpoint) {
     const Options& options = plan.options;
     agent::AgentConfig config;
@@ -255,7 +247,6 @@ int emulate(Plan plan, const std::vector<std::string>& arguments, DaemonOfJob da
     cluster.timestamps = plan.options.timestamps;
     cluster.nodes = plan.options.nodes.max;
     cluster.workers_per_node = plan.slots;
-    cluster.program_name = program_names(plan);
     cluster.guard_program = std::filesystem::canonical(guard_path).string();
     cluster.min_nodes = plan.options.nodes.min;
     cluster.endpoint = hosted->endpoint;
@@ -337,9 +328,37 @@ int run(Plan plan, std::optional<JobMeeting> meeting, const std::vector<std::str
     return code;
 }
 
-/// Unblocks the signals that this process was started with blocked. USR1 and USR2, which are for workers, do nothing
+/// Checks everything that can be checked before anything is started, and starts it.
+int prepare_and_run(Plan plan, const ReportTarget& report, const std::vector<std::string>& arguments,
+                    Environment& environment) {
+    if (const Result<void> applied = apply_gpus(plan.options, environment); !applied)
+        return refuse(applied.error(), exit_code::kUsage, report);
+    if (const std::optional<Refusal> refused = prepare(plan, environment))
+        return refuse(refused->error, refused->code, report);
+    if (const Result<void> ready = prepare_report(report.path, plan.options.events.value_or("")); !ready)
+        return refuse(ready.error(), exit_code::kUsage);
+    if (!plan.options.as_local_node) {  // the launcher of the nodes has reported both
+        for (const std::string& note : plan.options.notes) spdlog::info("{}", note);
+        for (const std::string& detail : plan.options.details) spdlog::debug("{}", detail);
+        if (const Interpreter* const python = interpreter_of(plan))
+            spdlog::debug("interpreter of the program: {} ({})", python->path, python->reason);
+        warn_of_lost_output(plan.options, plan.slots);
+    }
+    std::optional<JobMeeting> meeting;
+    if (plan.placement.part == Placement::Part::kMeet) {
+        auto made = JobMeeting::make(plan.options, environment);
+        if (!made) return refuse(made.error(), exit_code::kUsage, report);
+        meeting = std::move(*made);
+    }
+    if (plan.options.dry_run) return print_plan(plan, environment);
+    return run(std::move(plan), std::move(meeting), arguments, environment);
+}
+
+/// Unblocks the signals that this process was started with blocked, and takes back an ignored SIGCHLD: the kernel would
+/// reap children unseen, and their pids could become those of others. USR1 and USR2, which are for workers, do nothing
 /// before there are any. An emulated node goes on holding the signals that its launcher holds, until its agent runs.
 void accept_signals(const std::vector<std::string>& arguments) {
+    ::signal(SIGCHLD, SIG_DFL);
     for (const int signal : {SIGUSR1, SIGUSR2}) ::signal(signal, SIG_IGN);
     const bool is_local_node = !arguments.empty() && arguments.front() == "--as-local-node";
     if (!is_local_node) unblock_signals();
@@ -368,28 +387,8 @@ int launch(const std::vector<std::string>& arguments) {
     const bool dry = plan.options.dry_run;
     if (!plan.options.as_local_node && !dry) clear_error_file(plan.error_file);
     const ReportTarget report = dry ? ReportTarget() : report_target(plan.options);
-    if (const Result<void> applied = apply_gpus(plan.options, environment); !applied)
-        return refuse(applied.error(), exit_code::kUsage, report);
-    if (const std::optional<Refusal> refused = prepare(plan, environment))
-        return refuse(refused->error, refused->code, report);
-    if (const Result<void> ready = prepare_report(report.path, plan.options.events.value_or("")); !ready)
-        return refuse(ready.error(), exit_code::kUsage);
-    if (!plan.options.as_local_node) {  // the launcher of the nodes has reported both
-        for (const std::string& note : plan.options.notes) spdlog::info("{}", note);
-        for (const std::string& detail : plan.options.details) spdlog::debug("{}", detail);
-        if (const Interpreter* const python = interpreter_of(plan))
-            spdlog::debug("interpreter of the program: {} ({})", python->path, python->reason);
-        warn_of_lost_output(plan.options, plan.slots);
-    }
-    std::optional<JobMeeting> meeting;
-    if (plan.placement.part == Placement::Part::kMeet) {
-        auto made = JobMeeting::make(plan.options, environment);
-        if (!made) return refuse(made.error(), exit_code::kUsage, report);
-        meeting = std::move(*made);
-    }
-    if (dry) return print_plan(plan, environment);
     try {
-        return run(std::move(plan), std::move(meeting), arguments, environment);
+        return prepare_and_run(std::move(plan), report, arguments, environment);
     } catch (const ErrorException& failure) {
         return refuse(failure.error(), exit_code::kInfrastructure, report);
     } catch (const std::exception& bug) {  // main() prints it

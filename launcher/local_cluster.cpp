@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <spdlog/spdlog.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -38,8 +39,6 @@ constexpr std::chrono::seconds kAfterGrace{10};
 constexpr std::chrono::seconds kConsoleGrace{5};
 /// How often the console is looked at, after the daemon has ended or while lines wait.
 constexpr std::chrono::milliseconds kConsoleInterval{100};
-/// With too few nodes left the daemon gets this long to end the job by itself.
-constexpr std::chrono::seconds kTooFewTimeout{5};
 
 /// Cluster: owns the processes of the emulated nodes, from the first fork to the last wait, and decides when they are
 /// stopped. Used by run_local_cluster() alone.
@@ -52,7 +51,9 @@ public:
     }
     Cluster(const Cluster&) = delete;
     Cluster& operator=(const Cluster&) = delete;
-    ~Cluster() { end_everything(); }
+    ~Cluster() {
+        if (!everything_ended_) end_everything();
+    }
 
     ClusterEnd run() {
         for (int index = 0; index < cluster_.nodes; ++index) start_node(index);
@@ -101,7 +102,7 @@ private:
     void wait_for_event() {
         std::array<pollfd, 2> sources{pollfd{signals_.fd(), POLLIN, 0}, pollfd{lifeline_, POLLIN, 0}};
         watch_console();
-        const TimePoint next = std::min({end_job_at_, kill_stragglers_at_, report_wait_at_, look_at_console_at_});
+        const TimePoint next = std::min({kill_stragglers_at_, report_wait_at_, look_at_console_at_});
         int timeout_ms = -1;
         if (next != TimePoint::max()) {
             const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now());
@@ -109,7 +110,6 @@ private:
         }
         const int ready = ::poll(sources.data(), sources.size(), timeout_ms);
         if (ready > 0 && sources[1].revents != 0) daemon_ended();
-        if (Clock::now() >= end_job_at_) end_job();
         if (Clock::now() >= kill_stragglers_at_) kill_stragglers();
         if (Clock::now() >= report_wait_at_) report_wait();
         forward_signals();
@@ -118,8 +118,8 @@ private:
     /// The daemon ends with the job, and nodes end by themselves then. One that is stopped or hangs is killed later.
     void daemon_ended() {
         lifeline_ = -1;  // poll() ignores it from here on
-        end_job_at_ = TimePoint::max();
-        kill_stragglers_at_ = Clock::now() + cluster_.grace + kAfterGrace;
+        stragglers_since_ = Clock::now();
+        kill_stragglers_at_ = stragglers_since_ + cluster_.grace + kAfterGrace;
     }
 
     /// Writes the lines that wait, as far as the console takes them, and notes since when it takes nothing.
@@ -134,29 +134,28 @@ private:
         look_at_console_at_ = look_again ? Clock::now() + kConsoleInterval : TimePoint::max();
     }
 
-    /// Returns whether the nodes may still be waiting for the console, after which they end by themselves.
-    [[nodiscard]] bool nodes_wait_for_console() const {
-        const auto limit = agent::console_timeout(stop_signal_ == 0 ? exit_code::kInfrastructure
-                                                                    : exit_code::kSignalBase + stop_signal_);
-        return full_since_ && Clock::now() < *full_since_ + limit + kConsoleGrace;
+    /// Returns whether a node that has left its record may still be waiting for the console, and will end by itself:
+    /// after a successful job without limit, as every program waits for its output.
+    [[nodiscard]] bool may_wait_for_console(int exit_code) const {
+        if (exit_code == exit_code::kSuccess && stop_signal_ == 0) return true;
+        const int end = stop_signal_ == 0 ? exit_code : exit_code::kSignalBase + stop_signal_;
+        return Clock::now() < stragglers_since_ + agent::console_timeout(end) + kConsoleGrace;
     }
 
+    /// Kills the nodes that do not end, and looks again at those that wait for the console.
     void kill_stragglers() {
-        kill_stragglers_at_ = nodes_wait_for_console() ? Clock::now() + kConsoleInterval : TimePoint::max();
-        if (kill_stragglers_at_ != TimePoint::max()) return;
+        const NodesReport nodes = final_report_.read();
+        kill_stragglers_at_ = TimePoint::max();
         for (const auto& [pid, index] : running_) {
-            spdlog::warn("{} still runs although the rendezvous daemon has ended: sending it SIGKILL",
-                         local_node_name(index));
+            const std::string name = local_node_name(index);
+            const auto ended = nodes.exit_codes.find(name);
+            if (ended != nodes.exit_codes.end() && may_wait_for_console(ended->second)) {
+                kill_stragglers_at_ = Clock::now() + kConsoleInterval;
+                continue;
+            }
+            spdlog::warn("{} still runs although the rendezvous daemon has ended: sending it SIGKILL", name);
             ::kill(pid, SIGKILL);
         }
-    }
-
-    /// Ends the job that waits for a replacement of a lost node: there is none for an emulated node.
-    void end_job() {
-        end_job_at_ = TimePoint::max();
-        too_few_ = true;
-        left_ = running_.size();
-        for (const auto& [pid, index] : running_) ::kill(pid, SIGTERM);
     }
 
     [[nodiscard]] bool ends_job(int signal) const {
@@ -207,21 +206,17 @@ private:
             const auto node = running_.find(pid);
             if (node == running_.end()) continue;  // an orphan that end_orphans() has killed
             ends_.push_back(exit_status_from_wait(status));
-            std::string how = fmt::format("{} {}", local_node_name(node->second), to_string(ends_.back()));
+            const std::string how = fmt::format("{} {}", local_node_name(node->second), to_string(ends_.back()));
             if (ends_.back().kind == ExitStatus::Kind::kSignaled) spdlog::warn("{}", how);
-            if (!too_few_ && ends_.back().exit_code() != 0) failed_.push_back(std::move(how));
             running_.erase(node);
+            if (running_.size() < static_cast<std::size_t>(cluster_.min_nodes)) report_too_few(how);
         }
-        watch_for_too_few();
     }
 
-    /// Ends a job with too few nodes after a while: the daemon would wait for others.
-    void watch_for_too_few() {
-        const bool too_few = running_.size() < static_cast<std::size_t>(cluster_.min_nodes);
-        if (stop_signal_ != 0)
-            end_job_at_ = TimePoint::max();  // the workers have their grace, which a second signal would cut short
-        else if (too_few && lifeline_ >= 0 && !too_few_)
-            end_job_at_ = std::min(end_job_at_, Clock::now() + kTooFewTimeout);
+    /// Reports to the daemon that no other node comes in the place of the one that has just ended.
+    void report_too_few(const std::string& how) const {
+        const std::string why = fmt::format("an emulated node is not replaced ({})", how);
+        if (lifeline_ >= 0) (void)::send(lifeline_, why.data(), why.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     }
 
     /// Returns every child that is not a node, and does not end by itself: this process became its parent because its
@@ -243,6 +238,7 @@ private:
 
     /// Kills and reaps until no child is left: the last orphans of a normal end, or everything after an exception.
     void end_everything() {
+        everything_ended_ = true;  // or given up
         for (const auto& [pid, index] : running_) ::kill(pid, SIGKILL);
         running_.clear();
         for (const TimePoint give_up = Clock::now() + kAfterGrace; Clock::now() < give_up;) {
@@ -265,8 +261,11 @@ private:
     }
 
     /// A node that had not joined when the signal ended the others may find that the daemon has ended.
-    [[nodiscard]] int exit_code_of_job() const {
-        const int code = cluster_exit_code(ends_);
+    [[nodiscard]] int exit_code_of_job(const NodesReport& nodes) const {
+        const bool killed =
+            std::ranges::none_of(ends_, [](const ExitStatus& end) { return end.kind == ExitStatus::Kind::kExited; });
+        const bool known = killed && !nodes.exit_codes.empty();  // while they waited for the console
+        const int code = known ? nodes.exit_codes.begin()->second : cluster_exit_code(ends_);
         if (stop_signal_ == 0) return code;
         const int interrupted = exit_code::kSignalBase + stop_signal_;
         const bool any = std::ranges::count(ends_, interrupted, [](const ExitStatus& end) { return end.exit_code(); });
@@ -276,17 +275,12 @@ private:
     /// Prints the outcome once for all nodes, as each would on a machine of its own. Returns it.
     ClusterEnd report_end() const {
         NodesReport nodes = final_report_.read();
-        ClusterEnd end{too_few_ ? exit_code::kInfrastructure : exit_code_of_job(), "", "", std::move(nodes.report)};
+        ClusterEnd end{exit_code_of_job(nodes), "", "", std::move(nodes.report)};
         if (stop_signal_ != 0 && end.exit_code == exit_code::kSignalBase + stop_signal_) {
             const std::size_t workers = stopped_nodes_ * static_cast<std::size_t>(cluster_.workers_per_node);
             end.reason = fmt::format("interrupted by {}: {} stopped on {}", signal_name(stop_signal_),
                                      counted(workers, "worker"), counted(stopped_nodes_, "node"));
             spdlog::error("{}", end.reason);
-        } else if (too_few_) {
-            const protocol::Verdict verdict = too_few_verdict();
-            end.reason = verdict.reason;
-            end.hint = verdict.hint;
-            print(agent::format_verdict(verdict, cluster_.program_name));
         } else if (!nodes.text.empty() && end.exit_code != 0) {
             print(nodes.text);
         } else if (end.exit_code == exit_code::kInfrastructure &&
@@ -307,35 +301,16 @@ private:
 
     void print(const std::string& text) const { agent::write_block(cluster_.console, text, cluster_.timestamps); }
 
-    protocol::Verdict too_few_verdict() const {
-        protocol::Verdict verdict;
-        verdict.outcome = protocol::Outcome::kInfrastructure;
-        verdict.exit_code = exit_code::kInfrastructure;
-        const bool fixed = cluster_.min_nodes == cluster_.nodes;
-        verdict.reason = fmt::format(
-            "{}{} of {} emulated nodes {} left, --nnodes {} needs {}, and an emulated node is not replaced",
-            failed_.empty() ? "" : fmt::format("{}; ", fmt::join(failed_, ", ")), left_, cluster_.nodes,
-            inflect(left_, "is", "are"),
-            fixed ? fmt::to_string(cluster_.nodes) : fmt::format("{}:{}", cluster_.min_nodes, cluster_.nodes),
-            cluster_.min_nodes);
-        verdict.hint =
-            "Look for what ended the nodes (`dmesg | grep -i oom` shows the kernel's out-of-memory killer), then start "
-            "the same command again";
-        return verdict;
-    }
-
     const LocalCluster& cluster_;
     int lifeline_;  ///< -1 once the daemon has ended
     ClusterSignals signals_;
     FinalReport final_report_;
-    std::map<pid_t, int> running_;     ///< pid of a node's first process → its index
-    std::vector<ExitStatus> ends_;     ///< in the order in which nodes ended
-    std::vector<std::string> failed_;  ///< nodes that failed before the job was ended, and how: "node1 was killed by …"
-    int stop_signal_ = 0;              ///< the first signal from outside that ends the job; 0: there was none
-    std::size_t stopped_nodes_ = 0;    ///< nodes that ran when it arrived
-    bool too_few_ = false;             ///< end_job() was called …
-    std::size_t left_ = 0;             ///< … with this many nodes left
-    TimePoint end_job_at_ = TimePoint::max();
+    std::map<pid_t, int> running_;  ///< pid of a node's first process → its index
+    std::vector<ExitStatus> ends_;  ///< in the order in which nodes ended
+    bool everything_ended_ = false;
+    int stop_signal_ = 0;            ///< the first signal from outside that ends the job; 0: there was none
+    std::size_t stopped_nodes_ = 0;  ///< nodes that ran when it arrived
+    TimePoint stragglers_since_{};   ///< the daemon's end
     TimePoint kill_stragglers_at_ = TimePoint::max();
     TimePoint stopped_at_{};  ///< when the first signal came
     TimePoint report_wait_at_ = TimePoint::max();

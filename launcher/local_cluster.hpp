@@ -23,7 +23,6 @@ struct LocalCluster {
     int nodes = 1;
     int min_nodes = 1;  ///< with fewer the job cannot go on: a lost emulated node is not replaced
     int workers_per_node = 1;
-    std::string program_name;           ///< for messages
     std::string guard_program;          ///< whose keepers end by themselves (keeper.hpp)
     Endpoint endpoint;                  ///< of the daemon
     int daemon_lifeline = -1;           ///< a descriptor that reads end-of-file when the daemon has ended; not owned

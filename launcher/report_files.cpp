@@ -38,12 +38,8 @@ auto in_time(const std::string& file, Call call) -> decltype(call()) {
 constexpr std::uintmax_t kMaxReportBytes = 4u << 20;
 
 bool is_report(const std::string& text) {
-    json::parse_options options;
-    options.max_depth = 64;  // a report contains an error file, which may itself be as deep as the default allows
-    boost::system::error_code malformed;
-    const json::value value = json::parse({text.data(), text.size()}, malformed, {}, options);
-    const json::object* const object = malformed ? nullptr : value.if_object();
-    return object != nullptr && object->contains("version") && object->contains("result");
+    const json::object object = parse_report_object(text);
+    return object.contains("version") && object.contains("result");
 }
 
 /// Refuses a path at which there is a file with another content than a report: it may be a mistyped path.
@@ -70,6 +66,11 @@ bool is_same_file(const std::string& path, const std::string& other) {
            std::filesystem::equivalent(path, other, none);
 }
 
+/// Returns whether stdout or stderr goes to this regular file, which the report would replace.
+bool takes_output(const std::string& path) {
+    return is_same_file(path, "/proc/self/fd/1") || is_same_file(path, "/proc/self/fd/2");
+}
+
 Error usage(Error error) { return {Errc::kUsage, sentence(error.message)}; }
 
 /// Opens a file of lines that several processes append to.
@@ -87,6 +88,15 @@ Result<UniqueFd> open_for_appending(const std::string& path) {
 
 }  // namespace
 
+json::object parse_report_object(std::string_view text) {
+    json::parse_options options;
+    options.max_depth = 64;
+    boost::system::error_code malformed;
+    json::value value = json::parse({text.data(), text.size()}, malformed, {}, options);
+    json::object* const object = malformed ? nullptr : value.if_object();
+    return object != nullptr ? std::move(*object) : json::object();
+}
+
 Result<void> prepare_report(const std::string& path, const std::string& events) {
     if (path.empty()) return {};
     const agent::ResultFile file = agent::report_file(path);
@@ -94,6 +104,11 @@ Result<void> prepare_report(const std::string& path, const std::string& events) 
         if (is_same_file(file.path, events)) {
             return Error{Errc::kUsage,
                          fmt::format("cannot write {}: --events names the same file. Name two files", file.name)};
+        }
+        if (takes_output(file.path)) {
+            return Error{Errc::kUsage, fmt::format("cannot write {}: the output of ddprun goes to that file, and the "
+                                                   "report would replace it. Name another file",
+                                                   file.name)};
         }
         if (const Result<void> replaceable = check_replaceable(file); !replaceable) return replaceable;
         if (const Result<void> cleared = agent::clear_file(file); !cleared) return cleared;

@@ -5,6 +5,7 @@
 #include <boost/json.hpp>
 
 #include <string>
+#include <string_view>
 
 #include "agent/verdict_text.hpp"
 #include "common/error.hpp"
@@ -13,6 +14,10 @@
 #include "launcher/options/options.hpp"
 
 namespace ddprun::launcher {
+
+/// Returns the JSON object that `text` is, empty if it is none. It may contain a report, and so an error file, which
+/// may itself be as deep as Boost.JSON allows by default.
+[[nodiscard]] boost::json::object parse_report_object(std::string_view text);
 
 /// Removes the report of an earlier run, and checks that one can be written. Any other file that has a content, or is
 /// that of the events, is refused. `path` empty: no report is wanted. Errors: Errc::kUsage.

@@ -116,6 +116,8 @@ void Transition::on(const JobFinished& event) {
                    .why = "the job succeeded without this node, a spare that was not needed: no worker has run here",
                    .verdict = event.verdict});
     } else {
+        if (state_.phase == Phase::kRunning)
+            explain_stop(fmt::format("stopping the workers: {}", event.verdict.reason));
         end_with(Finish{event.verdict.exit_code, "", event.verdict});
     }
     stop_group();
@@ -134,6 +136,7 @@ void Transition::on(const DaemonLost& event) {
 /// no further message, so that it counts this node as lost and assigns no new workers to it.
 void Transition::on(const GuardLost&) {
     state_.guard_lost = true;
+    if (!state_.reaped) explain_stop("stopping the workers: ddprun-guard, the parent of this process, was killed");
     end_with(Finish{exit_code::kInfrastructure,
                     "ddprun-guard, the parent of this process, was killed; stopped all workers of this node",
                     {}});

@@ -23,7 +23,7 @@ public:
     /// … or when it was held for this time.
     static constexpr std::chrono::milliseconds kMaxHeld{2000};
     /// Beyond this number of bytes the oldest lines are released.
-    static constexpr std::size_t kMaxHeldBytes = 4u << 20;
+    static constexpr std::size_t kMaxHeldBytes = 32u << 20;
 
     /// A line with its end, the time at which its first source printed it, and its sources in ascending order.
     struct Folded {

@@ -219,6 +219,14 @@ bool LogFile::backlogged() const {
     return writer.waiting_bytes + writer.jobs.size() * sizeof(LogWriter::Shared::Job) > LogWriter::kBacklogBytes;
 }
 
+void LogFile::report_slow() {
+    if (target_)
+        target_->writer->add_problem(fmt::format(
+            "workers that print wait for their log files: {} is written too slowly, or not at all. Is its file system "
+            "slow, or does its server not answer?",
+            target_->path));
+}
+
 void LogFile::close() {
     if (const auto target = std::exchange(target_, nullptr)) target->writer->put(target, {}, true);
 }

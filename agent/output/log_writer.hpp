@@ -35,6 +35,8 @@ public:
     void write(std::string_view bytes);
     /// Returns whether too many bytes wait to be written. The caller then writes no more for now.
     [[nodiscard]] bool backlogged() const;
+    /// Warns that a worker waits for this file.
+    void report_slow();
     void close();
 
 private:

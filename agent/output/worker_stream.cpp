@@ -26,6 +26,8 @@ constexpr std::chrono::microseconds kCollectTime{200};
 /// A console that is read has room again soon; one that is stopped (Ctrl-S) may stay full for hours.
 constexpr std::chrono::milliseconds kFirstRetry{1};
 constexpr std::chrono::milliseconds kMaxRetry{20};
+/// A worker that has waited for its log file for this time is reported.
+constexpr std::chrono::milliseconds kSlowAfter{3000};
 /// Python prints exceptions that caused each other one after the other: tracebacks within this time are one failure.
 constexpr std::chrono::seconds kOneFailure{1};
 /// A line that has no end after this time is a prompt: a person should see it.
@@ -126,14 +128,14 @@ bool WorkerStream::backlogged() const {
 }
 
 /// Waits until the console and the disk keep up. The worker meanwhile waits in its own write(2), as without an agent.
-void WorkerStream::wait_for_room(std::chrono::milliseconds retry) {
+void WorkerStream::wait_for_room(std::chrono::milliseconds retry, std::chrono::milliseconds waited) {
     timer_.expires_after(retry);
-    timer_.async_wait([self = shared_from_this(), retry](const boost::system::error_code& error) {
+    timer_.async_wait([self = shared_from_this(), retry, waited](const boost::system::error_code& error) {
         if (error || self->ended_) return;
-        if (self->backlogged())
-            self->wait_for_room(std::min(2 * retry, kMaxRetry));
-        else
-            self->wait_readable();
+        if (!self->backlogged()) return self->wait_readable();
+        const bool is_slow = waited < kSlowAfter && waited + retry >= kSlowAfter;
+        if (is_slow && self->route_.file.backlogged()) self->route_.file.report_slow();
+        self->wait_for_room(std::min(2 * retry, kMaxRetry), waited + retry);
     });
 }
 
@@ -193,6 +195,8 @@ void WorkerStream::deliver(std::string_view bytes) {
 void WorkerStream::show_prompt() {
     prompt_.is_awaited = false;
     if (!prompt_.unfinished_since || ended_) return;
+    // The rest of a line that was not read yet is no prompt.
+    if (!prompt_.is_shown && backlogged()) prompt_.unfinished_since = Clock::now();
     const TimePoint due = *prompt_.unfinished_since + kPromptDelay;
     if (prompt_.is_shown || Clock::now() >= due) {  // what is typed after a prompt is shown at once
         begin_lines();

@@ -84,7 +84,7 @@ private:
     void wait_for_more();
     /// Returns whether the console or the log file should get no more bytes for now.
     [[nodiscard]] bool backlogged() const;
-    void wait_for_room(std::chrono::milliseconds retry);
+    void wait_for_room(std::chrono::milliseconds retry, std::chrono::milliseconds waited = {});
     /// Reads once. Returns how many bytes; 0: there is nothing to read now or ever.
     std::size_t read_some();
     void deliver(std::string_view bytes);

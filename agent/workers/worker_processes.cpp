@@ -250,7 +250,7 @@ ProcessState WorkerProcesses::process_state(LocalRank rank) const {
 
 std::vector<pid_t> WorkerProcesses::pids() const {
     std::vector<pid_t> pids;
-    for (const auto& worker : workers_) pids.push_back(worker->pid());
+    for (const auto& worker : workers_) pids.push_back(worker->shown_pid());
     return pids;
 }
 

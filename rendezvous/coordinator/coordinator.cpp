@@ -91,6 +91,10 @@ Step step(State state, const Event& event) {
                        t.state.starter_ended = true;
                        t.state.alone_since.reset();  // another program may have found the daemon on its port
                    },
+                   [&](const NoMoreNodes& e) {
+                       t.state.no_more_nodes = e.why;
+                       gather(t);
+                   },
                    [&](const Tick&) { tick(t); },
                },
                event.what);

@@ -53,12 +53,17 @@ struct StopRequested {
 /// The program that started the daemon has ended, or needs it no more.
 struct StarterEnded {};
 
+/// The program that started the daemon knows that no further node will join, and why: a clause, not empty.
+struct NoMoreNodes {
+    std::string why;
+};
+
 /// Time passes; expected every kTickInterval.
 struct Tick {};
 inline constexpr std::chrono::milliseconds kTickInterval{100};
 
 using Happening = std::variant<NodeMessage, NodeDisconnected, StoreOpened, StoreFailed, DiagnosisPending, Diagnosed,
-                               StopRequested, StarterEnded, Tick>;
+                               StopRequested, StarterEnded, NoMoreNodes, Tick>;
 
 /// `now` is the time at which it happened, and the only clock that step() sees. It never runs backwards.
 struct Event {

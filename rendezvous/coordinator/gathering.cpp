@@ -43,19 +43,25 @@ std::string too_few(const State& state, int here) {
            "join_timeout=SECONDS";
 }
 
-/// Returns the reason of a job that ends because a node was lost and `role`, which it had, has no restart left.
-std::string no_replacement(const State& state, int here, const std::string& role) {
-    const JobShape& shape = *state.shape;
-    const int max_restarts = state.roles.at(role).max_restarts;
+/// Returns why no other node can take the place of a lost one; empty: one may come.
+std::string no_replacement(const State& state) {
+    if (!state.no_more_nodes.empty()) return state.no_more_nodes;
+    const auto role = role_without_restart(state, [](const Node& node) { return node.link == Link::kLost; });
+    if (!role) return "";
+    const int max_restarts = state.roles.at(*role).max_restarts;
+    if (max_restarts > 0)
+        return fmt::format("no restart is left (--max-restarts {}{})", max_restarts, of_role(state, *role));
     return fmt::format(
-        "{}; the job needs {} nodes and {} left ({}), and {}",
-        state.cause.reason.empty() ? "a node was lost" : state.cause.reason, shape.min_nodes,
-        fmt::format("only {} {}", here, inflect(here, "is", "are")), some_of(hosts_of(state, present)),
-        max_restarts == 0
-            ? fmt::format("it is not to be restarted (--max-restarts 0{}). With --max-restarts 1 they "
-                          "would wait for a ddprun that takes its place (not one of --local-nodes)",
-                          of_role(state, role))
-            : fmt::format("no restart is left (--max-restarts {}{})", max_restarts, of_role(state, role)));
+        "it is not to be restarted (--max-restarts 0{}). With --max-restarts 1 they would wait for a ddprun that takes "
+        "its place",
+        of_role(state, *role));
+}
+
+/// Returns the reason of a job that ends because too few nodes are left, and `why` no others can come.
+std::string too_few_left_text(const State& state, int here, std::string_view why) {
+    return fmt::format("{}; the job needs {} nodes and only {} {} left ({}), and {}",
+                       state.cause.reason.empty() ? "a node was lost" : state.cause.reason, state.shape->min_nodes,
+                       here, inflect(here, "is", "are"), some_of(hosts_of(state, present)), why);
 }
 
 void open_round(Transition& t, std::size_t nodes) {
@@ -72,7 +78,8 @@ bool ended_for_lack_of_nodes(Transition& t) {
     const State& state = t.state;
     const int here = count_present(state);
     // Before the first group a departure does not end the job: the others are waiting for more nodes anyway.
-    const bool too_few_left = here == 0 || (state.groups_started > 0 && here < state.shape->min_nodes);
+    const bool waits_for_more = state.groups_started == 0 && state.no_more_nodes.empty();
+    const bool too_few_left = here == 0 || (!waits_for_more && here < state.shape->min_nodes);
     if (state.departure && too_few_left) {
         finish(t, stopped_verdict(*state.departure, here, *state.shape));
     } else if (here == 0) {
@@ -80,9 +87,8 @@ bool ended_for_lack_of_nodes(Transition& t) {
         if (!state.cause.reason.empty()) reason += fmt::format(": {}", state.cause.reason);
         finish(t, infrastructure_verdict(std::move(reason), kStartWhenReachable));
     } else if (too_few_left) {
-        const auto lost = [](const Node& node) { return node.link == Link::kLost; };
-        if (const auto role = role_without_restart(state, lost))
-            finish(t, infrastructure_verdict(no_replacement(state, here, *role), kLookAtLostNode));
+        if (const std::string why = no_replacement(state); !why.empty())
+            finish(t, infrastructure_verdict(too_few_left_text(state, here, why), kLookAtLostNode));
     }
     return state.phase == Phase::kFinished;
 }

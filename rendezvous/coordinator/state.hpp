@@ -153,6 +153,7 @@ struct State {
     Explanation explanation;
     std::optional<TimePoint> alone_since;  ///< since when no node is connected, as the ticks saw it; empty: one is
     bool starter_ended = false;            ///< the program that started the daemon has ended
+    std::string no_more_nodes;             ///< why no further node will join; empty: one may
     bool daemon_ends = false;              ///< EndDaemon was given
 };
 

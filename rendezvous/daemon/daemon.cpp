@@ -65,6 +65,10 @@ void Daemon::starter_ended() {
     if (!exit_code_) handle(coordinator::StarterEnded{});
 }
 
+void Daemon::no_more_nodes(std::string why) {
+    if (!exit_code_) handle(coordinator::NoMoreNodes{std::move(why)});
+}
+
 // ---- the loop: asks Decisions about the job, and is the only place that performs what they decide
 
 /// Handles an event that happens now, and everything that follows from it. No action calls back into this function.

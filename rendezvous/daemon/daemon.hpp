@@ -49,6 +49,8 @@ public:
     void stop(int signal);
     /// Ends run() soon if no agent has joined yet: the starter's agent never will.
     void starter_ended();
+    /// Ends the job if it has too few nodes, now or later: no further one will join, and `why`.
+    void no_more_nodes(std::string why);
 
 private:
     Daemon(boost::asio::any_io_executor executor, ControlPort port, DaemonConfig config);

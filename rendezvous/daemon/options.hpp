@@ -14,7 +14,7 @@ struct Options {
     DaemonConfig daemon;
     std::optional<StoreMode> store;  ///< --store: a store alone, and `daemon` has no meaning
     std::optional<int> ready_fd;  ///< an open descriptor: gets one line of JSON when the daemon listens, and is closed
-    std::optional<int> starter_fd;  ///< a socket or pipe that reads end-of-file when the starter has ended
+    std::optional<int> starter_fd;  ///< reads end-of-file when the starter has ended, or why no further node will join
     bool standby = false;           ///< wait until the port is free, or the starter has ended
     std::string log_file;           ///< empty: stderr alone
     bool quiet = false;             ///< log warnings only, unless LOGLEVEL says otherwise

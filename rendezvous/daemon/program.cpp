@@ -81,12 +81,14 @@ bool stand_by(asio::io_context& io, const Options& options) {
     return true;
 }
 
-/// Reports end-of-file on `starter`; what is written there is ignored.
+/// Reports end-of-file on `starter`. What is written there is why no further node will join; a short text, which one
+/// read returns whole.
 void watch_starter(asio::posix::stream_descriptor& starter, Daemon& daemon) {
-    static std::array<char, 64> ignored;
-    starter.async_read_some(asio::buffer(ignored), [&](const boost::system::error_code& error, std::size_t) {
+    static std::array<char, 1024> why;
+    starter.async_read_some(asio::buffer(why), [&](const boost::system::error_code& error, std::size_t size) {
         if (error == asio::error::operation_aborted) return;
         if (error) return daemon.starter_ended();
+        daemon.no_more_nodes(std::string(why.data(), size));
         watch_starter(starter, daemon);
     });
 }

@@ -66,7 +66,7 @@ TEST_CASE("a fork bomb ends with its job, also with the guard alone", "[e2e]") {
     const e2e::Sandbox sandbox("bomb");
     const PidsLimit limit;
     if (limit.folder().empty()) {
-        WARN("skipped: this user may not limit the number of processes by a control group");
+        WARN("SKIPPED: this user may not limit the number of processes by a control group");
         return;
     }
     const std::string end = GENERATE(as<std::string>(), "SIGTERM", "the agent is killed");
@@ -163,7 +163,7 @@ TEST_CASE("a daemon in a container goes on for the other nodes when its own node
     auto probe = container;
     probe.push_back("true");
     if (!e2e::run(sandbox, {probe, {}, {}}).status.success()) {
-        WARN("skipped: this user may not make a pid namespace");
+        WARN("SKIPPED: this user may not make a pid namespace");
         return;
     }
     const std::string endpoint = fmt::format("127.0.0.1:{}", e2e::free_port());

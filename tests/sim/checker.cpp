@@ -305,6 +305,7 @@ void Checker::check_waiting_makes_sense(const State& state) {
     const auto present = std::ranges::count_if(
         state.nodes, [](const auto& entry) { return entry.second.link != Link::kLost && !entry.second.leaving; });
     if (present >= state.shape->min_nodes) return;
+    expect(state.no_more_nodes.empty(), "the job waits for another node though none will join");
     for (const auto& [id, member] : members_) {
         const auto node = state.nodes.find(id);
         if (node != state.nodes.end() && node->second.link != Link::kLost) continue;

@@ -142,6 +142,7 @@ void SimCluster::plan_faults() {
         if (const auto generation = any_agent().notify()) ++notifications_[*generation];
     });
     if (dice_.percent(15)) time_.after(dice_.between(0ms, 2'000ms), [this] { handle(StarterEnded{}); });
+    some(10, 1, "ends of replacements", [this] { handle(NoMoreNodes{"no node is replaced"}); });
     some(50, 8, "inspectors", [this] { inspectors_.start(); });
     some(10, 1, "signals everywhere", [this] {
         for (const auto& [id, agent] : agents_) {

@@ -27,6 +27,7 @@ std::string describe(const daemon::DaemonHappening& what) {
         std::string operator()(const DiagnosisPending&) const { return {}; }
         std::string operator()(const Diagnosed&) const { return {}; }
         std::string operator()(const StarterEnded&) const { return "the starter of the daemon has ended"; }
+        std::string operator()(const NoMoreNodes&) const { return "no further node will join"; }
         std::string operator()(const StopRequested&) const { return "the daemon is signaled to stop"; }
         std::string operator()(const Tick&) const { return {}; }
     } text;

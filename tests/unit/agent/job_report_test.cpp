@@ -95,8 +95,8 @@ TEST_CASE("a report has the facts of the verdict, decoded", "[agent]") {
     CHECK(culprit.at("last_lines").at(1) == "\x1b[31mtoo much\xef\xbf\xbd");
     CHECK(json.at("first_victim").is_null());
     CHECK(json.at("error_file").at("message").at("message") == "boom");
-    CHECK(json.at("also_failed") == boost::json::parse(R"([{"ranks":[[0,3],[7,7]],"exit_code":1}])"));
-    CHECK(json.at("victims") == boost::json::parse(R"([{"ranks":[[6,6]],"exit_code":1}])"));
+    CHECK(json.at("also_failed") == boost::json::parse(R"([{"ranks":[[0,3],[7,7]],"exit_code":1,"oom":null}])"));
+    CHECK(json.at("victims") == boost::json::parse(R"([{"ranks":[[6,6]],"exit_code":1,"oom":null}])"));
 }
 
 TEST_CASE("a report has the phases of each group, in milliseconds", "[agent]") {

@@ -25,6 +25,20 @@ TEST_CASE("the last text of the nodes is printed, whatever follows it", "[launch
         CHECK(nodes_report(malformed + '\0').report.empty());
 }
 
+TEST_CASE("each node that has come to its end has an exit code in the final report", "[launcher][unit]") {
+    const std::string records = record({{"text", ""}, {"node", "node1"}, {"exit_code", 3}}) +
+                                record({{"text", ""}, {"node", 7}, {"exit_code", 3}}) +
+                                record({{"text", ""}, {"node", "node0"}, {"exit_code", 0}}) + "{\"node\":\"node2\"";
+    CHECK(nodes_report(records).exit_codes == std::map<std::string, int>{{"node0", 0}, {"node1", 3}});
+}
+
+TEST_CASE("a report with an error file of 32 levels is read", "[launcher][unit]") {
+    const json::value deep = json::parse(std::string(32, '[') + std::string(32, ']'));
+    const std::string records = record({{"text", "lost"}, {"report", {{"error_file", deep}}}});
+    CHECK(nodes_report(records).text == "lost");
+    CHECK(nodes_report(records).report.at("error_file") == deep);
+}
+
 TEST_CASE("the report of the culprit's node is preferred to later ones", "[launcher][unit]") {
     const auto report_of = [](const char* host) {
         return record({{"text", ""}, {"report", {{"host", host}, {"culprit", {{"host", "n2"}}}}}});

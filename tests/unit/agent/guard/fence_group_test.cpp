@@ -70,7 +70,7 @@ TEST_CASE("a fence group ends its processes at once, and is removed with the gro
     {
         const Result<FenceGroup> fence = FenceGroup::make();
         if (!fence) {
-            WARN("skipped: " << fence.error().message);
+            WARN("SKIPPED: " << fence.error().message);
             return;
         }
         path = fence->path();

@@ -78,7 +78,10 @@ TEST_CASE("a worker waits for a disk that takes nothing, it loses no byte and th
     pipe.write_end.reset();
     const auto stream = std::make_shared<WorkerStream>(logs.io, std::move(pipe.read_end), std::move(route));
     stream->start();
-    for (int i = 0; i < 100; ++i) logs.run_briefly();  // returns: nothing in the loop waits for the disk
+    CHECK(eventually([&] {
+        logs.run_briefly();  // returns: nothing in the loop waits for the disk
+        return !logs.warnings.empty();
+    }));
 
     std::size_t received = 0;
     auto read = std::async(std::launch::async, [&, fd = logs.disk.read_end.get()] {
@@ -94,6 +97,8 @@ TEST_CASE("a worker waits for a disk that takes nothing, it loses no byte and th
     stream->finish();
     logs.writer.finish(milliseconds(20'000));
     CHECK(received == 20u << 20);
+    REQUIRE_FALSE(logs.warnings.empty());
+    CHECK_THAT(logs.warnings[0], Catch::Contains("workers that print wait for their log files: /logs/rank-0.out is"));
 }
 
 TEST_CASE("single bytes that wait take little more memory than they are", "[agent]") {
