@@ -1,4 +1,4 @@
-# find_package(ddprun) with ddp::ddp, and the programs.
+# find_package(ddprun) with ddp::ddp. The programs and man pages are installed where they are built.
 include(CMakePackageConfigHelpers)
 install(TARGETS ddp EXPORT ddprunTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY worker_lib/include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
@@ -8,4 +8,3 @@ configure_package_config_file(cmake/ddprunConfig.cmake.in ddprunConfig.cmake
 write_basic_package_version_file(ddprunConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/ddprunConfig.cmake ${PROJECT_BINARY_DIR}/ddprunConfigVersion.cmake
     DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/ddprun)
-install(FILES docs/man/ddprun.1 docs/man/ddprund.1 docs/man/ddpctl.1 docs/man/ddp-bench.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)

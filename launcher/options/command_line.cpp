@@ -235,7 +235,7 @@ std::string help_text() {
     app.formatter(std::make_shared<HelpFormatter>());
     app.footer(std::string(kExamples));
     for (const OptionRow& row : option_table()) add_row(app, row);
-    app.set_help_flag("-h,--help", "print this text")->group("About");
+    app.set_help_flag("-h,--help", "print all options")->group("About");
     app.set_version_flag("--version", "ddprun " DDPRUN_VERSION, "print the version")->group("About");
     std::string shell;
     app.add_option("--print-completion", shell, "print a script with which that shell completes options of ddprun")

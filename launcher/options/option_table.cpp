@@ -166,7 +166,7 @@ constexpr std::array kTable{
               [](Options& o, Text t) { return store(o.local_nodes, parse_bool(t)); }},
     OptionRow{"virtual-local-rank", 0, kJob, "",
               "every worker has LOCAL_RANK=0 and sees one GPU alone: the one at its local rank among those of "
-              "CUDA_VISIBLE_DEVICES (AMD: HIP_VISIBLE_DEVICES, Intel: ZE_AFFINITY_MASK), or among all",
+              "CUDA_VISIBLE_DEVICES (AMD: HIP_VISIBLE_DEVICES, Intel: ZE_AFFINITY_MASK if it is set), or among all",
               [](Options& o, Text t) { return store(o.virtual_local_rank, parse_bool(t)); }},
     OptionRow{"numa-binding", 0, kJob, "node|socket|exclusive|core-complex",
               "bind each worker to the CPUs of the NUMA node or socket of its GPU, to cores there that no other worker "
@@ -184,15 +184,15 @@ constexpr std::array kTable{
     // Before --rdzv-endpoint, whose meaning depends on it.
     OptionRow{
         "rdzv-backend", 0, kMeeting, "NAME",
-        "static or c10d: both mean the rendezvous of ddprun; etcd or etcd-v2: the first node publishes its address "
-        "in etcd (v3 API), where the others find it",
+        "how the nodes find the rendezvous of ddprun; static or c10d: at its endpoint; etcd or etcd-v2: in etcd (v3 "
+        "API), where the first node publishes its address",
         apply_backend},
     OptionRow{"rdzv-endpoint", 0, kMeeting, "HOST[:PORT]",
               "address of the rendezvous daemon, port 29400 by default; the node that has this address starts it. With "
               "etcd: its server or servers, HOST[:PORT],..., port 2379",
               apply_endpoint},
     OptionRow{"rdzv-id", 0, kMeeting, "ID",
-              "name of the job; without it a new daemon generates one, and agents join whatever job the daemon serves",
+              "name of the job; without it a new daemon generates one, and agents join the job that the daemon serves",
               apply_id},
     OptionRow{"rdzv-dir", 0, kMeeting, "DIR",
               "a directory that all nodes share: the first node publishes the address of the daemon there, so that no "
@@ -213,11 +213,12 @@ constexpr std::array kTable{
               "address of this machine at which its workers are reached by those of other nodes, and the store, if the "
               "daemon starts here (default: the address that reaches the daemon)",
               [](Options& o, Text t) { return store_text(o.local_addr, t); }},
-    OptionRow{"rdzv-conf", 0, kMeeting, "KEY=VALUE,...",
-              "join_timeout or timeout, last_call_timeout, read_timeout (seconds); is_host (whether to start the "
-              "daemon here); rank (as --node-rank); store_type=tcp (the only one); for etcd also protocol=http|https, "
-              "cacert, cert, key, etcd_prefix, username, password_file",
-              apply_conf},
+    OptionRow{
+        "rdzv-conf", 0, kMeeting, "KEY=VALUE,...",
+        "settings: join_timeout or timeout, last_call_timeout, read_timeout (seconds); is_host (whether to start "
+        "the daemon here); rank (as --node-rank); store_type=tcp (the only one); for etcd also protocol=http|https, "
+        "cacert, cert, key, etcd_prefix, username, password_file",
+        apply_conf},
 
     of_program(OptionRow{"module", 'm', kProgram, "", "the program is a Python module: python3 -u -m program",
                          [](Options& o, Text t) { return store(o.programs.back().module, parse_bool(t)); }}),
@@ -240,10 +241,11 @@ constexpr std::array kTable{
               "streams that go to files only: 0: none, 1: stdout, 2: stderr, 3: both; or by local rank, as in 0:3,1:1, "
               "and 0 for the others",
               [](Options& o, Text t) { return store(o.redirects, parse_stream_codes(t)); }},
-    OptionRow{"tee", 't', kOutput, "0..3|N:0..3,...",
-              "streams that go to the console, lines labelled [role][local rank]: there, and to files if there are any "
-              "(--log-dir, --redirects); wins over --redirects",
-              [](Options& o, Text t) { return store(o.tee, parse_stream_codes(t)); }},
+    OptionRow{
+        "tee", 't', kOutput, "0..3|N:0..3,...",
+        "streams that go to the console, in lines that start with [default0]: (role and local rank), and to files "
+        "if there are any (--log-dir, --redirects); wins over --redirects",
+        [](Options& o, Text t) { return store(o.tee, parse_stream_codes(t)); }},
     OptionRow{"duplicate-stdout-filters", 0, kOutput, "TEXT,TEXT,...",
               "lines of --tee that contain one of these texts also go to filtered_stdout.log beside the files of the "
               "ranks; ,, is a comma within a text",
@@ -276,7 +278,8 @@ constexpr std::array kTable{
     OptionRow{"grep", 0, kOutput, "PATTERN",
               "show only lines of workers that match this regular expression (RE2's syntax); files are kept of all",
               [](Options& o, Text t) { return store_pattern(o.shown, t); }},
-    OptionRow{"exclude", 0, kOutput, "PATTERN", "show no line of a worker that matches this one",
+    OptionRow{"exclude", 0, kOutput, "PATTERN",
+              "show no line of a worker that matches this regular expression, even if --grep would",
               [](Options& o, Text t) { return store_pattern(o.hidden, t); }},
     OptionRow{"fold", 0, kOutput, "",
               "console lines that several workers of this node print within 0.3 s are shown once, as [ranks 0-7] text",
@@ -311,11 +314,12 @@ constexpr std::array kTable{
               "collective, a send or receive); 0: never (default 30)",
               [](Options& o, Text t) { return store(o.stall_warning, parse_seconds(t, true)); }},
     OptionRow{"report", 0, kOutput, "FILE",
-              "write how the job ended there, as one JSON object: result, exit code, reason, culprit, victims, phases",
+              "write to FILE how the job ended, as one JSON object: result, exit code, reason, culprit, the other "
+              "ranks that failed, phases",
               [](Options& o, Text t) { return store_text(o.report, t); }},
     OptionRow{"events", 0, kOutput, "FILE",
-              "append what happens there, one JSON object per line: generations, starts, exits, stops, the verdict; "
-              "and the phases of each restart",
+              "append what happens to FILE, one JSON object per line: assignments, starts, exits, stops, the "
+              "connection to the daemon, the verdict, and the durations of the phases of each restart",
               [](Options& o, Text t) { return store_text(o.events, t); }},
     OptionRow{"verbose", 'v', kOutput, "",
               "log what ddprun decides, and why, whatever LOGLEVEL is; the daemon heeds LOGLEVEL alone",
