@@ -29,7 +29,8 @@ struct DaemonRequest {
     std::optional<std::chrono::milliseconds> join_timeout;
     std::optional<std::chrono::milliseconds> last_call;
     std::chrono::milliseconds ready_within{10'000};
-    bool standby = false;  ///< it waits until the port is free
+    bool standby = false;           ///< it waits until the port is free
+    bool at_meeting_point = false;  ///< its address is published; for messages
 };
 
 /// A daemon that listens.

@@ -83,19 +83,27 @@ Hosted hosted_here(RunningDaemon daemon) {
     return {for_local_agent(daemon.endpoint), true, std::move(daemon.lifeline), daemon.pid};
 }
 
-Error held_by(const Endpoint& endpoint, const std::string& holder) {
-    return {Errc::kInUse,
-            fmt::format("cannot host the rendezvous at {}: the port is held by {}. End that process, or pass another "
-                        "--rdzv-endpoint or --master-port.",
-                        to_string(endpoint), holder)};
+/// Returns the options that name the port.
+const char* port_options(const DaemonRequest& request) {
+    return request.at_meeting_point ? "--master-port" : "--rdzv-endpoint or --master-port";
 }
 
-Error cannot_bind(const Endpoint& endpoint, int error) {
-    const char* advice =
-        error == EACCES ? "Ports below 1024 need a privilege: pass another one with --rdzv-endpoint or --master-port."
-                        : "Check --rdzv-endpoint, --master-addr and is_host.";
-    return {error == EACCES ? Errc::kRefused : Errc::kSystem,
-            fmt::format("cannot host the rendezvous at {}: {}. {}", to_string(endpoint), std::strerror(error), advice)};
+Error held_by(const DaemonRequest& request, const std::string& holder) {
+    return {Errc::kInUse, fmt::format("cannot host the rendezvous at {}: the port is held by {}. End that process, or "
+                                      "pass another {}.",
+                                      to_string(request.bind), holder, port_options(request))};
+}
+
+Error cannot_bind(const DaemonRequest& request, int error) {
+    const std::string where = to_string(request.bind);
+    if (error == EACCES) {
+        return {Errc::kRefused, fmt::format("cannot host the rendezvous at {}: {}. Ports below 1024 need a privilege: "
+                                            "pass another one with {}.",
+                                            where, std::strerror(error), port_options(request))};
+    }
+    return {Errc::kSystem,
+            fmt::format("cannot host the rendezvous at {}: {}. Check {}.", where, std::strerror(error),
+                        request.at_meeting_point ? "--local-addr" : "--rdzv-endpoint, --master-addr and is_host")};
 }
 
 /// Starts the standby of a daemon that was joined at the address of `request`. Without it the job must be started again
@@ -137,17 +145,17 @@ Result<Hosted> host_or_join(const DaemonRequest& request) {
             if (daemon) return hosted_here(std::move(*daemon));
             if (last_look || probe_bind(bind) != EADDRINUSE) return daemon.error();
         } else if (error != EADDRINUSE) {
-            return cannot_bind(bind, error);
+            return cannot_bind(request, error);
         } else if (const auto holder = find_port_holder(bind)) {
-            if (!is_joinable(*holder)) return held_by(bind, to_string(*holder));
+            if (!is_joinable(*holder)) return held_by(request, to_string(*holder));
             // The daemon of an earlier job may be about to end, so the port is probed once more.
             if (probe_bind(bind) == EADDRINUSE) return Hosted{for_local_agent(bind), false};
         } else if (last_look) {
             return Error{Errc::kInUse,
                          fmt::format("cannot host the rendezvous at {}: the port is in use, perhaps by an outgoing "
                                      "connection; no process listens there. Start the job again in a minute, or "
-                                     "pass another --rdzv-endpoint or --master-port.",
-                                     to_string(bind))};
+                                     "pass another {}.",
+                                     to_string(bind), port_options(request))};
         }
     }
 }
@@ -158,7 +166,7 @@ Result<DaemonOfJob> DaemonOfJob::begin(const DaemonRequest& request) {
         if (hosted && !hosted->started_here) hosted->standby = standby_for(request);
         return hosted ? Result<DaemonOfJob>(DaemonOfJob(std::move(*hosted))) : hosted.error();
     }
-    if (const int error = probe_bind(request.bind); error != 0) return cannot_bind(request.bind, error);
+    if (const int error = probe_bind(request.bind); error != 0) return cannot_bind(request, error);
     auto starting = StartingDaemon::start(request);
     return starting ? Result<DaemonOfJob>(DaemonOfJob(std::move(*starting))) : starting.error();
 }

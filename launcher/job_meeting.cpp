@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/ids.hpp"
+#include "common/system/standard_fds.hpp"
 #include "launcher/meeting/directory_point.hpp"
 #include "launcher/meeting/etcd_point.hpp"
 #include "launcher/meeting/reach.hpp"
@@ -26,7 +27,9 @@ constexpr std::chrono::seconds kDefaultJoinTimeout{600};
 class ThisNode final : public MeetingNode {
 public:
     ThisNode(DaemonRequest request, const AddressHere& address_here)
-        : request_(std::move(request)), address_here_(address_here), self_(this_host()) {}
+        : request_(std::move(request)), address_here_(address_here), self_(this_host()) {
+        request_.at_meeting_point = true;
+    }
 
     Result<std::optional<DaemonRecord>> start_daemon(const std::string& seen_from) override {
         const std::optional<std::string>& chosen = request_.store_address;  // --local-addr
@@ -116,7 +119,7 @@ void JobMeeting::withdraw() {
     if (!mine_) return;
     const Result<void> withdrawn = point_->withdraw(name_, *mine_);
     mine_.reset();
-    if (withdrawn) return;
+    if (withdrawn || !stderr_has_room()) return;
     spdlog::warn("the address of the ended job stays published ({}); the next job of this name replaces it",
                  withdrawn.error().message);
 }

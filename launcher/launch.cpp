@@ -25,8 +25,10 @@
 #include "common/exit_codes.hpp"
 #include "common/logging.hpp"
 #include "common/system/signals.hpp"
+#include "common/system/standard_fds.hpp"
 #include "common/text/list.hpp"
 #include "common/text/print.hpp"
+#include "launcher/agent_settings.hpp"
 #include "launcher/dry_run.hpp"
 #include "launcher/fence.hpp"
 #include "launcher/host/gpus.hpp"
@@ -52,8 +54,6 @@ constexpr std::chrono::seconds kLingerShared{10};
 // After its verdict the daemon closes all connections and ends. ddprun waits this long for that; the daemon may wait a
 // second for a node that was cut off at the end.
 constexpr std::chrono::seconds kDaemonEndTimeout{2};
-/// The number of the launcher of emulated nodes among the writers of their console; those of the nodes follow.
-constexpr int kLauncherAsWriter = 1;
 
 /// Where the report goes if the job cannot run, and which job it is about.
 struct ReportTarget {
@@ -97,7 +97,9 @@ Result<DaemonOfJob> begin_daemon(const Plan& plan, std::optional<JobMeeting>& me
     auto program = own_program(own_folder(), "ddprund");
     if (!program) return program.error();
     request.program = *program;
-    const auto look_up_here = [](const std::string& host) { return address_here(host, look_up(host), this_host()); };
+    const auto look_up_here = [](const std::string& host) {
+        return address_here(host, look_up(host, "Pass --local-addr with a numeric address"), this_host());
+    };
     if (!meeting) return DaemonOfJob::begin(request);
     auto hosted = meeting->host_or_join(request, look_up_here);
     return hosted ? Result<DaemonOfJob>(DaemonOfJob(std::move(*hosted))) : hosted.error();
@@ -118,74 +120,6 @@ void report_endpoint(const Plan& plan, const Hosted& hosted) {
         spdlog::info("only this machine can join at {}; for several machines pass --rdzv-endpoint HOST to each of them",
                      to_string(hosted.endpoint));
     }
-}
-
-/// Returns MASTER_ADDR and MASTER_PORT for the workers of this node, which reaches the daemon at `dialed`.
-std::optional<Endpoint> master_of(const Plan& plan, const Endpoint& dialed) {
-    std::optional<Endpoint> master = plan.placement.master;
-    if (master && plan.placement.part == Placement::Part::kHost)
-        master->host = name_for_local_processes(master->host, plan.endpoint_addresses, dialed.host);
-    return master;
-}
-
-/// Returns the interpreter of the Python programs, which is the same for all of them; null: there is none.
-const Interpreter* interpreter_of(const Plan& plan) {
-    for (const ResolvedProgram& program : plan.programs)
-        if (!program.command.python.path.empty()) return &program.command.python;
-    return nullptr;
-}
-
-agent::AgentConfig agent_config(Plan plan, const Endpoint& endpoint) {
-    const Options& options = plan.options;
-    agent::AgentConfig config;
-    config.endpoint = endpoint;
-    config.master = master_of(plan, endpoint);
-    config.local_address = plan.local_address.value_or("");
-    config.run_id = options.rdzv_id;
-    config.node_name = host_name();
-    config.node_rank = options.node_rank;
-    config.min_nodes = options.nodes.min;
-    config.max_nodes = options.nodes.max;
-    for (std::size_t index = 0; index < options.programs.size(); ++index) {
-        const Program& program = options.programs[index];
-        auto& [command, slots] = plan.programs[index];
-        std::string name = program_name(program, command.argv);
-        config.programs.push_back(
-            {std::move(command.argv), slots, program.max_restarts, program.role, std::move(name)});
-    }
-    const bool has_arguments = options.programs.size() > 1 || options.programs.front().command.size() > 1;
-    if (has_arguments) config.program_line = typed_command(options.programs);
-    config.launch = std::move(plan.launch);
-    config.spare = options.spare;
-    if (const Interpreter* const python = interpreter_of(plan))
-        config.interpreter = fmt::format("{} ({})", python->path, python->reason);
-    const bool elsewhere = plan.placement.part == Placement::Part::kJoin && !options.as_local_node;
-    config.connect_timeout = connect_timeout(options, elsewhere);
-    config.grace = options.grace;
-    config.stall_warning = options.stall_warning;
-    config.device_variables = std::move(plan.device_variables);
-    config.bindings = bindings_of_node(options, plan.slots, plan.resources);
-    config.handled_signals = options.handled_signals;
-    config.output = output_config(options);
-    config.log_start = log_start(options);
-    config.error_file = std::move(plan.error_file);
-    config.report = options.report.value_or("");
-    config.events = options.events.value_or("");
-    config.events_file = std::move(plan.events);
-    config.began_at = plan.began_at;
-    if (options.as_local_node) {
-        const int index = options.as_local_node->index;
-        config.node_name = local_node_name(index);
-        config.node_rank = index;
-        config.emulated = true;
-        config.final_report = UniqueFd(options.as_local_node->final_report_fd);
-        config.open_lines = UniqueFd(options.as_local_node->open_lines_fd);
-        config.console_writer = kLauncherAsWriter + 1 + index;
-        for (const UniqueFd* const inherited : {&config.final_report, &config.open_lines}) {
-            if (*inherited) ::fcntl(inherited->get(), F_SETFD, FD_CLOEXEC);
-        }
-    }
-    return config;
 }
 
 /// Returns OMP_NUM_THREADS of each worker that is not bound.
@@ -220,6 +154,7 @@ bool ends_after_release(const UniqueFd& lifeline) {
 
 /// Reports that nodes of a job that this one has left still use the daemon of this host.
 void report_daemon_left(const Hosted& hosted) {
+    if (!stderr_has_room()) return;
     spdlog::warn(
         "other nodes of the job have not ended, and use the rendezvous daemon of this host: leave ddprund{} alone "
         "and this host up until they have",
@@ -302,15 +237,15 @@ int run(Plan plan, std::optional<JobMeeting> meeting, const std::vector<std::str
     };
     auto temporary_log_dir = make_temporary_log_dir(plan.options, environment);
     if (!temporary_log_dir) return refuse_with_daemon(temporary_log_dir.error());
-    auto fence = make_fence(plan.options.fence);  // while signals are held: one of them would leave the group behind
-    if (!fence) return refuse_with_daemon(fence.error());
-    if (!plan.options.as_local_node) spdlog::debug("fence: {}", fence->description);
     const bool several_nodes = plan.options.nodes.max > 1;
     if (plan.placement.part == Placement::Part::kEmulate) {
         plan.temporary_log_dir = std::move(*temporary_log_dir);
-        fence->group.reset();  // each node has its own
         return emulate(std::move(plan), arguments, std::move(*daemon), guard);
     }
+    auto fence = make_fence(plan.options.fence);  // while signals are held: one of them would leave the group behind
+    if (!fence) return refuse_with_daemon(fence.error());
+    const bool first_here = !plan.options.as_local_node || plan.options.as_local_node->index == 0;
+    if (first_here) spdlog::debug("fence: {}", fence->description);
     agent::GuardPipes pipes = agent::become_guarded(guard, guard_settings(plan, *fence));
     auto hosted = daemon->wait();
     if (!hosted) return refuse_daemon(hosted.error(), report);

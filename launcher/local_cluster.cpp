@@ -24,6 +24,7 @@
 #include "common/clock.hpp"
 #include "common/error.hpp"
 #include "common/system/signals.hpp"
+#include "common/system/standard_fds.hpp"
 #include "common/text/list.hpp"
 #include "common/text/number.hpp"
 #include "launcher/cluster_signals.hpp"
@@ -125,8 +126,7 @@ private:
     /// Writes the lines that wait, as far as the console takes them, and notes since when it takes nothing.
     void watch_console() {
         const bool lines_wait = cluster_.console.drain(std::chrono::milliseconds(0)) > 0;
-        pollfd room{STDERR_FILENO, POLLOUT, 0};
-        if (::poll(&room, 1, 0) == 1)
+        if (stderr_has_room())
             full_since_.reset();
         else if (!full_since_)
             full_since_ = Clock::now();

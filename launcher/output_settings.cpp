@@ -12,7 +12,10 @@
 
 #include "agent/config/destinations.hpp"
 #include "agent/output/log_files.hpp"
+#include "agent/output/result_file.hpp"
 #include "common/system/standard_fds.hpp"
+#include "common/system/within.hpp"
+#include "common/text/number.hpp"
 
 namespace fs = std::filesystem;
 
@@ -63,9 +66,14 @@ Result<TemporaryLogDir> make_temporary_log_dir(Options& options, const Environme
 Result<void> prepare_log_dir(const Options& options) {
     if (options.log_dir.value_or("").empty()) return {};
     const fs::path folder = *options.log_dir;
-    const Result<void> usable = agent::prepare_log_dir(options.dry_run ? existing_part_of(folder) : folder);
-    if (usable) return {};
-    Error error = with_context(fmt::format("cannot keep log files in {}", *options.log_dir), usable.error());
+    const auto usable = within(agent::kFileSystemTimeout, [folder, dry = options.dry_run] {
+        return agent::prepare_log_dir(dry ? existing_part_of(folder) : folder);
+    });
+    if (usable && *usable) return {};
+    const Error why = usable ? usable->error()
+                             : Error{Errc::kTimeout, fmt::format("its file system has not answered within {}",
+                                                                 seconds_text(agent::kFileSystemTimeout))};
+    Error error = with_context(fmt::format("cannot keep log files in {}", *options.log_dir), why);
     error.message += ". Pass a --log-dir that this user can write to, or --log-dir /dev/null for no files.";
     return error;
 }

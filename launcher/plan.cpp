@@ -38,6 +38,8 @@ Result<std::vector<int>> workers_of_programs(const std::vector<Program>& program
     std::int64_t sum = 0;
     for (const Program& program : programs) {
         const auto count = worker_count(program.slots, machine);
+        if (!count && programs.size() > 1)
+            return with_context(fmt::format("program '{}'", program.command.front()), count.error());
         if (!count) return count.error();
         slots.push_back(*count);
         sum += *count;
@@ -53,7 +55,7 @@ Result<std::vector<int>> workers_of_programs(const std::vector<Program>& program
 /// Returns the numeric address of --local-addr; nullopt: it was not given. Errors: Errc::kUsage.
 Result<std::optional<std::string>> local_address(const Options& options) {
     if (!options.local_addr) return std::optional<std::string>();
-    auto here = address_here(*options.local_addr, look_up(*options.local_addr), this_host());
+    auto here = address_here(*options.local_addr, look_up(*options.local_addr, "Pass a numeric address"), this_host());
     if (here && !is_wildcard(*here)) return here;
     return Error{Errc::kUsage,
                  fmt::format("--local-addr {}: not an address of this machine. Pass one that `ip address` shows here, "
@@ -63,10 +65,10 @@ Result<std::optional<std::string>> local_address(const Options& options) {
 
 }  // namespace
 
-std::vector<std::string> look_up(const std::string& host) {
+std::vector<std::string> look_up(const std::string& host, std::string_view remedy) {
     auto addresses = addresses_of(host, kLookUpTimeout);
     if (addresses) return std::move(*addresses);
-    spdlog::warn("{}", addresses.error().message);
+    spdlog::warn("{}. {}", addresses.error().message, remedy);
     return {};
 }
 
@@ -108,7 +110,9 @@ std::optional<Refusal> prepare(Plan& plan, const Environment& environment) {
     if (const Result<void> enough = check_limits(demand_of(plan), process_limits()); !enough)
         return Refusal{enough.error(), exit_code::kInfrastructure};
     auto placement = place(options, [&plan](const std::string& host) {
-        plan.endpoint_addresses = look_up(host);
+        plan.endpoint_addresses = look_up(host,
+                                          "Pass a numeric address, or is_host=1 in --rdzv-conf on the node that hosts "
+                                          "the rendezvous, is_host=0 on the others");
         return address_here(host, plan.endpoint_addresses, this_host(), plan.options.nodes.max == 1);
     });
     if (!placement) return Refusal{placement.error(), exit_code::kUsage};

@@ -45,6 +45,6 @@ struct Refusal {
 [[nodiscard]] std::optional<Refusal> prepare(Plan& plan, const Environment& environment);
 
 /// Returns the addresses of `host`; none, with a warning, if no name server has answered.
-[[nodiscard]] std::vector<std::string> look_up(const std::string& host);
+[[nodiscard]] std::vector<std::string> look_up(const std::string& host, std::string_view remedy);
 
 }  // namespace ddprun::launcher

@@ -11,6 +11,7 @@
 
 #include "common/clock.hpp"
 #include "common/exit_codes.hpp"
+#include "common/system/standard_fds.hpp"
 #include "common/text/number.hpp"
 
 namespace ddprun::agent {
@@ -215,8 +216,7 @@ void drain_at_end(Console& console, int exit_code, std::string_view tag, std::ch
     }
     const std::chrono::milliseconds timeout = console_timeout(exit_code);
     const std::size_t lost_bytes = console.drain(std::max(std::chrono::milliseconds(0), timeout - waited));
-    pollfd standard_error{STDERR_FILENO, POLLOUT, 0};  // it may be the console that is not read
-    if (lost_bytes == 0 || ::poll(&standard_error, 1, 0) != 1) return;
+    if (lost_bytes == 0 || !stderr_has_room()) return;
     spdlog::warn("{}the console was not read for {}, so ddprun ends without the last {} bytes of output", tag,
                  seconds_text(timeout), lost_bytes);
 }

@@ -3,6 +3,7 @@
 // would otherwise give their numbers to files and sockets that it opens, and write its messages into them.
 
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <initializer_list>
@@ -21,6 +22,12 @@ inline void open_standard_fds(int mode = O_RDONLY) noexcept {
 inline bool is_open_for_writing(int fd) noexcept {
     const int flags = ::fcntl(fd, F_GETFL);
     return flags >= 0 && (flags & O_ACCMODE) != O_RDONLY;
+}
+
+/// Returns whether stderr takes a line now: one that is not read would make its writer wait.
+inline bool stderr_has_room() noexcept {
+    pollfd room{STDERR_FILENO, POLLOUT, 0};
+    return ::poll(&room, 1, 0) == 1;
 }
 
 }  // namespace ddprun

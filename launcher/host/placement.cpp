@@ -40,7 +40,9 @@ Result<Placement> endpoint_at(const Named& named, const Options& options, const 
                                  "machine: other nodes cannot know the port. Name a port.",
                                  named.by, to_string(named.endpoint))};
     }
-    if (!hosts) return Placement{Part::kJoin, named.endpoint, fmt::format("{} is another host", named.endpoint.host)};
+    if (!hosts)
+        return Placement{Part::kJoin, named.endpoint,
+                         is_elsewhere ? "is_host=0" : fmt::format("{} is another host", named.endpoint.host)};
     if (here)
         return Placement{
             Part::kHost, {*here, named.endpoint.port}, fmt::format("{} is this host", named.endpoint.host)};
@@ -59,17 +61,6 @@ Result<Placement> place_at(const Named& named, const Options& options, const Add
 }
 
 }  // namespace
-
-std::string to_string(Placement::Part part) {
-    switch (part) {
-        case Part::kAlone: return "alone";
-        case Part::kHost: return "host";
-        case Part::kJoin: return "join";
-        case Part::kEmulate: return "emulate";
-        case Part::kMeet: return "meet";
-    }
-    return "unknown";
-}
 
 Result<Placement> place(const Options& options, const AddressHere& address_here) {
     if (options.as_local_node) return Placement{Part::kJoin, options.as_local_node->endpoint, "an emulated node"};

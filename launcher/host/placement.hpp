@@ -30,8 +30,6 @@ struct Placement {
     std::optional<Endpoint> master = {};
 };
 
-[[nodiscard]] std::string to_string(Placement::Part part);
-
 /// Returns the address to bind when `host` is this machine, else nullopt; see address_here().
 using AddressHere = std::function<std::optional<std::string>(const std::string& host)>;
 

@@ -10,6 +10,8 @@
 #include <system_error>
 #include <vector>
 
+#include "common/system/standard_fds.hpp"
+
 namespace ddprun::launcher {
 
 Result<TemporaryLogDir> TemporaryLogDir::make(const Environment& environment) {
@@ -41,7 +43,7 @@ bool TemporaryLogDir::release(bool success) {
     std::error_code failed;
     std::filesystem::remove_all(path, failed);
     if (!failed) return false;
-    spdlog::warn("cannot remove the temporary log files in {}: {}", path, failed.message());
+    if (stderr_has_room()) spdlog::warn("cannot remove the temporary log files in {}: {}", path, failed.message());
     return true;
 }
 

@@ -116,10 +116,9 @@ Result<std::vector<std::string>> addresses_of(const std::string& host, std::chro
     } else if (Clock::now() >= deadline) {
         return Error{
             Errc::kTimeout,
-            fmt::format("cannot find out by its addresses whether '{}' is this machine: no name "
-                        "server has answered in {}. Pass a numeric address, or "
-                        "is_host=1 in --rdzv-conf on the node that hosts the rendezvous, is_host=0 on the others",
-                        host, seconds_text(timeout))};
+            fmt::format(
+                "cannot find out by its addresses whether '{}' is this machine: no name server has answered in {}",
+                host, seconds_text(timeout))};
     }
     return addresses;
 }

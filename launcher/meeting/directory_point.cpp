@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -193,9 +194,16 @@ EntryFiles files_of(const fs::path& directory, const std::string& name) {
     return {directory, as_entry_name(name) + "."};
 }
 
-template <typename T>
-Result<T> in_time(std::optional<Result<T>> answer, const fs::path& directory, std::chrono::milliseconds limit) {
-    if (answer) return std::move(*answer);
+/// Returns the result of `call`, which may wait for a file server.
+template <typename Call>
+auto in_time(const fs::path& directory, std::chrono::milliseconds limit, Call call) -> decltype(call()) {
+    auto answer = start_apart(std::move(call));
+    const auto early = std::min(limit, kReportWaitAfter);
+    if (answer.wait_for(early) == std::future_status::ready) return answer.get();
+    if (early < limit)
+        spdlog::info("waiting for the file system of --rdzv-dir {}; giving up in {}", shown(directory),
+                     seconds_text(limit - early));
+    if (answer.wait_for(limit - early) == std::future_status::ready) return answer.get();
     return Error{Errc::kTimeout, fmt::format("cannot meet in --rdzv-dir {}: the file system has not answered for {}. "
                                              "Check the file server, or pass a directory on another one.",
                                              shown(directory), seconds_text(limit))};
@@ -235,21 +243,18 @@ Error link_error(const std::filesystem::path& directory, int errno_value) {
 }
 
 Result<std::optional<Published>> DirectoryPoint::read(const std::string& name) {
-    return in_time(within(limit_, [files = files_of(directory_, name)] { return files.read(); }), directory_, limit_);
+    return in_time(directory_, limit_, [files = files_of(directory_, name)] { return files.read(); });
 }
 
 Result<Claim> DirectoryPoint::claim(const std::string& name, const std::string& value,
                                     const std::optional<Published>& replaces) {
-    const EntryFiles files = files_of(directory_, name);
-    return in_time(within(limit_, [files, value, replaces] { return files.claim(value, replaces); }), directory_,
-                   limit_);
+    return in_time(directory_, limit_,
+                   [files = files_of(directory_, name), value, replaces] { return files.claim(value, replaces); });
 }
 
 Result<void> DirectoryPoint::withdraw(const std::string& name, const Published& mine) {
-    const auto limit = std::min(limit_, kWithdrawLimit);
-    return in_time(
-        within(limit, [files = files_of(directory_, name), version = mine.version] { return files.withdraw(version); }),
-        directory_, limit);
+    return in_time(directory_, std::min(limit_, kWithdrawLimit),
+                   [files = files_of(directory_, name), version = mine.version] { return files.withdraw(version); });
 }
 
 std::string DirectoryPoint::where(const std::string& name) const {

@@ -17,7 +17,6 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kTryLimit{5000};  // a request that a dying leader took is answered after 7 s
 constexpr milliseconds kTryAgain{200};
-constexpr milliseconds kReportWaitAfter{1000};
 
 /// Another try may succeed after these.
 bool is_passing(const Error& error) {

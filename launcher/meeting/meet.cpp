@@ -123,8 +123,11 @@ private:
         return look();
     }
 
+    /// Returns whether this node could host the job if the port were free.
+    [[nodiscard]] bool lacks_port() const { return sight_.port_taken || (!sight_.published && sight_.may_host); }
+
     [[nodiscard]] std::string reason() const {
-        if (!sight_.published && sight_.may_host)
+        if (lacks_port())
             return "a ddprund of this machine has the port of --master-port, and has not published its address";
         if (!sight_.published) return fmt::format("no daemon is published at {}", point_.where(name_));
         return fmt::format("the daemon at {}, published at {}, {}", to_string(*published_), point_.where(name_),
@@ -132,12 +135,12 @@ private:
     }
 
     [[nodiscard]] Error gave_up(milliseconds limit) const {
-        const Errc code = sight_.published || !sight_.may_host ? Errc::kTimeout : Errc::kInUse;
-        const std::string remedy = sight_.published ? advice()
-                                   : sight_.may_host
-                                       ? "If it belongs to another job, pass another --master-port, or none."
+        const std::string remedy = lacks_port() ? "If it belongs to another job, pass another --master-port, or none."
+                                   : sight_.published
+                                       ? advice()
                                        : "is_host=0 keeps this node from hosting it: start the node that may host it.";
-        return {code, fmt::format("cannot join the job: {} for {}. {}", reason(), seconds_text(limit), remedy)};
+        return {lacks_port() ? Errc::kInUse : Errc::kTimeout,
+                fmt::format("cannot join the job within {}: {}. {}", seconds_text(limit), reason(), remedy)};
     }
 
     [[nodiscard]] std::string advice() const {

@@ -13,6 +13,8 @@ namespace ddprun::launcher {
 
 /// The end of a job does not wait longer for its meeting point.
 inline constexpr std::chrono::milliseconds kWithdrawLimit{5000};
+/// A point that has not answered for this time is reported.
+inline constexpr std::chrono::milliseconds kReportWaitAfter{1000};
 
 /// A value as it is at the meeting point.
 struct Published {

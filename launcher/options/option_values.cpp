@@ -60,6 +60,24 @@ Result<void> set_store_type(RdzvConf&, std::string_view text) {
     return usage("not a kind of store. Write tcp, or leave it out.");
 }
 
+/// Returns the parts between the commas, without blanks around them: one for an empty text.
+std::vector<std::string_view> entries_of(std::string_view text) {
+    std::vector<std::string_view> entries;
+    for (std::size_t comma = 0; (comma = text.find(',')) != text.npos; text.remove_prefix(comma + 1))
+        entries.push_back(trimmed(text.substr(0, comma)));
+    entries.push_back(trimmed(text));
+    return entries;
+}
+
+/// Reads "3" or "4-7": the first and the last number, from 0 up.
+std::optional<std::pair<int, int>> parse_range(std::string_view entry) {
+    const auto dash = entry.find('-');
+    const auto first = parse_number<int>(entry.substr(0, dash));
+    const auto last = dash == entry.npos ? first : parse_number<int>(entry.substr(dash + 1));
+    if (!first || !last || *first < 0 || *last < *first) return std::nullopt;
+    return std::pair(*first, *last);
+}
+
 std::optional<StreamCode> stream_code(std::string_view text) {
     if (text.size() != 1 || text[0] < '0' || text[0] > '3') return std::nullopt;
     return static_cast<StreamCode>(text[0] - '0');
@@ -143,11 +161,9 @@ bool append_gpus(std::vector<std::string>& names, std::string_view entry) {
         names.emplace_back(entry);
         return entry.size() > prefix.size();
     }
-    const auto dash = entry.find('-');
-    const auto first = parse_number<int>(entry.substr(0, dash));
-    const auto last = dash == std::string_view::npos ? first : parse_number<int>(entry.substr(dash + 1));
-    if (!first || !last || *first < 0 || *last < *first || *last >= kMaxSlots) return false;
-    for (int index = *first; index <= *last; ++index) names.push_back(std::to_string(index));
+    const auto range = parse_range(entry);
+    if (!range || range->second >= kMaxSlots) return false;
+    for (int index = range->first; index <= range->second; ++index) names.push_back(std::to_string(index));
     return true;
 }
 
@@ -166,17 +182,13 @@ Result<NumaBinding> parse_numa_binding(std::string_view text) {
 Result<std::vector<std::string>> parse_gpus(std::string_view text) {
     std::vector<std::string> names;
     if (text == "auto") return names;
-    for (bool more = true; more;) {
-        const auto comma = text.find(',');
-        const std::string_view entry = trimmed(text.substr(0, comma));
+    for (const std::string_view entry : entries_of(text)) {
         if (!append_gpus(names, entry)) {
             return usage(
                 fmt::format("'{}' is not a GPU. Write numbers and ranges as in 0,2,4-7, the UUIDs of `nvidia-smi -L` "
                             "(GPU-..., MIG-...), or auto.",
                             entry));
         }
-        more = comma != std::string_view::npos;
-        if (more) text.remove_prefix(comma + 1);
     }
     return names;
 }
@@ -226,9 +238,7 @@ Result<StreamCodes> parse_stream_codes(std::string_view text) {
         return StreamCodes{*code};
     }
     StreamCodes codes;
-    for (bool more = true; more;) {
-        const auto comma = text.find(',');
-        const std::string_view entry = trimmed(text.substr(0, comma));
+    for (const std::string_view entry : entries_of(text)) {
         const auto colon = std::min(entry.find(':'), entry.size());
         const std::string_view rank_text = entry.substr(0, colon);
         const std::string_view code_text = entry.substr(std::min(colon + 1, entry.size()));
@@ -238,45 +248,35 @@ Result<StreamCodes> parse_stream_codes(std::string_view text) {
         if (!code) return usage(fmt::format("'{}' is not a choice of streams. {}", code_text, kForm));
         if (!codes.by_rank.emplace(*rank, *code).second)
             return usage(fmt::format("local rank {} occurs twice. Write one entry for each rank.", *rank));
-        more = comma != std::string_view::npos;
-        if (more) text.remove_prefix(comma + 1);
     }
     return codes;
 }
 
 Result<RankRanges> parse_rank_ranges(std::string_view text) {
     RankRanges ranges;
-    for (bool more = !text.empty(); more;) {
-        const auto comma = text.find(',');
-        const std::string_view entry = trimmed(text.substr(0, comma));
-        const auto dash = entry.find('-');
-        const auto first = parse_number<int>(entry.substr(0, dash));
-        const auto last = dash == std::string_view::npos ? first : parse_number<int>(entry.substr(dash + 1));
-        if (!first || !last || *first < 0 || *last < *first) {
+    if (text.empty()) return ranges;
+    for (const std::string_view entry : entries_of(text)) {
+        const auto range = parse_range(entry);
+        if (!range) {
             return usage(fmt::format(
                 "'{}' is neither a rank nor a range of ranks. Write whole numbers from 0 up, for example 0 or 0,8-15.",
                 entry));
         }
-        ranges.push_back({*first, *last});
-        more = comma != std::string_view::npos;
-        if (more) text.remove_prefix(comma + 1);
+        ranges.push_back({range->first, range->second});
     }
     return ranges;
 }
 
 Result<std::vector<int>> parse_local_ranks(std::string_view text) {
     std::vector<int> ranks;
-    for (bool more = !text.empty(); more;) {
-        const auto comma = text.find(',');
-        const std::string_view entry = trimmed(text.substr(0, comma));
+    if (text.empty()) return ranks;
+    for (const std::string_view entry : entries_of(text)) {
         const auto rank = parse_number<int>(entry);
         if (!rank || *rank < 0 || *rank >= kMaxSlots) {
             return usage(
                 fmt::format("'{}' is not a local rank. Write whole numbers from 0 up, for example 0 or 0,2,3.", entry));
         }
         ranks.push_back(*rank);
-        more = comma != std::string_view::npos;
-        if (more) text.remove_prefix(comma + 1);
     }
     return ranks;
 }
@@ -305,9 +305,8 @@ Result<std::vector<int>> parse_signals(std::string_view text) {
     constexpr std::array kNames{Name{"SIGTERM", SIGTERM}, Name{"SIGINT", SIGINT},   Name{"SIGHUP", SIGHUP},
                                 Name{"SIGQUIT", SIGQUIT}, Name{"SIGUSR1", SIGUSR1}, Name{"SIGUSR2", SIGUSR2}};
     std::vector<int> signals;
-    for (bool more = !text.empty(); more;) {
-        const auto comma = text.find(',');
-        const std::string_view entry = trimmed(text.substr(0, comma));
+    if (text.empty()) return signals;
+    for (const std::string_view entry : entries_of(text)) {
         const auto* const known = std::ranges::find_if(
             kNames, [&](const Name& name) { return name.name == entry || name.name.substr(3) == entry; });
         if (known == kNames.end()) {
@@ -317,8 +316,6 @@ Result<std::vector<int>> parse_signals(std::string_view text) {
                             entry));
         }
         signals.push_back(known->signal);
-        more = comma != std::string_view::npos;
-        if (more) text.remove_prefix(comma + 1);
     }
     return signals;
 }
@@ -341,9 +338,7 @@ Result<RdzvConf> parse_rdzv_conf(std::string_view text) {
 
 Result<std::vector<Endpoint>> parse_etcd_servers(std::string_view text) {
     std::vector<Endpoint> servers;
-    for (bool more = true; more;) {
-        const auto comma = text.find(',');
-        const std::string_view entry = trimmed(text.substr(0, comma));
+    for (const std::string_view entry : entries_of(text)) {
         if (entry.find("://") != std::string_view::npos) {
             return usage(
                 fmt::format("'{}' is a URL. Write HOST:PORT, and --rdzv-conf protocol=https if etcd uses TLS.", entry));
@@ -352,8 +347,6 @@ Result<std::vector<Endpoint>> parse_etcd_servers(std::string_view text) {
         if (!server) return server.error();
         if (server->port == 0) return usage(fmt::format("'{}': etcd cannot listen on port 0.", entry));
         servers.push_back(std::move(*server));
-        more = comma != std::string_view::npos;
-        if (more) text.remove_prefix(comma + 1);
     }
     return servers;
 }
@@ -403,11 +396,10 @@ Result<std::uint64_t> parse_size(std::string_view text) {
 }
 
 Result<std::chrono::milliseconds> parse_seconds(std::string_view text, bool zero_allowed) {
-    constexpr double kYear = 365.0 * 24 * 3600;
     const auto seconds = parse_number<double>(text);
-    if (!seconds || !std::isfinite(*seconds) || *seconds < 0 || *seconds > kYear) {
+    if (!seconds || !std::isfinite(*seconds) || *seconds < 0)
         return usage("not a number of seconds. Write for example 30 or 0.5.");
-    }
+    if (*seconds > kMaxSeconds) return usage(fmt::format("longer than {:.0f} seconds, a year.", kMaxSeconds));
     const std::chrono::milliseconds value(std::llround(*seconds * 1000));
     if (value.count() == 0 && !zero_allowed) return usage("must be longer than 0 seconds.");
     return value;

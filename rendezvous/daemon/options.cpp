@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/ids.hpp"
+#include "common/job_limits.hpp"
 #include "common/option_errors.hpp"
 #include "common/text/number.hpp"
 
@@ -15,8 +16,6 @@ namespace ddprun::daemon {
 namespace {
 
 using std::chrono::milliseconds;
-
-constexpr double kLongestSeconds = 1e7;  // almost four months
 
 constexpr const char* kFooter =
     "\n"
@@ -47,7 +46,7 @@ std::string limit_table() {
 void add_seconds(CLI::App& app, const std::string& name, milliseconds& target, const std::string& text) {
     const auto set = [&target](const double& seconds) { target = milliseconds(std::llround(seconds * 1000)); };
     app.add_option_function<double>(name, set, text)
-        ->check([](const std::string& typed) { return check_seconds(typed, 0.001, kLongestSeconds); })
+        ->check([](const std::string& typed) { return check_seconds(typed, 0.001, kMaxSeconds); })
         ->type_name("SECONDS")
         ->default_str(seconds_number(target));
 }

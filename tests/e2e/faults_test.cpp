@@ -117,7 +117,7 @@ TEST_CASE("whichever process of ddprun is killed takes what is below it along, a
     CAPTURE(victim);
     const e2e::Sandbox sandbox("guard-killed");
     const e2e::Training training = long_training(
-        sandbox, {"--nnodes", "2", "--nproc_per_node", "2", "--local-nodes", "--max-restarts", "0"}, "losses");
+        sandbox, {"--nnodes", "2", "--nproc_per_node", "2", "--local-nodes", "--max-restarts", "1"}, "losses");
     e2e::Process job(sandbox, e2e::command_of(training));
     e2e::reach_step(job, training, 5);
     const auto member = e2e::worker(sandbox, 3);
@@ -135,6 +135,7 @@ TEST_CASE("whichever process of ddprun is killed takes what is below it along, a
     const int code = job.wait(e2e::Seconds(60)).exit_code();
     INFO("stderr:\n" << job.err());
     CHECK(code == (whole_job ? 137 : 69));
+    if (!whole_job) CHECK_THAT(job.err(), Catch::Contains("and an emulated node is not replaced (node1 "));
     if (victim == "launcher")
         CHECK_THAT(job.err(), Catch::Contains(fmt::format("(pid {}) was killed by SIGKILL", launcher)));
     CHECK(sandbox.leftovers() == "");

@@ -211,6 +211,18 @@ TEST_CASE("nothing is left, whatever is killed", "[e2e]") {
                seconds[seconds.size() / 2], seconds.back());
 }
 
+TEST_CASE("ddprun -v names the fence once, that of the first node", "[e2e]") {
+    const e2e::Sandbox sandbox("fence-named");
+    std::vector<std::string> argv{e2e::bin() / "ddprun", "-v", "--fence", "guard"};
+    if (GENERATE(false, true)) argv.insert(argv.end(), {"--nnodes", "2", "--local-nodes"});
+    argv.push_back("true");
+    const e2e::Outcome outcome = e2e::run(sandbox, {argv, {}, {}});
+    CHECK(outcome.status.success());
+    const auto first = outcome.err.find("fence: the guard alone");
+    CHECK(first != std::string::npos);
+    CHECK(outcome.err.find("fence: ", first + 1) == std::string::npos);
+}
+
 TEST_CASE("a process that others move into the fence does not hold up the end of a job", "[e2e]") {
     if (const std::string why = missing("cgroup"); !why.empty()) {
         WARN("SKIPPED: this machine does not offer the fence: " << why);

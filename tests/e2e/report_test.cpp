@@ -218,6 +218,15 @@ TEST_CASE("a path that cannot be written is refused before anything is started",
     CHECK(sandbox.leftovers() == "");
 }
 
+TEST_CASE("a report that would replace the output of ddprun is refused", "[e2e]") {
+    const e2e::Sandbox sandbox("report-stdout");
+    const std::string path = GENERATE("/dev/stdout", "/dev/stderr");
+    const auto outcome = e2e::run(sandbox, {.argv = {ddprun_program(), "--report", path, "echo", "ran"}});
+    CHECK(outcome.status.exit_code() == 2);
+    CHECK(outcome.out.empty());
+    CHECK_THAT(outcome.err, Catch::Contains(path + " (--report): the output of ddprun goes to that file"));
+}
+
 TEST_CASE("a file that is not a report is refused and kept, also if ddprun refuses more", "[e2e]") {
     const e2e::Sandbox sandbox("report-mistyped");
     const std::string path = sandbox.path() / "train.py";

@@ -191,6 +191,16 @@ TEST_CASE("a job that a signal does not end at once names the workers that it wa
     CHECK(sandbox.leftovers() == "");
 }
 
+TEST_CASE("a caller that ignores the end of its children makes no difference", "[e2e]") {
+    const e2e::Sandbox sandbox("ignored-chld");
+    const std::string options = GENERATE("", "--nnodes 2 --local-nodes ");
+    const std::string line = "trap '' CHLD; exec " + (e2e::bin() / "ddprun").string() + " " + options + "true";
+    e2e::Process job(sandbox, {{"sh", "-c", line}, {}, {}});
+    CHECK(job.wait(e2e::Seconds(30)).success());
+    CHECK(job.err() == "");
+    CHECK(sandbox.leftovers() == "");
+}
+
 TEST_CASE("Ctrl-C ends a job of emulated nodes although an agent is stopped", "[e2e]") {
     const e2e::Sandbox sandbox("frozen-node");
     e2e::Process process(sandbox, job(of_two_workers(true), "echo up; exec sleep 1000"));

@@ -76,7 +76,7 @@ TEST_CASE("each way to describe a job determines which node starts the daemon", 
         CAPTURE(example.words);
         const auto placement = placed(example.words);
         REQUIRE(placement.has_value());
-        INFO(to_string(placement->part) << " " << to_string(placement->endpoint) << ": " << placement->reason);
+        INFO(to_string(placement->endpoint) << ": " << placement->reason);
         CHECK(placement->part == example.part);
         CHECK(placement->endpoint == example.endpoint);
         CHECK_FALSE(placement->reason.empty());
@@ -217,9 +217,7 @@ TEST_CASE("a name server that does not answer costs the launcher no more than it
     REQUIRE_FALSE(addresses.has_value());
     CHECK(addresses.error().code == Errc::kTimeout);
     CHECK(addresses.error().message ==
-          "cannot find out by its addresses whether 'n1.example' is this machine: no name server has answered in 1 s. "
-          "Pass a numeric address, or is_host=1 in --rdzv-conf on the node that hosts the rendezvous, is_host=0 on the "
-          "others");
+          "cannot find out by its addresses whether 'n1.example' is this machine: no name server has answered in 1 s");
 }
 
 TEST_CASE("a name that nobody knows has no addresses, and needs no timeout", "[launcher][unit]") {

@@ -137,10 +137,10 @@ TEST_CASE("silence is not an end: the agent waits, then names the value to remov
     const auto meeting = meet_here(point, node, {.silence_limit = 5s});
     REQUIRE_FALSE(meeting.has_value());
     CHECK(meeting.error().code == Errc::kTimeout);
-    CHECK(
-        meeting.error().message ==
-        "cannot join the job: the daemon at 10.0.0.1:2000 (host n1, pid 71), published at memory, ddprun/x, does not "
-        "answer for 5 s. If no job of this name runs, remove the value (forget ddprun/x), or pass another --rdzv-id.");
+    CHECK(meeting.error().message ==
+          "cannot join the job within 5 s: the daemon at 10.0.0.1:2000 (host n1, pid 71), published at memory, "
+          "ddprun/x, does not answer. If no job of this name runs, remove the value (forget ddprun/x), or pass another "
+          "--rdzv-id.");
     CHECK(node.starts == 0);
     CHECK(node.now() >= TimePoint{} + 5s);
     REQUIRE(node.reports.size() == 1);
@@ -172,10 +172,10 @@ TEST_CASE("with is_host=0 an agent waits for an address, and starts no daemon", 
     CHECK(meeting.has_value() == published);
     if (!published) {
         CHECK(meeting.error().code == Errc::kTimeout);
-        CHECK(
-            meeting.error().message ==
-            "cannot join the job: no daemon is published at memory, ddprun/x for 10 s. is_host=0 keeps this node from "
-            "hosting it: start the node that may host it.");
+        CHECK(meeting.error().message ==
+              "cannot join the job within 10 s: no daemon is published at memory, ddprun/x. is_host=0 keeps this node "
+              "from "
+              "hosting it: start the node that may host it.");
     }
     CHECK(node.starts == 0);
 }

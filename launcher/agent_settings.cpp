@@ -1,0 +1,89 @@
+#include "launcher/agent_settings.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "launcher/host/this_host.hpp"
+#include "launcher/local_cluster.hpp"
+#include "launcher/options/options.hpp"
+#include "launcher/output_settings.hpp"
+#include "launcher/program.hpp"
+#include "launcher/worker_resources.hpp"
+
+namespace ddprun::launcher {
+namespace {
+
+/// Returns MASTER_ADDR and MASTER_PORT for the workers of this node, which reaches the daemon at `dialed`.
+std::optional<Endpoint> master_of(const Plan& plan, const Endpoint& dialed) {
+    std::optional<Endpoint> master = plan.placement.master;
+    if (master && plan.placement.part == Placement::Part::kHost)
+        master->host = name_for_local_processes(master->host, plan.endpoint_addresses, dialed.host);
+    return master;
+}
+
+}  // namespace
+
+const Interpreter* interpreter_of(const Plan& plan) {
+    for (const ResolvedProgram& program : plan.programs)
+        if (!program.command.python.path.empty()) return &program.command.python;
+    return nullptr;
+}
+
+agent::AgentConfig agent_config(Plan plan, const Endpoint& endpoint) {
+    const Options& options = plan.options;
+    agent::AgentConfig config;
+    config.endpoint = endpoint;
+    config.master = master_of(plan, endpoint);
+    config.local_address = plan.local_address.value_or("");
+    config.run_id = options.rdzv_id;
+    config.node_name = host_name();
+    config.node_rank = options.node_rank;
+    config.min_nodes = options.nodes.min;
+    config.max_nodes = options.nodes.max;
+    for (std::size_t index = 0; index < options.programs.size(); ++index) {
+        const Program& program = options.programs[index];
+        auto& [command, slots] = plan.programs[index];
+        std::string name = program_name(program, command.argv);
+        config.programs.push_back(
+            {std::move(command.argv), slots, program.max_restarts, program.role, std::move(name)});
+    }
+    const bool has_arguments = options.programs.size() > 1 || options.programs.front().command.size() > 1;
+    if (has_arguments) config.program_line = typed_command(options.programs);
+    config.launch = std::move(plan.launch);
+    config.spare = options.spare;
+    if (const Interpreter* const python = interpreter_of(plan))
+        config.interpreter = fmt::format("{} ({})", python->path, python->reason);
+    const bool elsewhere = plan.placement.part == Placement::Part::kJoin && !options.as_local_node;
+    config.connect_timeout = connect_timeout(options, elsewhere);
+    config.grace = options.grace;
+    config.stall_warning = options.stall_warning;
+    config.device_variables = std::move(plan.device_variables);
+    config.bindings = bindings_of_node(options, plan.slots, plan.resources);
+    config.handled_signals = options.handled_signals;
+    config.output = output_config(options);
+    config.log_start = log_start(options);
+    config.error_file = std::move(plan.error_file);
+    config.report = options.report.value_or("");
+    config.events = options.events.value_or("");
+    config.events_file = std::move(plan.events);
+    config.began_at = plan.began_at;
+    if (options.as_local_node) {
+        const int index = options.as_local_node->index;
+        config.node_name = local_node_name(index);
+        config.node_rank = index;
+        config.emulated = true;
+        config.final_report = UniqueFd(options.as_local_node->final_report_fd);
+        config.open_lines = UniqueFd(options.as_local_node->open_lines_fd);
+        config.console_writer = kLauncherAsWriter + 1 + index;
+        for (const UniqueFd* const inherited : {&config.final_report, &config.open_lines}) {
+            if (*inherited) ::fcntl(inherited->get(), F_SETFD, FD_CLOEXEC);
+        }
+    }
+    return config;
+}
+
+}  // namespace ddprun::launcher
