@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <chrono>
 
+#include "common/text/escape.hpp"
+
 namespace ddprun::agent {
 namespace {
 
@@ -46,6 +48,8 @@ bool is_hidden(const Route& route, std::string_view line) {
     if (line.ends_with('\n')) line.remove_suffix(1);
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (line.starts_with('\r')) line.remove_prefix(1);
+    std::string plain;  // patterns match what a person sees
+    if (line.find('\x1b') != line.npos) line = plain = without_sequences(line);
     return (route.shown && !route.shown->matches(line)) || (route.hidden && route.hidden->matches(line));
 }
 
@@ -74,7 +78,9 @@ WorkerStream::~WorkerStream() { unwatch(); }
 void WorkerStream::start() { wait_readable(); }
 
 void WorkerStream::wait_readable() {
-    if (!events_.is_open()) events_.assign(pipe_.get());
+    boost::system::error_code unwatchable;  // no memory or watch is left: the stream is read from time to time
+    if (!events_.is_open()) events_.assign(pipe_.get(), unwatchable);
+    if (unwatchable) return wait_for_more(kMaxRetry);
     events_.async_wait(boost::asio::posix::descriptor_base::wait_read,
                        [self = shared_from_this()](const boost::system::error_code& error) {
                            if (error || self->ended_) return;
@@ -100,7 +106,7 @@ void WorkerStream::take_turn() {
     if (backlogged())
         wait_for_room(kFirstRetry);
     else if (collects_ && !folds)
-        wait_for_more();
+        wait_for_more(kCollectTime);
     else
         wait_readable();
 }
@@ -114,9 +120,9 @@ void WorkerStream::push() {
 }
 
 /// Lets the worker print more before it is read again. A watched pipe would wake this process for each of its writes.
-void WorkerStream::wait_for_more() {
+void WorkerStream::wait_for_more(std::chrono::microseconds time) {
     unwatch();
-    timer_.expires_after(kCollectTime);
+    timer_.expires_after(time);
     timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
         if (!error && !self->ended_) self->take_turn();
     });
@@ -202,14 +208,30 @@ void WorkerStream::show_prompt() {
         begin_lines();
         lines_.flush(to_console_);
         prompt_.is_shown = true;
-        if (prompt_.worker && prompt_.worker() == TerminalRead::kWaiting)
-            route_.console->note_prompt(route_.stream, route_.source, prompt_.worker);
+        look_at_worker();
         return route_.console->push(route_.stream);
     }
     prompt_.is_awaited = true;
     prompt_.timer.expires_at(due);
     prompt_.timer.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
         if (!error) self->show_prompt();
+    });
+}
+
+/// Notes whether the worker waits for an answer to the line that is shown; not more often than prompts are shown, since
+/// that looks at all processes below a worker, which may print a dot for each of its steps.
+void WorkerStream::look_at_worker() {
+    if (!prompt_.worker || !prompt_.is_shown || ended_) return;
+    const TimePoint now = Clock::now();
+    if (now >= prompt_.looked_at + kPromptDelay) {
+        prompt_.looked_at = now;
+        if (prompt_.worker() == TerminalRead::kWaiting)
+            route_.console->note_prompt(route_.stream, route_.source, prompt_.worker);
+        return;
+    }
+    prompt_.timer.expires_at(prompt_.looked_at + kPromptDelay);
+    prompt_.timer.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+        if (!error) self->look_at_worker();
     });
 }
 

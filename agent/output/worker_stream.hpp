@@ -74,6 +74,7 @@ private:
         bool is_awaited = false;                         ///< the timer runs
         bool is_shown = false;                           ///< the console has the beginning of the line
         ReadCheck worker = {};                           ///< empty: it is not known whether it waits for an answer
+        TimePoint looked_at = {};                        ///< when the worker was looked at last
         std::optional<TimePoint> unfinished_since = {};  ///< the console lacks the beginning of a line since then
     };
 
@@ -81,7 +82,7 @@ private:
     void unwatch();
     void take_turn();
     void push();
-    void wait_for_more();
+    void wait_for_more(std::chrono::microseconds time);
     /// Returns whether the console or the log file should get no more bytes for now.
     [[nodiscard]] bool backlogged() const;
     void wait_for_room(std::chrono::milliseconds retry, std::chrono::milliseconds waited = {});
@@ -91,6 +92,7 @@ private:
     void pass_on_rest();
     /// Shows an unfinished line that has waited for its end long enough, and waits for that moment otherwise.
     void show_prompt();
+    void look_at_worker();
     void remember(std::string_view bytes);
     /// Sets the beginning of console lines, which contains the time. Returns the time that lines begin with; empty:
     /// none.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "common/text/cut.hpp"
 
 namespace ddprun {
@@ -13,6 +15,26 @@ std::size_t control_length(std::string_view text) {
     if (first != 0xc2 || text.size() < 2) return 0;
     const auto second = static_cast<unsigned char>(text[1]);
     return second >= 0x80 && second < 0xa0 ? 2 : 0;
+}
+
+std::string without_sequences(std::string_view text) {
+    constexpr char kEscape = '\x1b';
+    std::string plain;
+    for (std::size_t escape = 0; (escape = text.find(kEscape)) != text.npos;) {
+        plain += text.substr(0, escape);
+        text.remove_prefix(escape + 1);
+        const char kind = text.empty() ? '\0' : text[0];
+        std::size_t size = 1;
+        if (kind == '[') {  // parameters, then one final byte
+            while (size < text.size() && (text[size] < 0x40 || text[size] > 0x7e)) ++size;
+            ++size;
+        } else if (kind == ']') {  // text, then BEL or ESC and a backslash
+            while (size < text.size() && text[size] != '\a' && text[size] != kEscape) ++size;
+            size += size < text.size() && text[size] == kEscape ? 2 : 1;
+        }
+        text.remove_prefix(std::min(size, text.size()));
+    }
+    return plain.append(text);
 }
 
 std::string escape_controls(std::string_view text) {
