@@ -47,7 +47,12 @@ def differences(theirs, ours):
         points += [key for key in theirs_worker if key != "environment" and theirs_worker[key] != ours_worker[key]]
     points += [
         key
-        for key in ("signals", "stdout", "stderr", "files", "error file", "left in the working directory")
+        for key in ("signals", "stdout", "stderr", "error file", "left in the working directory")
         if theirs[key] != ours[key]
     ]
+    written, ours_written = ({name: text for name, text in files.items() if text} for files in (theirs["files"], ours["files"]))
+    if any(ours_written.get(name) != text for name, text in written.items()):
+        points.append("files")
+    if ours_written.keys() - written.keys():
+        points.append("more files")
     return list(dict.fromkeys(points))
