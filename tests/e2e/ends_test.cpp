@@ -87,6 +87,26 @@ TEST_CASE("a fork bomb ends with its job, also with the guard alone", "[e2e]") {
     CHECK(sandbox.leftovers() == "");
 }
 
+TEST_CASE("a start that others leave too few processes for ends with one message", "[e2e]") {
+    const e2e::Sandbox sandbox("few-processes");
+    const PidsLimit limit;
+    if (limit.folder().empty()) {
+        WARN("SKIPPED: this user may not limit the number of processes by a control group");
+        return;
+    }
+    const auto outcome = e2e::run(
+        sandbox, shell(fmt::format(
+                     "echo $$ >{}/cgroup.procs; i=0; while [ $i -lt 66 ]; do sleep 1000 & pids=\"$pids $!\"; "
+                     "i=$((i + 1)); done; {} --nproc-per-node 16 sleep 1000; code=$?; kill $pids; wait; exit $code",
+                     limit.folder(), program())));
+    INFO(outcome.err);
+    CHECK(outcome.status.exit_code() == 69);
+    CHECK_THAT(outcome.err, Catch::Contains("INFRASTRUCTURE FAILURE") && Catch::Contains("could not start rank ") &&
+                                Catch::Contains("The limit of processes is reached: raise `ulimit -u`"));
+    CHECK(limit.processes() == 0);
+    CHECK(sandbox.leftovers() == "");
+}
+
 TEST_CASE("a failed job of emulated nodes can be ended while the console takes nothing", "[e2e]") {
     const e2e::Sandbox sandbox("full-console");
     const std::string script = "while :; do printf %0500d 1; echo; done";
