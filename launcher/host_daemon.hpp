@@ -16,9 +16,6 @@ namespace ddprun::launcher {
 /// finds out when it connects). Pure.
 [[nodiscard]] bool is_joinable(const PortHolder& holder);
 
-/// Tries to bind `endpoint` and releases it at once. Returns 0, or the errno of the refusal.
-[[nodiscard]] int probe_bind(const Endpoint& endpoint);
-
 /// The daemon of this job, started here or joined.
 struct Hosted {
     Endpoint endpoint;  ///< for the agent of this node

@@ -16,6 +16,7 @@
 #include <string_view>
 
 #include "agent/agent.hpp"
+#include "agent/guard/keeper.hpp"
 #include "agent/guard/start_guard.hpp"
 #include "agent/output/console.hpp"
 #include "agent/output/log_files.hpp"
@@ -182,7 +183,7 @@ int emulate(Plan plan, const std::vector<std::string>& arguments, DaemonOfJob da
     cluster.timestamps = plan.options.timestamps;
     cluster.nodes = plan.options.nodes.max;
     cluster.workers_per_node = plan.slots;
-    cluster.guard_program = std::filesystem::canonical(guard_path).string();
+    cluster.guard_program = agent::program_file(guard_path.c_str());
     cluster.min_nodes = plan.options.nodes.min;
     cluster.endpoint = hosted->endpoint;
     cluster.daemon_lifeline = hosted->lifeline.get();

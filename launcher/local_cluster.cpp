@@ -19,7 +19,6 @@
 #include "agent/group/worker_group.hpp"
 #include "agent/guard/children.hpp"
 #include "agent/guard/describe_process.hpp"
-#include "agent/guard/keeper.hpp"
 #include "agent/verdict_text.hpp"
 #include "common/clock.hpp"
 #include "common/error.hpp"
@@ -223,11 +222,10 @@ private:
     /// guard is dead. Those that do not fit are returned by the next call.
     [[nodiscard]] std::vector<pid_t> orphans() const {
         std::array<pid_t, 256> children{};
-        int count = agent::list_children(children.data(), children.size());
-        if (count < 0) count = agent::list_children_by_scan(children.data(), children.size());
+        const int count = agent::list_children(children.data(), children.size());
         std::vector<pid_t> found(children.begin(), children.begin() + std::max(0, count));
         std::erase_if(found, [this](pid_t child) {
-            return running_.contains(child) || agent::is_keeper(child, cluster_.guard_program.c_str());
+            return running_.contains(child) || agent::is_keeper(child, cluster_.guard_program);
         });
         return found;
     }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/guard/keeper.hpp"
 #include "agent/output/console.hpp"
 #include "common/endpoint.hpp"
 #include "common/system/exit_status.hpp"
@@ -23,7 +24,7 @@ struct LocalCluster {
     int nodes = 1;
     int min_nodes = 1;  ///< with fewer the job cannot go on: a lost emulated node is not replaced
     int workers_per_node = 1;
-    std::string guard_program;          ///< whose keepers end by themselves (keeper.hpp)
+    agent::ProgramFile guard_program;   ///< whose keepers end by themselves (keeper.hpp)
     Endpoint endpoint;                  ///< of the daemon
     int daemon_lifeline = -1;           ///< a descriptor that reads end-of-file when the daemon has ended; not owned
     std::chrono::milliseconds grace{};  ///< of the workers on every node

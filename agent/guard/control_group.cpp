@@ -49,14 +49,22 @@ int list_processes(int folder, pid_t* out, int capacity) noexcept {
     return file ? read_pids(file.get(), out, capacity) : 0;
 }
 
-/// Sends SIGKILL to each process that is listed in the group and in those below it.
-void kill_listed(int folder, int depth) noexcept {
-    pid_t listed[kMaxListedAtOnce];
-    const int count = list_processes(folder, listed, kMaxListedAtOnce);
-    for (int i = 0; i < count; ++i) ::kill(listed[i], SIGKILL);
+/// Calls `visit` with a descriptor of the group and of each below it.
+template <typename Visit>
+void for_each_group(int folder, const Visit& visit, int depth = 0) noexcept {
+    visit(folder);
     if (depth == kMaxDepth) return;
     for_each_folder(folder, [&](const char* name) {
-        if (const UniqueFd below = open_folder(folder, name)) kill_listed(below.get(), depth + 1);
+        if (const UniqueFd below = open_folder(folder, name)) for_each_group(below.get(), visit, depth + 1);
+    });
+}
+
+/// Sends SIGKILL to each process that is listed in the group and in those below it.
+void kill_listed(int folder) noexcept {
+    for_each_group(folder, [](int group) {
+        pid_t listed[kMaxListedAtOnce];
+        const int count = list_processes(group, listed, kMaxListedAtOnce);
+        for (int i = 0; i < count; ++i) ::kill(listed[i], SIGKILL);
     });
 }
 
@@ -75,7 +83,7 @@ ControlGroup::ControlGroup(const char* path) noexcept : folder_(open_folder(AT_F
 void ControlGroup::kill() const noexcept {
     [[maybe_unused]] const int ignored = write_file(fd(), "cgroup.kill", "1");  // is_populated() shows the effect
     // The kernel signals the first thread of each process, without effect if that one has ended and others have not.
-    kill_listed(fd(), 0);
+    kill_listed(fd());
 }
 
 bool ControlGroup::is_populated() const noexcept {
@@ -85,7 +93,11 @@ bool ControlGroup::is_populated() const noexcept {
     return std::strstr(text, "populated 0") == nullptr;
 }
 
-int ControlGroup::list(pid_t* out, int capacity) const noexcept { return list_processes(fd(), out, capacity); }
+int ControlGroup::list(pid_t* out, int capacity) const noexcept {
+    int count = 0;
+    for_each_group(fd(), [&](int group) { count += list_processes(group, out + count, capacity - count); });
+    return count;
+}
 
 int join_control_group(int group_fd) noexcept { return write_file(group_fd, "cgroup.procs", "0"); }
 

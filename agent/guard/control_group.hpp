@@ -26,7 +26,7 @@ public:
     /// Returns whether a process of the group, or of a group below it, has not ended. True where that cannot be read;
     /// false after the group was removed.
     [[nodiscard]] bool is_populated() const noexcept;
-    /// Writes up to `capacity` pids of the group to `out` and returns how many.
+    /// Writes up to `capacity` pids of the group and of those below it to `out` and returns how many.
     [[nodiscard]] int list(pid_t* out, int capacity) const noexcept;
 
 private:

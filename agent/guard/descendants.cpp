@@ -8,7 +8,6 @@
 #include <csignal>
 #include <span>
 
-#include "agent/guard/keeper.hpp"
 #include "agent/guard/proc_scan.hpp"
 #include "agent/guard/process_look.hpp"
 #include "common/clock.hpp"
@@ -74,11 +73,11 @@ bool stop_running(std::span<const Entry> entries, std::span<const Entry> previou
 
 bool Spared::is_older(pid_t pid) const noexcept {
     const auto end = older.begin() + older_count;
-    return std::find(older.begin(), end, pid) != end;
+    return std::find(older.begin(), end, pid) != end || (older_session >= 0 && ::getsid(pid) == older_session);
 }
 
 bool Spared::contains(pid_t pid) const noexcept {
-    return is_older(pid) || (guard_program != nullptr && is_keeper(pid, guard_program));
+    return pid == keeper || is_older(pid) || is_keeper(pid, guard_program);
 }
 
 void Spared::add_older(pid_t pid) noexcept {

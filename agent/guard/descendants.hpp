@@ -7,6 +7,8 @@
 #include <array>
 #include <cstddef>
 
+#include "agent/guard/keeper.hpp"
+
 namespace ddprun::agent {
 
 /// Children of the guard that it must not kill.
@@ -14,8 +16,11 @@ struct Spared {
     /// Those that its process had before the agent: ddprund in a container, or what a shell has left to it by exec.
     std::array<pid_t, 64> older{};
     std::size_t older_count = 0;
-    const char* guard_program = nullptr;  ///< its keepers end by themselves (keeper.hpp); null: there are none
+    pid_t older_session = -1;   ///< in which no descendant of the agent can be; -1: none
+    pid_t keeper = 0;           ///< of this node, which ends with the last process of its group; 0: none
+    ProgramFile guard_program;  ///< whose keepers end by themselves (keeper.hpp), also those of other nodes
 
+    /// Returns whether `pid` is in `older`, or in `older_session` as what an older child has left behind.
     [[nodiscard]] bool is_older(pid_t pid) const noexcept;
     [[nodiscard]] bool contains(pid_t pid) const noexcept;
     void add_older(pid_t pid) noexcept;

@@ -121,14 +121,14 @@ std::optional<pid_t> launcher_of(std::string_view name) {
     return is_whole && launcher > 0 ? std::optional(launcher) : std::nullopt;
 }
 
-/// Removes the empty groups below `own` whose launcher has ended without removing them.
+/// Removes the groups below `own` that no process is in and whose launcher has ended without removing them.
 void remove_abandoned_groups(const std::string& own) {
     std::error_code unreadable;  // then there is nothing to remove, and making a group reports the reason
     for (std::filesystem::directory_iterator at(own, unreadable), end; !unreadable && at != end;
          at.increment(unreadable)) {
         const auto launcher = launcher_of(at->path().filename().string());
         const bool has_ended = launcher && ::kill(*launcher, 0) != 0 && errno == ESRCH;
-        if (has_ended) ::rmdir(at->path().c_str());  // fails if processes are left in it
+        if (has_ended && !ControlGroup(at->path().c_str()).is_populated()) remove_control_group(at->path().c_str());
     }
 }
 

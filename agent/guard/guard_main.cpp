@@ -1,4 +1,5 @@
-// ddprun-guard --agent-pid PID --lifeline FD [--group PATH --keeper PID --keeper-lifeline FD] [--older-child PID]…
+// ddprun-guard --agent-pid PID --lifeline FD [--group PATH --keeper PID --keeper-lifeline FD] [--older-session SID]
+//              [--older-child PID]…
 // ddprun-keeper PATH    (the same program under another name, see keeper.hpp)
 //
 // The guard is the last defence against orphans (docs/design/001). The process that forked the agent becomes the guard
@@ -39,7 +40,7 @@ using agent::ControlGroup;
 using agent::Line;
 using agent::Spared;
 
-constexpr int kMaxChildren = 1024;  // per list; the next list contains the others
+constexpr int kMaxChildren = 1 << 16;  // per list; the next list contains the others
 /// The time after which descendants that are left count as a fork bomb. To look through all processes costs more than
 /// to kill the children, which is enough in all other cases.
 constexpr std::chrono::milliseconds kFreezeAfter{200};
@@ -48,7 +49,6 @@ struct Arguments {
     pid_t agent = -1;
     int lifeline = -1;
     const char* group = nullptr;  ///< the control group of the fence; null: none
-    pid_t keeper = 0;             ///< of that group; 0: none
     int keeper_lifeline = -1;
     Spared spared;
 };
@@ -61,8 +61,9 @@ Arguments parse(int argc, char** argv) {
         if (is("--agent-pid")) arguments.agent = number;
         if (is("--lifeline")) arguments.lifeline = number;
         if (is("--group")) arguments.group = argv[i + 1];
-        if (is("--keeper")) arguments.keeper = number;
+        if (is("--keeper")) arguments.spared.keeper = number;
         if (is("--keeper-lifeline")) arguments.keeper_lifeline = number;
+        if (is("--older-session")) arguments.spared.older_session = number;
         if (is("--older-child")) arguments.spared.add_older(number);
     }
     return arguments;
@@ -105,35 +106,29 @@ void stop_until_continued(pid_t agent) {
     ::kill(agent, SIGCONT);
 }
 
-/// The children that are not killed.
-struct OwnProcesses {
-    pid_t keeper = 0;  ///< ends with the last process of its group; 0: none
-    Spared spared;
-};
-
 /// Reports that the keeper has ended before the agent, and forgets it: its pid may pass to another process.
-void report_lost_keeper(OwnProcesses& own, int status) {
+void report_lost_keeper(Spared& spared, int status) {
     Line()
         .add("ddprun-guard: ddprun-keeper (pid ")
-        .add(static_cast<long>(own.keeper))
+        .add(static_cast<long>(spared.keeper))
         .add(WIFSIGNALED(status) ? ") was killed by signal " : ") has ended with code ")
         .add(static_cast<long>(WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status)))
         .add(". The job goes on; restart ddprun on this node to have a keeper again: ")
         .add("without it, workers are left if ddprun and ddprun-guard are killed at once")
         .print();
-    own.keeper = 0;
+    spared.keeper = 0;
 }
 
 /// Forwards signals to the agent until it has ended; returns its wait status.
-int follow(pid_t agent, OwnProcesses& own, const sigset_t& signals) {
+int follow(pid_t agent, Spared& spared, const sigset_t& signals) {
     const bool ignores_hangup = is_ignored(SIGHUP);  // nohup
     const bool ignores_stop = is_ignored(SIGTSTP);   // started by a shell without job control
     for (;;) {
         int status = 0;
         for (pid_t ended; (ended = ::waitpid(-1, &status, WNOHANG)) != 0;) {
             if (ended == agent) return status;
-            own.spared.forget(ended);
-            if (ended == own.keeper) report_lost_keeper(own, status);
+            spared.forget(ended);
+            if (ended == spared.keeper) report_lost_keeper(spared, status);
             if (ended < 0) return exit_code::kInternal << 8;  // there is no child: PID is not a child of this process
         }
         const int signal = ::sigwaitinfo(&signals, nullptr);
@@ -148,13 +143,13 @@ int follow(pid_t agent, OwnProcesses& own, const sigset_t& signals) {
 }
 
 /// Reaps the children that have ended and returns their number, without the keeper. Sets `left` if any child is left.
-int reap_ended(OwnProcesses& own, bool& left) {
+int reap_ended(Spared& spared, bool& left) {
     int reaped = 0;
     pid_t ended = 0;
     while ((ended = ::waitpid(-1, nullptr, WNOHANG)) > 0) {
-        own.spared.forget(ended);
-        if (ended == own.keeper)
-            own.keeper = 0;
+        spared.forget(ended);
+        if (ended == spared.keeper)
+            spared.keeper = 0;
         else
             ++reaped;
     }
@@ -165,7 +160,7 @@ int reap_ended(OwnProcesses& own, bool& left) {
 /// Kills and reaps every descendant: one that loses its parent becomes a child of this process, so a later round finds
 /// it. Returns how many were reaped. Waits for the keeper. After a minute it prints the processes that are left and
 /// gives up.
-int kill_descendants(OwnProcesses& own, const ControlGroup& group) {
+int kill_descendants(Spared& spared, const ControlGroup& group) {
     static pid_t children[kMaxChildren];
     sigset_t child_ended;
     ::sigemptyset(&child_ended);
@@ -174,19 +169,19 @@ int kill_descendants(OwnProcesses& own, const ControlGroup& group) {
     int reaped = 0;
     for (bool left = true;;) {
         const int listed = std::max(0, agent::list_children(children, kMaxChildren));
-        const bool only_older = listed > 0 && std::all_of(children, children + listed,
-                                                          [&](pid_t child) { return own.spared.is_older(child); });
+        const bool only_older =
+            listed > 0 && std::all_of(children, children + listed, [&](pid_t child) { return spared.is_older(child); });
         pid_t* const end =
-            std::remove_if(children, children + listed, [&](pid_t child) { return own.spared.contains(child); });
+            std::remove_if(children, children + listed, [&](pid_t child) { return spared.contains(child); });
         std::for_each(children, end, [](pid_t child) { ::kill(child, SIGKILL); });
-        reaped += reap_ended(own, left);
+        reaped += reap_ended(spared, left);
         if (!left || only_older) return reaped;
         const Duration passed = Clock::now() - start;
         if (passed >= std::chrono::seconds(agent::kUnkillableSeconds)) {
             agent::report_survivors("ddprun-guard", {children, end});
             return reaped;
         }
-        if (passed >= kFreezeAfter && !group.is_open()) agent::freeze_and_kill_descendants(own.spared);
+        if (passed >= kFreezeAfter && !group.is_open()) agent::freeze_and_kill_descendants(spared);
         const timespec pause = agent::kill_interval(passed);
         ::sigtimedwait(&child_ended, nullptr, &pause);
     }
@@ -201,7 +196,7 @@ pid_t find_daemon(const Spared& spared) {
 }
 
 /// Waits for the end of ddprund, which is a child of this process: the init process of a container, with which it would
-/// end although it serves other nodes. A signal ends the wait.
+/// end although it serves other nodes. SIGTERM, SIGINT or SIGQUIT ends the wait.
 void wait_for_daemon(pid_t daemon, const sigset_t& signals) {
     Line()
         .add("ddprun-guard: this node has ended; waiting for ddprund (pid ")
@@ -228,31 +223,23 @@ void print_end_by_signal(pid_t agent, int signal, int left_behind) {
     line.print();
 }
 
-/// Returns the path of this program; the text lives as long as the process.
-const char* own_path() {
-    static char path[4096];
-    const ssize_t size = ::readlink("/proc/self/exe", path, sizeof path - 1);
-    path[size > 0 ? size : 0] = '\0';
-    return path;
-}
-
 int run_guard(const Arguments& arguments, const sigset_t& signals) {
     ::fcntl(arguments.lifeline, F_SETFD, FD_CLOEXEC);
     make_unlikely_oom_victim();
     const ControlGroup group = arguments.group != nullptr ? ControlGroup(arguments.group) : ControlGroup();
-    OwnProcesses own{arguments.keeper, arguments.spared};
-    own.spared.guard_program = own_path();
+    Spared spared = arguments.spared;
+    spared.guard_program = agent::program_file("/proc/self/exe");
 
-    const int status = follow(arguments.agent, own, signals);
+    const int status = follow(arguments.agent, spared, signals);
     if (group.is_open()) group.kill();
-    if (own.keeper > 0) {
+    if (spared.keeper > 0) {
         ::close(arguments.keeper_lifeline);
-        ::kill(own.keeper, SIGCONT);  // a scheduler may have suspended it with the rest of the job
+        ::kill(spared.keeper, SIGCONT);  // a scheduler may have suspended it with the rest of the job
     }
-    const int left_behind = kill_descendants(own, group);
+    const int left_behind = kill_descendants(spared, group);
     if (arguments.group != nullptr) agent::remove_control_group(arguments.group);  // if the keeper was killed
     if (WIFSIGNALED(status)) print_end_by_signal(arguments.agent, WTERMSIG(status), left_behind);
-    const pid_t daemon = ::getpid() == 1 ? find_daemon(own.spared) : 0;
+    const pid_t daemon = ::getpid() == 1 ? find_daemon(spared) : 0;
     if (daemon > 0) wait_for_daemon(daemon, signals);
     return WIFSIGNALED(status) ? exit_code::kSignalBase + WTERMSIG(status) : WEXITSTATUS(status);
 }

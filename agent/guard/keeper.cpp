@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -59,19 +60,24 @@ int run_keeper(const char* path) noexcept {
     return exit_code::kSuccess;
 }
 
-bool is_keeper(pid_t pid, const char* guard_program) noexcept {
+ProgramFile program_file(const char* path) noexcept {
+    struct statx file {};
+    // Does not ask the server of a network file system, which may never answer.
+    if (::statx(AT_FDCWD, path, AT_STATX_DONT_SYNC, STATX_INO, &file) != 0) return {};
+    return {file.stx_dev_major, file.stx_dev_minor, file.stx_ino};
+}
+
+bool is_keeper(pid_t pid, const ProgramFile& guard_program) noexcept {
+    if (guard_program.inode == 0) return false;
     char path[64];
-    char text[4096];
-    // Reads the link first: to read the arguments of a process that is stuck in the kernel may take for ever.
+    // Looks at the file first: to read the arguments of a process that is stuck in the kernel may take for ever.
     std::snprintf(path, sizeof path, "/proc/%d/exe", pid);
-    const ssize_t size = ::readlink(path, text, sizeof text - 1);
-    if (size <= 0) return false;
-    text[size] = '\0';
-    if (std::strcmp(text, guard_program) != 0) return false;
+    if (program_file(path) != guard_program) return false;
     std::snprintf(path, sizeof path, "/proc/%d/cmdline", pid);
+    char text[sizeof kKeeperName];
     const UniqueFd file(::open(path, O_RDONLY | O_CLOEXEC));
-    return file && ::read(file.get(), text, sizeof text) >= static_cast<ssize_t>(sizeof kKeeperName) &&
-           std::memcmp(text, kKeeperName, sizeof kKeeperName) == 0;
+    return file && ::read(file.get(), text, sizeof text) == static_cast<ssize_t>(sizeof text) &&
+           std::memcmp(text, kKeeperName, sizeof text) == 0;
 }
 
 }  // namespace ddprun::agent

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <utility>
 
@@ -33,30 +34,7 @@ Result<void> keep_ids(uid_t user, gid_t group) {
     return write_to("/proc/self/gid_map", fmt::format("{0} {0} 1", group));
 }
 
-int wait_for_exit(pid_t child) {
-    int status = 0;
-    while (::waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
-}
-
-/// Reports the reason of a failure to the other end of the pipe, and ends this child process of the probe.
-[[noreturn]] void end_probe(const Result<void>& result, int pipe) {
-    if (result) ::_exit(0);
-    const std::string& reason = result.error().message;
-    [[maybe_unused]] const ssize_t ignored = ::write(pipe, reason.data(), reason.size());  // the exit code says no
-    ::_exit(1);
-}
-
-[[noreturn]] void probe(int pipe) {
-    if (const auto prepared = prepare_pid_namespace(); !prepared) end_probe(prepared, pipe);
-    const pid_t first = ::fork();
-    if (first < 0) end_probe(system_error("cannot fork into a new pid namespace", errno), pipe);
-    if (first == 0) end_probe(enter_pid_namespace(), pipe);
-    ::_exit(wait_for_exit(first));
-}
-
-}  // namespace
-
+/// Makes the next child of this process the first one of a new pid namespace. This process must have one thread.
 Result<void> prepare_pid_namespace() {
     if (::unshare(CLONE_NEWPID) == 0) return {};
     if (errno != EPERM) return system_error("no pid namespace can be made", errno);
@@ -64,6 +42,70 @@ Result<void> prepare_pid_namespace() {
     const gid_t group = ::getegid();
     if (::unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0) return system_error("no user namespace can be made", errno);
     return keep_ids(user, group);
+}
+
+int wait_for_exit(pid_t child) {
+    int status = 0;
+    while (::waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+
+/// Writes `text` to the other end of the pipe and ends this child process, with exit code 0 if the text is empty.
+[[noreturn]] void end_child(const std::string& text, int pipe) {
+    [[maybe_unused]] const ssize_t ignored =
+        ::write(pipe, text.data(), text.size());  // a reader that gets nothing reports that
+    ::_exit(text.empty() ? 0 : 1);
+}
+
+/// Makes a pid namespace and forks its first process, in which it returns 0. Ends this child process if that fails.
+pid_t fork_first(int pipe) {
+    if (const auto prepared = prepare_pid_namespace(); !prepared) end_child(prepared.error().message, pipe);
+    const pid_t first = ::fork();
+    if (first < 0) end_child(system_error("cannot fork into a new pid namespace", errno).message, pipe);
+    return first;
+}
+
+[[noreturn]] void probe(int pipe) {
+    const pid_t first = fork_first(pipe);
+    if (first > 0) ::_exit(wait_for_exit(first));
+    const auto entered = enter_pid_namespace();
+    end_child(entered ? "" : entered.error().message, pipe);
+}
+
+/// Returns the text that a child process writes by end_child(); empty: it has written none.
+std::string read_report(int pipe) {
+    std::string text(512, '\0');
+    const ssize_t size = ::read(pipe, text.data(), text.size());
+    text.resize(static_cast<std::size_t>(size > 0 ? size : 0));
+    return text;
+}
+
+}  // namespace
+
+Result<pid_t> fork_into_pid_namespace() {
+    auto report = make_pipe("to the parent of process 1");
+    if (!report) return report.error();
+    auto settled = make_pipe("to process 1");
+    if (!settled) return settled.error();
+    // A process with several threads can make no user namespace, so a child does it and forks: it has one thread.
+    const pid_t between = ::fork();
+    if (between < 0) return system_error("cannot fork", errno);
+    if (between == 0) {
+        const pid_t first = fork_first(report->write_end.get());
+        if (first > 0) end_child(std::to_string(first), report->write_end.get());
+        // Waits until `between` was reaped: its end must not cause the parent-death signal that the caller asks for.
+        report->write_end.reset();
+        settled->write_end.reset();
+        char byte = 0;
+        [[maybe_unused]] const ssize_t ignored = ::read(settled->read_end.get(), &byte, 1);
+        return 0;
+    }
+    report->write_end.reset();
+    const std::string text = read_report(report->read_end.get());
+    wait_for_exit(between);
+    const pid_t first = std::atoi(text.c_str());  // 0: the text is a reason
+    if (first > 0) return first;
+    return Error{Errc::kSystem, text.empty() ? "a new pid namespace ended at once" : text};
 }
 
 Result<void> enter_pid_namespace() {
@@ -87,10 +129,8 @@ Result<void> probe_pid_namespace() {
     if (child < 0) return system_error("cannot fork", errno);
     if (child == 0) probe(pipe.write_end.get());
     pipe.write_end.reset();
-    std::string reason(512, '\0');
-    const ssize_t size = ::read(pipe.read_end.get(), reason.data(), reason.size());
-    reason.resize(static_cast<std::size_t>(size > 0 ? size : 0));
-    if (wait_for_exit(child) == 0) return {};
+    const std::string reason = read_report(pipe.read_end.get());
+    if (wait_for_exit(child) == 0 && reason.empty()) return {};
     return Error{Errc::kSystem, reason.empty() ? "a new pid namespace ended at once" : reason};
 }
 

@@ -10,6 +10,7 @@ namespace ddprun::agent {
 struct ProcessLook {
     char name[32] = "";      ///< as ps shows it; control characters are replaced
     char state = '\0';       ///< R, S, D, T, Z, …; zero: there is no such process
+    pid_t thread = -1;       ///< has that state: the first thread, or one that is left although the first has ended
     pid_t parent = -1;       ///< -1: there is no such process
     char waits_in[64] = "";  ///< in state D: a function of the kernel; empty: it may not be read
 };

@@ -68,7 +68,7 @@ Keeper start_keeper(const std::filesystem::path& guard_path, const std::string& 
     return keeper;
 }
 
-/// Returns the number of `fd`, which survives the exec; the guard makes it close-on-exec again.
+/// Returns the number of `fd`, which survives the exec.
 std::string handed_over(const UniqueFd& fd) {
     ::fcntl(fd.get(), F_SETFD, 0);
     return std::to_string(fd.get());
@@ -84,6 +84,10 @@ std::string handed_over(const UniqueFd& fd) {
         arguments.insert(arguments.end(), {"--group", settings.control_group, "--keeper", std::to_string(keeper.pid),
                                            "--keeper-lifeline", handed_over(keeper.lifeline)});
     }
+    // The agent leads another session, and a process can only make a session of its own or inherit one. So a process in
+    // this session does not descend from the agent.
+    if (settings.leads == Leads::kSession)
+        arguments.insert(arguments.end(), {"--older-session", std::to_string(::getsid(0))});
     for (const pid_t child : older_children)
         arguments.insert(arguments.end(), {"--older-child", std::to_string(child)});
     std::vector<char*> argv;
@@ -126,8 +130,7 @@ GuardPipes become_guarded(const std::filesystem::path& guard_path, const GuardSe
     const std::vector<pid_t> older_children = list_older_children();
     Keeper keeper = start_keeper(guard_path, settings.control_group);
 
-    if (settings.pid_namespace) prepare_pid_namespace().value();
-    const pid_t guarded = ::fork();
+    const pid_t guarded = settings.pid_namespace ? fork_into_pid_namespace().value() : ::fork();
     if (guarded < 0) {
         throw ErrorException(system_error("cannot fork ddprun from its guard", errno));
     }

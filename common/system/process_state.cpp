@@ -8,27 +8,21 @@
 #include <charconv>
 #include <cstdint>
 
+#include "common/system/files.hpp"
+#include "common/system/process_stat.hpp"
 #include "common/system/unique_fd.hpp"
 
 namespace ddprun {
 namespace {
 
-/// Returns "S 70 …" of "71 (name) S 70 …": the name may contain anything, also parentheses.
-std::string_view after_name(std::string_view stat) {
-    const auto end = stat.rfind(") ");
-    return end == std::string_view::npos ? "" : stat.substr(end + 2);
-}
-
-/// Returns the first `max_bytes` of /proc/PID/`name`; empty, with errno set, if it cannot be read.
-std::string read_proc(pid_t pid, std::string_view name, std::size_t max_bytes) {
-    const UniqueFd file(::open(fmt::format("/proc/{}/{}", pid, name).c_str(), O_RDONLY | O_CLOEXEC));
-    std::string text(max_bytes, '\0');
+/// Returns the beginning of /proc/PID/stat; empty, with errno set, if it cannot be read.
+std::string stat_of(pid_t pid) {
+    const UniqueFd file(::open(fmt::format("/proc/{}/stat", pid).c_str(), O_RDONLY | O_CLOEXEC));
+    std::string text(512, '\0');
     const ssize_t size = file ? ::read(file.get(), text.data(), text.size()) : 0;
     text.resize(static_cast<std::size_t>(size > 0 ? size : 0));
     return text;
 }
-
-std::string stat_of(pid_t pid) { return read_proc(pid, "stat", 512); }
 
 }  // namespace
 
@@ -45,9 +39,8 @@ std::string to_string(ProcessState state) {
 }
 
 ProcessState parse_process_state(std::string_view stat) {
-    const std::string_view rest = after_name(stat);
-    if (rest.empty()) return ProcessState::kUnknown;
-    switch (rest[0]) {
+    switch (parse_process_stat(stat).state) {
+        case '\0': return ProcessState::kUnknown;
         case 'T':
         case 't': return ProcessState::kStopped;
         case 'D': return ProcessState::kInKernel;
@@ -65,14 +58,7 @@ ProcessState process_state(pid_t pid) {
     return parse_process_state(stat);
 }
 
-pid_t parse_parent(std::string_view stat) {
-    const std::string_view rest = after_name(stat);
-    pid_t parent = -1;
-    if (rest.size() > 2) std::from_chars(rest.data() + 2, rest.data() + rest.size(), parent);
-    return parent;
-}
-
-pid_t parent_of(pid_t pid) { return parse_parent(stat_of(pid)); }
+pid_t parent_of(pid_t pid) { return parse_process_stat(stat_of(pid)).parent; }
 
 bool parse_ignores_signal(std::string_view status, int signal) {
     constexpr std::string_view kKey = "\nSigIgn:\t";
@@ -84,7 +70,10 @@ bool parse_ignores_signal(std::string_view status, int signal) {
     return (ignored >> (signal - 1) & 1) != 0;
 }
 
-bool ignores_signal(pid_t pid, int signal) { return parse_ignores_signal(read_proc(pid, "status", 4096), signal); }
+bool ignores_signal(pid_t pid, int signal) {
+    // All of it: the groups of a user, which come before, may be thousands.
+    return parse_ignores_signal(content_of(fmt::format("/proc/{}/status", pid)), signal);
+}
 
 bool is_below(pid_t pid, pid_t ancestor) {
     while (pid > 1 && pid != ancestor) pid = parent_of(pid);

@@ -29,9 +29,6 @@ enum class ProcessState {
 /// Returns the parent of a process; -1 if there is no such process or /proc cannot be read.
 [[nodiscard]] pid_t parent_of(pid_t pid);
 
-/// Returns the same from the text of /proc/PID/stat. Pure.
-[[nodiscard]] pid_t parse_parent(std::string_view stat);
-
 /// Returns whether a process ignores `signal`; false if there is no such process or /proc cannot be read.
 [[nodiscard]] bool ignores_signal(pid_t pid, int signal);
 

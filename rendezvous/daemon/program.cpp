@@ -14,12 +14,14 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/json.hpp>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
 
 #include "common/endpoint.hpp"
 #include "common/exit_codes.hpp"
+#include "common/system/probe_bind.hpp"
 #include "common/system/unique_fd.hpp"
 #include "common/text/escape.hpp"
 #include "rendezvous/daemon/startup.hpp"
@@ -62,20 +64,12 @@ void announce(const asio::ip::tcp::endpoint& endpoint, const DaemonConfig& confi
     }
 }
 
-/// Returns whether a daemon could listen there, or would fail for another reason than that the port is taken.
-bool is_free(asio::io_context& io, const DaemonConfig& config) {
-    const asio::ip::tcp::endpoint wanted(config.bind, config.port);
-    asio::ip::tcp::acceptor probe(io, wanted.protocol());
-    boost::system::error_code error;
-    probe.set_option(asio::socket_base::reuse_address(true), error);
-    probe.bind(wanted, error);
-    return error != asio::error::address_in_use;
-}
-
-/// Waits until the port is free. Returns false if the starter has ended, or needs no daemon, before.
-bool stand_by(asio::io_context& io, const Options& options) {
+/// Waits until a daemon can listen at the port, or fails for another reason than that the port is in use. Returns false
+/// if the starter has ended, or needs no daemon, before.
+bool stand_by(const Options& options) {
+    const Endpoint wanted{options.daemon.bind.to_string(), options.daemon.port};
     pollfd starter{options.starter_fd.value_or(-1), POLLIN, 0};
-    while (!is_free(io, options.daemon)) {
+    while (probe_bind(wanted) == EADDRINUSE) {
         if (::poll(&starter, 1, static_cast<int>(kStandbyInterval.count())) == 1) return false;
     }
     return true;
@@ -104,10 +98,10 @@ int run_program(const Options& options) {
     if (!options.log_file.empty() && !log_to_file(options.log_file)) return exit_code::kUsage;
 
     asio::io_context io(1);
-    if (options.standby && !stand_by(io, options)) return exit_code::kSuccess;
+    if (options.standby && !stand_by(options)) return exit_code::kSuccess;
     auto listening = Daemon::listen(io.get_executor(), options.daemon);
     while (options.standby && !listening && listening.error().code == Errc::kInUse) {  // another one was faster
-        if (!stand_by(io, options)) return exit_code::kSuccess;
+        if (!stand_by(options)) return exit_code::kSuccess;
         listening = Daemon::listen(io.get_executor(), options.daemon);
     }
     if (!listening) {

@@ -270,7 +270,7 @@ TEST_CASE("a start removes empty control groups of launchers that were killed, a
     const std::string abandoned = fmt::format("{}/ddprun-{}-{}-0", *own, pids, ended.pid());
     const std::string of_others = fmt::format("{}/ddprun-{}-{}-0", *own, pids + 1, ended.pid());
     const std::string used = fmt::format("{}/ddprun-{}-{}-0", *own, pids, ::getpid());
-    std::filesystem::create_directory(abandoned);
+    std::filesystem::create_directories(abandoned + "/inner");
     std::filesystem::create_directory(of_others);
     std::filesystem::create_directory(used);
     CHECK(e2e::run(sandbox, {{e2e::bin() / "ddprun", "--fence", "cgroup", "true"}, {}, {}}).status.success());

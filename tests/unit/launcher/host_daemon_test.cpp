@@ -13,6 +13,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "common/system/probe_bind.hpp"
 #include "tests/catch.hpp"
 #include "tests/temporary_directory.hpp"
 

@@ -3,18 +3,22 @@
 
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "agent/guard/control_group.hpp"
 #include "agent/guard/describe_process.hpp"
 #include "agent/guard/proc_text.hpp"
 #include "agent/guard/process_look.hpp"
+#include "agent/guard/survivors.hpp"
+#include "common/system/process_state.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/agent/workers/processes.hpp"
 
@@ -78,14 +82,23 @@ TEST_CASE("a fence group ends its processes at once, and is removed with the gro
         CHECK_FALSE(group.is_populated());
         const pid_t child = start_in(group.fd());
         REQUIRE(agent_test::eventually([&] { return group.is_populated(); }));
-        pid_t listed[2];
-        REQUIRE(group.list(listed, 2) == 1);
+        std::vector<pid_t> listed(3);
+        REQUIRE(group.list(listed.data(), 3) == 1);
         CHECK(listed[0] == child);
-        std::filesystem::create_directory(path + "/inner");
+        const std::string inner_path = path + "/inner";
+        std::filesystem::create_directory(inner_path);
         remove_control_group(path.c_str());
         CHECK(std::filesystem::exists(path));  // a process is left in it
+        std::filesystem::create_directory(inner_path);
+        const ControlGroup inner(inner_path.c_str());
+        const pid_t below = start_in(inner.fd());
+        REQUIRE(agent_test::eventually([&] { return inner.is_populated(); }));
+        listed.resize(static_cast<std::size_t>(group.list(listed.data(), 3)));
+        CHECK_THAT(listed, Catch::UnorderedEquals(std::vector<pid_t>{child, below}));
+        CHECK(group.list(listed.data(), 1) == 1);
         group.kill();
         CHECK(agent_test::wait_for(child).number == SIGKILL);
+        CHECK(agent_test::wait_for(below).number == SIGKILL);
         CHECK(agent_test::eventually([&] { return !group.is_populated(); }));
     }
     CHECK_FALSE(std::filesystem::exists(path));
@@ -131,4 +144,30 @@ TEST_CASE("a process is described by name, state and parent", "[agent]") {
     CHECK(look_at(child).state == '\0');
     CHECK(look_at(child).parent == -1);
     CHECK(describe_process(child) == std::to_string(child));
+}
+
+TEST_CASE("a process whose first thread has ended is described by a thread that is left", "[agent]") {
+    const pid_t child = agent_test::fork_flushed();
+    if (child == 0) {
+        std::thread([] {
+            for (;;) ::pause();
+        }).detach();
+        ::syscall(SYS_exit, 0);  // ends this thread alone
+    }
+    REQUIRE(agent_test::eventually([&] { return process_state(child) == ProcessState::kEnded; }));
+    CHECK(agent_test::eventually([&] { return look_at(child).state == 'S'; }));
+    CHECK(look_at(child).parent == ::getpid());
+    CHECK_THAT(describe_process(child), Catch::Contains(" (unit_agent") && Catch::Contains(", state S)"));
+    const agent_test::Pipe err;
+    const pid_t reporter = agent_test::fork_flushed();
+    if (reporter == 0) {
+        ::dup2(err.write_end.get(), STDERR_FILENO);
+        report_survivors("test", {&child, 1});
+        ::_exit(::write(STDERR_FILENO, "\n", 1) == 1 ? 0 : 1);
+    }
+    CHECK(agent_test::wait_for(reporter).success());
+    CHECK_THAT(agent_test::read_line(err.read_end.get()), Catch::Contains("60 s after SIGKILL: state S; end it"));
+    ::kill(child, SIGKILL);
+    CHECK(agent_test::eventually([&] { return look_at(child).state == 'Z'; }));
+    ::waitpid(child, nullptr, 0);
 }

@@ -1,16 +1,22 @@
 // ddprun-guard as a program: it forwards signals and the exit code, and leaves no process below it.
 #include <fcntl.h>
+#include <grp.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "agent/guard/children.hpp"
+#include "agent/guard/pid_namespace.hpp"
 #include "agent/guard/process_look.hpp"
 #include "agent/guard/start_guard.hpp"
+#include "common/system/process_state.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/agent/workers/processes.hpp"
 
@@ -60,6 +66,47 @@ std::vector<std::string> operator+(std::vector<std::string> a, const std::vector
     return a;
 }
 
+bool is_alive(pid_t pid) {
+    const char state = agent::look_at(pid).state;
+    return state == 'S' || state == 'R';
+}
+
+/// Starts a server from a script that ends after the agent has started, so that the guard becomes the server's parent.
+/// Returns the server's pid when the guard has ended.
+pid_t server_of_older_script(bool own_session) {
+    const Pipe out, go;
+    const pid_t guard = fork_flushed();
+    if (guard == 0) {
+        if (fork_flushed() == 0) {  // the script
+            const pid_t server = fork_flushed();
+            if (server == 0) {
+                if (own_session) ::setsid();
+                for (;;) ::pause();
+            }
+            static_cast<void>(read_line(go.read_end.get()));
+            const std::string line = std::to_string(server) + "\n";
+            ::_exit(::write(out.write_end.get(), line.data(), line.size()) > 0 ? 0 : 1);
+        }
+        const agent::GuardPipes pipes = agent::become_guarded(AGENT_TEST_GUARD);
+        if (::write(go.write_end.get(), "\n", 1) != 1) ::_exit(1);
+        const std::string line = read_line(out.read_end.get());
+        const bool adopted = eventually([&] { return parent_of(std::atoi(line.c_str())) == ::getppid(); });
+        const std::string again = line + "\n";
+        ::_exit(::write(out.write_end.get(), again.data(), again.size()) > 0 && adopted ? 5 : 1);
+    }
+    CHECK(wait_for(guard).exit_code() == 5);
+    return std::atoi(read_line(out.read_end.get()).c_str());
+}
+
+/// Gives up the privileges of root, if this process has them, so that a pid namespace needs a user namespace.
+bool become_other_user() {
+    constexpr uid_t kNobody = 65534;
+    if (::geteuid() != 0) return true;
+    const bool changed = ::setgroups(0, nullptr) == 0 && ::setresgid(kNobody, kNobody, kNobody) == 0 &&
+                         ::setresuid(kNobody, kNobody, kNobody) == 0;
+    return changed && ::prctl(PR_SET_DUMPABLE, 1) == 0 && ::access(AGENT_TEST_GUARD, X_OK) == 0;
+}
+
 }  // namespace
 
 TEST_CASE("the guard exits with the agent's exit code, or 128 plus its signal", "[agent]") {
@@ -103,6 +150,12 @@ TEST_CASE("processes that an agent leaves after its own end have ended too, and 
     CHECK(node.end().exit_code() == 5);
     CHECK(node.mark.processes().empty());
     CHECK(read_line(node.err.read_end.get()).empty());
+}
+
+TEST_CASE("processes in the session of an emulated node's guard have ended with its agent", "[agent]") {
+    Guarded node(kShapes + std::vector<std::string>{"exit=5"}, false, agent::Leads::kGroup);
+    CHECK(node.end().exit_code() == 5);
+    CHECK(node.mark.processes().empty());
 }
 
 TEST_CASE("signals are forwarded to the agent, none is lost and none ends the guard", "[agent]") {
@@ -174,9 +227,51 @@ TEST_CASE("the guard leaves children alone that its process had before the agent
     const pid_t older = std::atoi(read_line(out.read_end.get()).c_str());
     REQUIRE(older > 1);
     CHECK(wait_for(guard).exit_code() == 5);
-    const char state = agent::look_at(older).state;
-    CHECK((state == 'S' || state == 'R'));
+    CHECK(is_alive(older));
     ::kill(older, SIGKILL);
+}
+
+TEST_CASE("the guard leaves alone what an older child leaves behind, unless it has a session of its own", "[agent]") {
+    const pid_t server = server_of_older_script(false);
+    REQUIRE(server > 1);
+    CHECK(is_alive(server));
+    ::kill(server, SIGKILL);
+    // It looks like a process of the job.
+    const pid_t daemon = server_of_older_script(true);
+    REQUIRE(daemon > 1);
+    CHECK_FALSE(is_alive(daemon));
+}
+
+TEST_CASE("a pid namespace is made although a thread is left that waits for ever", "[agent]") {
+    const Pipe out;
+    const pid_t guard = fork_flushed();
+    if (guard == 0) {
+        ::dup2(out.write_end.get(), 1);
+        std::setvbuf(stdout, nullptr, _IONBF, 0);
+        if (!become_other_user() || !agent::probe_pid_namespace()) {
+            std::puts("skip");
+            ::_exit(0);
+        }
+        std::thread([] {
+            for (;;) ::pause();
+        }).detach();
+        try {
+            const agent::GuardPipes pipes = agent::become_guarded(AGENT_TEST_GUARD, {.pid_namespace = true});
+            std::printf("pid %d\n", ::getpid());
+            ::_exit(5);
+        } catch (const ErrorException& failure) {
+            std::puts(failure.error().message.c_str());
+            ::_exit(1);
+        }
+    }
+    const std::string line = read_line(out.read_end.get());
+    const int code = wait_for(guard).exit_code();
+    if (line == "skip") {
+        WARN("SKIPPED: this machine allows no pid namespace, or not the start of the guard by another user");
+        return;
+    }
+    CHECK(line == "pid 1");
+    CHECK(code == 5);
 }
 
 TEST_CASE("the guard rejects a start by hand", "[agent]") {

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "agent/recorder/stall_detector.hpp"
+#include "common/system/process_stat.hpp"
 #include "common/system/process_state.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/agent/recorder/record_rig.hpp"
@@ -111,11 +112,11 @@ TEST_CASE("the state of a process is read from the kernel's letter, whatever its
 }
 
 TEST_CASE("the parent of a process is read from the kernel's number, whatever its name", "[agent]") {
-    CHECK(parse_parent("71 (train) S 70 71") == 70);
-    CHECK(parse_parent("71 (a) S 5 (b) R 70 3") == 70);
-    CHECK(parse_parent("") == -1);
-    CHECK(parse_parent("71 (train) ") == -1);
-    CHECK(parse_parent("71 (train) S x") == -1);
+    CHECK(parse_process_stat("71 (train) S 70 71").parent == 70);
+    CHECK(parse_process_stat("71 (a) S 5 (b) R 70 3").parent == 70);
+    CHECK(parse_process_stat("").parent == -1);
+    CHECK(parse_process_stat("71 (train) ").parent == -1);
+    CHECK(parse_process_stat("71 (train) S x").parent == -1);
     CHECK(parent_of(::getpid()) == ::getppid());
     CHECK(parent_of(-1) == -1);
     CHECK(is_below(::getpid(), ::getpid()));

@@ -1,8 +1,11 @@
 #include "common/system/process_state.hpp"
 
+#include <grp.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <vector>
 
 #include "tests/catch.hpp"
 
@@ -20,4 +23,24 @@ TEST_CASE("the signals that a process ignores are read from its status", "[commo
     CHECK(ignores_signal(::getpid(), SIGUSR2));
     ::signal(SIGUSR2, SIG_DFL);
     CHECK_FALSE(ignores_signal(::getpid(), SIGUSR2));
+}
+
+TEST_CASE("the signals that a process ignores are read although it has many groups", "[common][unit]") {
+    constexpr gid_t kFirst = 1'000'000'000;
+    constexpr int kRefused = 77;
+    const pid_t child = ::fork();
+    if (child == 0) {
+        std::vector<gid_t> groups;
+        for (gid_t group = kFirst; group < kFirst + 1000; ++group) groups.push_back(group);
+        if (::setgroups(groups.size(), groups.data()) != 0) ::_exit(kRefused);
+        ::signal(SIGUSR2, SIG_IGN);
+        ::_exit(ignores_signal(::getpid(), SIGUSR2) ? 0 : 1);
+    }
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    if (WEXITSTATUS(status) == kRefused) {
+        WARN("SKIPPED: only root can join groups");
+        return;
+    }
+    CHECK(status == 0);
 }
