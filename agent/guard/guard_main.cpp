@@ -28,6 +28,7 @@
 #include "agent/guard/line.hpp"
 #include "agent/guard/process_look.hpp"
 #include "agent/guard/survivors.hpp"
+#include "agent/guard/terminal_modes.hpp"
 #include "common/clock.hpp"
 #include "common/exit_codes.hpp"
 #include "common/system/signals.hpp"
@@ -226,6 +227,7 @@ void print_end_by_signal(pid_t agent, int signal, int left_behind) {
 int run_guard(const Arguments& arguments, const sigset_t& signals) {
     ::fcntl(arguments.lifeline, F_SETFD, FD_CLOEXEC);
     make_unlikely_oom_victim();
+    const agent::TerminalModes terminal_modes;
     const ControlGroup group = arguments.group != nullptr ? ControlGroup(arguments.group) : ControlGroup();
     Spared spared = arguments.spared;
     spared.guard_program = agent::program_file("/proc/self/exe");
@@ -238,6 +240,7 @@ int run_guard(const Arguments& arguments, const sigset_t& signals) {
     }
     const int left_behind = kill_descendants(spared, group);
     if (arguments.group != nullptr) agent::remove_control_group(arguments.group);  // if the keeper was killed
+    if (status != 0) terminal_modes.restore();
     if (WIFSIGNALED(status)) print_end_by_signal(arguments.agent, WTERMSIG(status), left_behind);
     const pid_t daemon = ::getpid() == 1 ? find_daemon(spared) : 0;
     if (daemon > 0) wait_for_daemon(daemon, signals);

@@ -37,6 +37,15 @@ TEST_CASE("a prompt is shown before its answer is typed", "[e2e]") {
     CHECK(shell.shows("prompt> "));
 }
 
+TEST_CASE("a worker that is killed while it reads a password leaves the terminal as it was", "[e2e]") {
+    const e2e::Sandbox sandbox("terminal-modes");
+    e2e::Shell shell(sandbox);
+    const std::string victim = GENERATE("$$", "$PPID");  // the worker, its agent
+    shell.type(fmt::format("sh -c '{} sh -c \"stty -echo; kill -9 \\{}\"; stty | grep -c -e -echo; echo en''d'\n",
+                           program(), victim));
+    CHECK(shell.shows("\r\n0\r\nend"));
+}
+
 TEST_CASE("a line of another worker does not continue a prompt", "[e2e]") {
     const e2e::Sandbox sandbox("prompt-of-two");
     const bool emulated = GENERATE(false, true);
