@@ -159,6 +159,19 @@ TEST_CASE("the trainer refuses data that it cannot read, and a batch that does n
     check(sandbox, full);
 }
 
+TEST_CASE("the trainer runs with a limit on its address space", "[e2e]") {
+    const e2e::Sandbox sandbox("address-space");
+    if (!std::filesystem::exists(e2e::bin() / "train")) {
+        WARN("SKIPPED: the example trainer was not built");
+        return;
+    }
+    const std::string line = fmt::format("ulimit -v 8000000; exec {} --nproc-per-node 2 train --steps 2",
+                                         (e2e::bin() / "ddprun").string());
+    const auto outcome = e2e::run(sandbox, {.argv = {"sh", "-c", line}}, e2e::Seconds(60));
+    INFO(outcome.err);
+    CHECK(outcome.status.success());
+}
+
 TEST_CASE("the trainer reports a result that stdout does not accept as lost", "[e2e]") {
     const e2e::Sandbox sandbox("trainer-stdout");
     const std::string train = (e2e::bin() / "train").string();

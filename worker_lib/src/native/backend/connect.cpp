@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "common/text/number.hpp"
 #include "worker_lib/src/bootstrap/environment.hpp"
 #include "worker_lib/src/bootstrap/exchange.hpp"
 #include "worker_lib/src/native/net/interfaces.hpp"
@@ -102,7 +103,9 @@ std::map<int, Link> link(const HandshakeSpec& place, int listener, const std::ve
 
 Connected connect_members(const GroupSpec& spec) {
     Connected result;
-    result.segment = Segment::create();
+    // The ranks of this node meet only afterwards; without the variable the limit is a guess that may be too high.
+    const std::string local_ranks = process_variables()("LOCAL_WORLD_SIZE").value_or("1");
+    result.segment = Segment::create(ddprun::parse_number<std::size_t>(local_ranks).value_or(1));
     result.segment->control().allows_remote_fences = allow_remote_fences();
     result.rules = AllReduceRules::parse(process_variables()("DDPRUN_ALLREDUCE"));
     const auto sockets = SocketsPerPeer::parse(process_variables()("DDPRUN_SOCKETS_PER_PEER"));

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -47,15 +48,28 @@ std::optional<std::size_t> file_size_limit() {
     return limit.rlim_cur;
 }
 
+/// Returns this process's part of what `ulimit -v` leaves: it maps the memory of all ranks of its node, for each of its
+/// groups, and the program needs some itself.
+std::optional<std::size_t> address_space_limit(std::size_t local_ranks) {
+    constexpr std::size_t kParts = 4;
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
+    const std::size_t used = ddprun::number_in<std::size_t>("/proc/self/statm").value_or(0) *
+                             static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    const std::size_t left = limit.rlim_cur > used ? limit.rlim_cur - used : 0;
+    return left / kParts / std::max<std::size_t>(1, local_ranks);
+}
+
 }  // namespace
 
-HeapLimit heap_limit_here(std::size_t reserved_bytes) {
+HeapLimit heap_limit_here(std::size_t reserved_bytes, std::size_t local_ranks) {
     HeapLimit least{kLargestHeap, "the largest arena of this library"};
     const auto consider = [&](std::optional<std::size_t> bytes, const char* reason) {
         if (bytes && *bytes < least.bytes) least = {*bytes, reason};
     };
     consider(machine_memory(), "the memory of this machine");
     consider(cgroup_limit(), "the memory limit of this container or batch job (cgroup)");
+    consider(address_space_limit(local_ranks), "the limit on the address space (ulimit -v)");
     if (const auto file_bytes = file_size_limit()) {
         // Exceeding this limit raises SIGXFSZ, which ends the process: it must be known beforehand.
         if (*file_bytes < reserved_bytes + kHugePage) {

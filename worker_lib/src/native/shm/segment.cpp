@@ -119,10 +119,10 @@ void Segment::request_huge_pages(std::size_t offset, std::size_t bytes) const {
 
 void Segment::prepare_staging(std::size_t bytes) const { request_huge_pages(kStagingOffset, bytes); }
 
-std::shared_ptr<Segment> Segment::create() {
+std::shared_ptr<Segment> Segment::create(std::size_t local_ranks) {
     ddprun::UniqueFd fd(::memfd_create("ddp", MFD_CLOEXEC));
     if (!fd) throw_errno("cannot create shared memory (memfd)", errno);
-    HeapLimit limit = heap_limit_here(kHeapOffset);
+    HeapLimit limit = heap_limit_here(kHeapOffset, local_ranks);
     const std::size_t bytes = kHeapOffset + limit.bytes;
     if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
         throw_errno(fmt::format("cannot size shared memory to {} MiB", bytes >> 20), errno);

@@ -24,7 +24,7 @@ inline constexpr std::size_t kStagingBytes = 4u << 20;
 class Segment {
 public:
     /// Creates a zeroed segment whose heap is as large as heap_limit_here() allows. Throws Error{System}.
-    [[nodiscard]] static std::shared_ptr<Segment> create();
+    [[nodiscard]] static std::shared_ptr<Segment> create(std::size_t local_ranks = 1);
     /// Maps a peer's segment from its descriptor. All users of a segment in one process share one mapping, so that
     /// ThreadSanitizer sees ranks that are threads use the same addresses. Throws Error{System}.
     [[nodiscard]] static std::shared_ptr<Segment> attach(const ddprun::UniqueFd& fd);
