@@ -1,5 +1,6 @@
 #include "agent/agent.hpp"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -90,8 +91,8 @@ private:
     void perform(const PrintStopWait& action) { status_reporter_.report_stop_wait(action.text); }
     void perform(const PrintDetail& action) { status_reporter_.report_detail(action.text); }
     void perform(const PrintNotice& action) { status_reporter_.report_job_notice(action.text); }
-    void perform(const PrintConnection& action) { status_reporter_.report_connection(action.text); }
-    void perform(const PrintLogFileProblem& action) { status_reporter_.report_log_file_problem(action.text); }
+    void perform(const PrintConnection& action) { status_reporter_.report_problem(action.text); }
+    void perform(const PrintLogFileProblem& action) { status_reporter_.report_problem(action.text); }
     void perform(const Finish& action);
     void note_start();
     void write_results(const Finish& finish, const JobReport& report);
@@ -125,11 +126,14 @@ Agent::Agent(asio::io_context& io, AgentConfig config)
       logs_(io, [this](const std::string& problem) { events_.push(LogFileProblem{problem}); }),
       event_writer_(io, [this](const std::string& problem) { events_.push(LogFileProblem{problem}); }),
       history_(began_),
-      event_log_(config_.events_file ? event_writer_.take(std::move(config_.events_file), config_.events) : LogFile(),
+      event_log_(config_.events_file ? event_writer_.take(std::move(config_.events_file),
+                                                          fmt::format("the events {} (--events)", config_.events))
+                                     : LogFile(),
                  config_, history_, began_),
       link_(io, config_, join_of(config_), events_),
       records_(config_, [this](const protocol::AgentMessage& message) { return link_.try_send(message); }),
-      group_(io, config_, console_, logs_, events_),
+      group_(io, config_, console_, logs_, events_,
+             [this](const std::string& problem) { status_reporter_.report_problem(problem); }),
       sources_(io, events_, config_) {
     state_.grace = config_.grace;
     state_.slots = config_.slots();
@@ -174,7 +178,7 @@ asio::awaitable<void> Agent::shut_down() {
     logs_.finish(kFileSystemTimeout, since);
     event_writer_.finish(kFileSystemTimeout, since);
     for (const std::string& problem : results_.finish(since + kFileSystemTimeout))
-        status_reporter_.report_result_file_problem(problem);
+        status_reporter_.report_problem(problem);
     while (const auto event = events_.try_next()) handle(*event);  // problems with log files; the others are ignored
     console_.drain(0ms);
     end_on_stop_signal(exit_code_);  // only output is left: should the console take no more, a signal ends this process

@@ -8,8 +8,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include "agent/group/worker_group.hpp"
@@ -57,20 +55,19 @@ void warn_of_foreign_processes(std::vector<pid_t> pids) {
 }  // namespace
 
 LocalGroup::LocalGroup(boost::asio::io_context& io, const AgentConfig& config, Console& console, LogWriter& logs,
-                       EventQueue& events)
+                       EventQueue& events, std::function<void(const std::string&)> warn)
     : io_(io),
       config_(config),
+      logs_(logs),
       events_(events),
-      spec_builder_(config, console, logs),
+      warn_(std::move(warn)),
+      spec_builder_(config, console, logs, warn_),
       fence_(config.control_group.empty() ? ControlGroup() : ControlGroup(config.control_group.c_str())),
       run_id_(config.run_id.value_or("none")) {}
 
 std::string LocalGroup::log_folder() const {
     if (config_.output.log_dir.empty()) return "";
-    const std::filesystem::path folder = agent::log_folder(config_.output.log_dir, run_id_, Generation{}).parent_path();
-    std::error_code unknown;  // the path is shown as the user wrote it then
-    const std::filesystem::path full = std::filesystem::absolute(folder, unknown);
-    return (unknown ? folder : full.lexically_normal()).string();
+    return full_path(agent::log_folder(config_.output.log_dir, run_id_, Generation{}).parent_path()).string();
 }
 
 void LocalGroup::start(const protocol::Assignment& assignment) {
@@ -81,6 +78,7 @@ void LocalGroup::start(const protocol::Assignment& assignment) {
     processes_.emplace(io_,
                        WorkerProcesses::Callbacks{
                            [this](LocalRank rank, const ExitStatus& status, bool by_itself) {
+                               keep_error_file(rank);
                                events_.push(WorkerExited{rank, status, by_itself});
                            },
                            [this] { events_.push(GroupReaped{}); },
@@ -92,10 +90,32 @@ void LocalGroup::start(const protocol::Assignment& assignment) {
 
 /// Ends the processes that an agent which was killed has left here: this node comes back to a job that went on.
 void LocalGroup::end_older_processes(Generation generation) const {
-    const int count = agent::end_older_processes(config_.session, generation);
-    if (count > 0)
-        spdlog::warn("{}: killed {} that an earlier ddprun of this job had left here", config_.node_name,
-                     counted(count, "process", "processes"));
+    const OlderProcesses found = agent::end_older_processes(config_.session, generation);
+    if (found.killed > 0)
+        warn_(fmt::format("killed {} that an earlier ddprun of this job had left here",
+                          counted(found.killed, "process", "processes")));
+    if (!found.unreadable.empty())
+        warn_(fmt::format(
+            "the environment of {} {} cannot be read: {} stuck in the kernel. If an earlier ddprun of "
+            "this job has left {} here, free the GPUs and ports that {} before the job needs them",
+            inflect(found.unreadable.size(), "process", "processes"), fmt::join(found.unreadable, ", "),
+            inflect(found.unreadable.size(), "it is", "they are"), inflect(found.unreadable.size(), "it", "them"),
+            inflect(found.unreadable.size(), "it uses", "they use")));
+}
+
+/// Has the error file of a worker that has ended copied beside its log files, if the worker has written one.
+void LocalGroup::keep_error_file(LocalRank rank) {
+    if (config_.output.log_dir.empty()) return;
+    const Rank job_rank = rank_of(*assignment_, rank);
+    const Result<std::string> text = processes_->error_text(rank);
+    if (!text) {
+        warn_(fmt::format("cannot keep the error file of rank {}: {}", number(job_rank), text.error().message));
+    } else if (!text->empty()) {
+        const std::string path = (agent::log_folder(config_.output.log_dir, run_id_, assignment_->generation) /
+                                  log_file_name(job_rank, "error.json"))
+                                     .string();
+        logs_.replace(path, fmt::format("the error file {} of rank {}", path, number(job_rank)), *text);
+    }
 }
 
 /// Starts a worker, unless its fence is lost: it would run outside, or fail without a reason that names the group.

@@ -7,6 +7,7 @@
 
 #include <boost/asio/io_context.hpp>
 
+#include <functional>
 #include <iterator>
 #include <map>
 #include <optional>
@@ -29,9 +30,10 @@ namespace ddprun::agent {
 
 class LocalGroup {
 public:
-    /// All outlive this object. The node's name and the session in `config` may change.
+    /// `warn` is called with a sentence about this node. All others outlive this object; the node's name and the
+    /// session in `config` may change.
     LocalGroup(boost::asio::io_context& io, const AgentConfig& config, Console& console, LogWriter& logs,
-               EventQueue& events);
+               EventQueue& events, std::function<void(const std::string&)> warn);
 
     /// Sets the run id that workers get from now on.
     void set_run_id(std::string run_id) { run_id_ = std::move(run_id); }
@@ -74,10 +76,13 @@ public:
 private:
     void end_older_processes(Generation generation) const;
     [[nodiscard]] Result<void> start_worker(LocalRank rank);
+    void keep_error_file(LocalRank rank);
 
     boost::asio::io_context& io_;
     const AgentConfig& config_;
+    LogWriter& logs_;
     EventQueue& events_;
+    std::function<void(const std::string&)> warn_;
     WorkerSpecBuilder spec_builder_;
     ControlGroup fence_;
     std::string run_id_;

@@ -72,13 +72,7 @@ void StatusReporter::report_lost_notification(int signal) const {
         tag(), signal_name(signal));
 }
 
-void StatusReporter::report_connection(const std::string& text) const { spdlog::warn("{}{}", tag(), text); }
-
-void StatusReporter::report_log_file_problem(const std::string& text) const {
-    spdlog::warn("{}: {}", config_.node_name, text);
-}
-
-void StatusReporter::report_result_file_problem(const std::string& text) const { spdlog::warn("{}{}", tag(), text); }
+void StatusReporter::report_problem(const std::string& text) const { spdlog::warn("{}{}", tag(), text); }
 
 void StatusReporter::report_start(const Assignment& assignment) {
     node_rank_ = assignment.node_rank;
@@ -104,7 +98,7 @@ void StatusReporter::report_start(const Assignment& assignment) {
 /// Warns if --ranks-filter names no rank of the job.
 void StatusReporter::report_absent_ranks(int world_size) const {
     const RankRanges& shown = config_.output.console_job_ranks;
-    const auto is_absent = [&](const RankRange& range) { return range.first >= world_size; };
+    const auto is_absent = [&](const NumberRange& range) { return range.first >= world_size; };
     if (shown.empty() || !std::ranges::all_of(shown, is_absent) || (config_.emulated && number(*node_rank_) != 0))
         return;
     spdlog::warn(

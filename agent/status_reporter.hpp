@@ -38,10 +38,8 @@ public:
     void report_detail(const std::string& text) const;
     /// Prints that a signal for the workers of all nodes could not be forwarded.
     void report_lost_notification(int signal) const;
-    void report_connection(const std::string& text) const;
-    void report_log_file_problem(const std::string& text) const;
-    /// Prints that the error file or the report of the job is not written.
-    void report_result_file_problem(const std::string& text) const;
+    /// Prints a warning about this node: its connection, its files, its workers' processes.
+    void report_problem(const std::string& text) const;
     /// Prints which node this is, and that a restart begins.
     void report_start(const protocol::Assignment& assignment);
     /// Prints once in which folder redirected output is: on the first node, and on each one that has a temporary folder

@@ -90,9 +90,8 @@ std::string_view advice_for_end(const Verdict& verdict) {
     if (status.kind == ExitStatus::Kind::kSignaled)
         return status.number == SIGKILL ? advice_for_kill(verdict.culprit->oom) : advice_for_signal(status.number);
     if (status.number == exit_code::kProgramNotFound && names_missing_python(*verdict.culprit)) {
-        return "The first line of the script names a Python that does not exist: pass --run-path, and ddprun chooses "
-               "the "
-               "interpreter.";
+        return "The first line of the script names a Python that does not exist: pass --run-path, and ddprun "
+               "chooses the interpreter.";
     }
     if (status.number == exit_code::kProgramNotFound)
         return "Check the program's name, and that it is installed on that host too.";
@@ -126,9 +125,8 @@ std::string advice_for_module(const FailureReport& culprit, const JobName& job) 
     }
     if (module.empty()) return "";
     return fmt::format(
-        "No module '{}': on this node the program runs under {}. Install it there, or activate the environment that "
-        "has "
-        "it before ddprun starts, or set PYTHON_EXEC to another Python.",
+        "No module '{}': on this node the program runs under {}. Install it there, or activate the environment "
+        "that has it before ddprun starts, or set PYTHON_EXEC to another Python.",
         module, job.interpreter);
 }
 
@@ -234,10 +232,6 @@ std::string advice(const Verdict& verdict, const JobName& job) {
         if (std::string text = advice_for_module(*verdict.culprit, job); !text.empty()) return text;
     }
     return std::string(advice_for_end(verdict));
-}
-
-std::string format_verdict(const Verdict& verdict, const std::string& program) {
-    return format_verdict(verdict, JobName{program});
 }
 
 std::string format_verdict(const Verdict& verdict, const JobName& job, CulpritStderr shown) {

@@ -30,7 +30,5 @@ enum class CulpritStderr {
 /// that was stopped by a signal: the one line of verdict.reason is enough then.
 [[nodiscard]] std::string format_verdict(const protocol::Verdict& verdict, const JobName& job,
                                          CulpritStderr shown = CulpritStderr::kQuoted);
-/// Does the same; `program` is the name of the program.
-[[nodiscard]] std::string format_verdict(const protocol::Verdict& verdict, const std::string& program);
 
 }  // namespace ddprun::agent

@@ -4,19 +4,15 @@
 #include <algorithm>
 #include <vector>
 
+#include "common/text/list.hpp"
+
 namespace ddprun {
 
-struct RankRange {
-    int first = 0;
-    int last = 0;
-    friend bool operator==(const RankRange&, const RankRange&) = default;
-};
-
-using RankRanges = std::vector<RankRange>;
+using RankRanges = std::vector<NumberRange>;
 
 [[nodiscard]] inline bool contains(const RankRanges& ranges, int rank) {
     return std::ranges::any_of(ranges,
-                               [rank](const RankRange& range) { return range.first <= rank && rank <= range.last; });
+                               [rank](const NumberRange& range) { return range.first <= rank && rank <= range.last; });
 }
 
 }  // namespace ddprun

@@ -9,6 +9,7 @@
 #include <cctype>
 #include <cerrno>
 #include <string_view>
+#include <system_error>
 
 #include "common/fnv.hpp"
 
@@ -35,7 +36,8 @@ std::string folder_of(const std::string& run_id) {
     return fmt::format("{}~{:016x}", name, hash.value());
 }
 
-/// Creates folders as mkdir -p does, accessible to their owner alone.
+}  // namespace
+
 Result<void> make_folders(const std::filesystem::path& path) {
     if (path.empty() || path == path.root_path()) return {};
     if (::mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) return {};
@@ -44,8 +46,6 @@ Result<void> make_folders(const std::filesystem::path& path) {
     if (::mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) return {};
     return system_error(fmt::format("cannot create the folder {}", path.string()), errno);
 }
-
-}  // namespace
 
 Result<void> prepare_log_dir(const std::filesystem::path& log_dir) {
     if (const Result<void> made = make_folders(log_dir); !made) return made;
@@ -62,6 +62,12 @@ std::filesystem::path log_folder(const std::string& log_dir, const std::string& 
 
 std::string log_file_name(Rank rank, const char* extension) {
     return fmt::format("rank-{}.{}", number(rank), extension);
+}
+
+std::filesystem::path full_path(const std::filesystem::path& path) {
+    std::error_code unknown;
+    const std::filesystem::path full = std::filesystem::absolute(path, unknown);
+    return unknown ? path : full.lexically_normal();
 }
 
 std::string files_kept_text(const std::string& log_dir) {

@@ -1,6 +1,6 @@
 #pragma once
 // Names and opens the workers' log files: <log-dir>/<run-id>/gen-<g>/rank-<r>.{out,err}, with the error file beside
-// them. They are never deleted, and readable by their owner alone.
+// them. They are readable by their owner alone. No file is deleted but those beyond --log-keep. Any thread.
 
 #include <filesystem>
 #include <string>
@@ -23,8 +23,14 @@ namespace ddprun::agent {
 /// Returns "rank-<r>.<extension>".
 [[nodiscard]] std::string log_file_name(Rank rank, const char* extension);
 
+/// Returns `path` as an absolute one, without "." and ".."; unchanged if the working directory is unknown.
+[[nodiscard]] std::filesystem::path full_path(const std::filesystem::path& path);
+
 /// Returns the line about a temporary folder that a failed job has left.
 [[nodiscard]] std::string files_kept_text(const std::string& log_dir);
+
+/// Creates folders as mkdir -p does, accessible to their owner alone. Errors: errno, with the path.
+[[nodiscard]] Result<void> make_folders(const std::filesystem::path& path);
 
 /// Opens a file for appending, and creates it and its folders if they do not exist. Errors: errno, with the path.
 [[nodiscard]] Result<UniqueFd> open_log_file(const std::filesystem::path& path);

@@ -12,32 +12,25 @@
 #include "common/ids.hpp"
 #include "common/system/unique_fd.hpp"
 #include "common/system/within.hpp"
+#include "common/system/write_all.hpp"
 #include "common/text/number.hpp"
 
 namespace ddprun::agent {
 namespace {
 
-Error cannot_write(const ResultFile& file, int errno_value) {
-    Error error = system_error(fmt::format("cannot write {}", file.name), errno_value);
-    error.message += ". " + file.remedy;
+Error with_remedy(Error error, const ResultFile& file) {
+    if (!file.remedy.empty()) error.message += ". " + file.remedy;
     return error;
 }
 
-/// Writes all of `text`; returns 0, or the errno.
-int write_text(int fd, std::string_view text) {
-    while (!text.empty()) {
-        const ssize_t count = ::write(fd, text.data(), text.size());
-        if (count > 0) text.remove_prefix(static_cast<std::size_t>(count));
-        if (count < 0 && errno != EINTR) return errno;
-    }
-    return 0;
+Error cannot_write(const ResultFile& file, int errno_value) {
+    return with_remedy(system_error(fmt::format("cannot write {}", file.name), errno_value), file);
 }
 
 /// Opens `path` with `flags`, and writes `text`. Returns 0, or the errno.
-int open_and_write(const std::string& path, int flags, std::string_view text) {
-    // As under torchrun the umask alone decides which other users may read it: a scheduler may be one.
-    const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC | flags, 0666));
-    return fd ? write_text(fd.get(), text) : errno;
+int open_and_write(const std::string& path, int flags, std::string_view text, mode_t mode = 0) {
+    const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC | flags, mode));
+    return fd && write_all(fd.get(), text) == text.size() ? 0 : errno;
 }
 
 bool has_content(const std::string& path) {
@@ -46,8 +39,8 @@ bool has_content(const std::string& path) {
 }
 
 /// Writes a new file. Returns 0, or the errno: then there is none.
-int write_new(const std::string& unfinished, std::string_view text) {
-    const int failed = open_and_write(unfinished, O_CREAT | O_EXCL | O_NOFOLLOW, text);
+int write_new(const std::string& unfinished, std::string_view text, mode_t mode) {
+    const int failed = open_and_write(unfinished, O_CREAT | O_EXCL | O_NOFOLLOW, text, mode);
     if (failed != 0) ::unlink(unfinished.c_str());
     return failed;
 }
@@ -82,7 +75,7 @@ Result<void> clear_file(const ResultFile& file) {
     if (type == S_IFREG && ::unlink(path.c_str()) == 0) return {};
     if (!type || ::stat(path.c_str(), &target) != 0 || !S_ISREG(target.st_mode)) return {};
     if (::truncate(path.c_str(), 0) == 0) return {};
-    return system_error(fmt::format("cannot remove {} of an earlier attempt", file.name), errno);
+    return with_remedy(system_error(fmt::format("cannot remove {} of an earlier attempt", file.name), errno), file);
 }
 
 Result<void> check_writable(const ResultFile& file) {
@@ -90,7 +83,7 @@ Result<void> check_writable(const ResultFile& file) {
     int failed = EINVAL;
     if (!type || *type == S_IFREG) {
         const std::string unfinished = unfinished_name(file.path);
-        failed = write_new(unfinished, "");
+        failed = write_new(unfinished, "", file.mode);
         ::unlink(unfinished.c_str());
     }
     if (failed != 0 && type) failed = open_and_write(file.path, 0, "");
@@ -105,7 +98,7 @@ Result<void> write_file(const ResultFile& file, std::string_view text, Existing 
     int failed = EINVAL;
     if (!type || *type == S_IFREG) {
         const std::string unfinished = unfinished_name(path);
-        failed = write_new(unfinished, text);
+        failed = write_new(unfinished, text, file.mode);
         if (failed == 0) failed = put_in_place(unfinished, path, existing);
     }
     if (failed != 0 && type) failed = open_and_write(path, O_TRUNC, text);

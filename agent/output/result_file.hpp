@@ -1,6 +1,9 @@
 #pragma once
 // ResultFile: a file in which ddprun leaves how the job ended, under a path that the user or the parent of ddprun
-// names: the job's error file and the report. Written in one step at the end. Used by Agent and by the launcher.
+// names: the job's error file and the report; or a worker's error file. Written in one step. Used by Agent, LogWriter
+// and the launcher.
+
+#include <sys/types.h>
 
 #include <chrono>
 #include <functional>
@@ -20,11 +23,14 @@ inline constexpr std::chrono::seconds kFileSystemTimeout{8};
 struct ResultFile {
     std::string path;    ///< empty: the file is not wanted
     std::string name;    ///< in messages: "the report /x/y (--report)"
-    std::string remedy;  ///< a sentence about a path that cannot be written
+    std::string remedy;  ///< a sentence about a path that cannot be written; empty: none
+    /// Of a new file, less the umask. As under torchrun that alone decides which other users may read it: a scheduler
+    /// may be one.
+    mode_t mode = 0666;
 };
 
 /// Removes the file, or empties it if it cannot be removed, so that an earlier attempt's result is not taken for one of
-/// this job. A path that is no regular file, such as /dev/null, is left alone. Errors: errno, with the name.
+/// this job. A path that is no regular file, such as /dev/null, is left alone. Errors: errno, with name and remedy.
 [[nodiscard]] Result<void> clear_file(const ResultFile& file);
 
 /// Checks that write_file() can succeed; leaves nothing behind. Errors: errno, with name and remedy.

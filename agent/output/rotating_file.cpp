@@ -12,20 +12,10 @@
 
 #include "agent/output/line_buffer.hpp"
 #include "agent/output/log_files.hpp"
+#include "common/system/write_all.hpp"
 
 namespace ddprun::agent {
 namespace {
-
-/// Writes `bytes`; returns how many were written. If that is not all of them, errno is set.
-std::size_t write_all(int fd, std::string_view bytes) {
-    std::size_t written = 0;
-    while (written < bytes.size()) {
-        const ssize_t count = ::write(fd, bytes.data() + written, bytes.size() - written);
-        if (count < 0 && errno != EINTR) break;
-        if (count > 0) written += static_cast<std::size_t>(count);
-    }
-    return written;
-}
 
 std::uint64_t size_of(int fd) {
     struct stat status {};
@@ -78,7 +68,8 @@ std::size_t RotatingFile::write(std::string_view bytes) {
     return written;
 }
 
-/// Renames the files and opens a new one. On failure the file stays the one that it is.
+/// Renames the files and opens a new one. On failure the file stays the one that it is. A file that is missing was
+/// renamed or removed by another program, such as logrotate.
 Result<void> RotatingFile::rotate() {
     const auto grows = [this](Error error, std::string_view advice) {
         error.message += fmt::format("; {} now grows without limit. {}", path_, advice);
@@ -89,7 +80,7 @@ Result<void> RotatingFile::rotate() {
     for (int number = rotation_.keep - 1; number >= 0; --number) {
         const std::string from = numbered(path_, number);
         const std::string to = numbered(path_, number + 1);
-        if (::rename(from.c_str(), to.c_str()) == 0 || (errno == ENOENT && number > 0)) continue;
+        if (::rename(from.c_str(), to.c_str()) == 0 || errno == ENOENT) continue;
         return grows(system_error(fmt::format("cannot rename {} to {}", from, to), errno),
                      fmt::format("Remove {}, or make its folder writable.", to));
     }
@@ -99,7 +90,8 @@ Result<void> RotatingFile::rotate() {
             ::rename(numbered(path_, 1).c_str(), path_.c_str());
             return grows(next.error(), "Make its folder writable, or raise --log-max-size.");
         }
-        if (const Result<void> closed = close(); !closed) problem_ = closed;
+        if (const int failed = close(); failed != 0)
+            problem_ = system_error(fmt::format("the end of {} may be missing", numbered(path_, 1)), failed);
         fd_ = std::move(*next);
     }
     size_ = 0;
@@ -109,9 +101,6 @@ Result<void> RotatingFile::rotate() {
 
 Result<void> RotatingFile::take_problem() { return std::exchange(problem_, Result<void>()); }
 
-Result<void> RotatingFile::close() {
-    if (!fd_ || ::close(fd_.release()) == 0) return {};
-    return system_error(fmt::format("the end of the log file {} may be missing", path_), errno);
-}
+int RotatingFile::close() { return !fd_ || ::close(fd_.release()) == 0 ? 0 : errno; }
 
 }  // namespace ddprun::agent

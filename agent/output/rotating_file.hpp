@@ -28,6 +28,7 @@ struct Rotation {
 class RotatingFile {
 public:
     RotatingFile() = default;  ///< closed
+    /// `path` is used for the rotation alone.
     RotatingFile(UniqueFd fd, std::string path, Rotation rotation);
 
     [[nodiscard]] bool is_open() const { return static_cast<bool>(fd_); }
@@ -36,8 +37,8 @@ public:
     /// Returns once that the file could not be rotated, so that it grows, or that a full one could not be closed;
     /// success: nothing to report.
     [[nodiscard]] Result<void> take_problem();
-    /// Closes the file. Errors: of close(2), by which some file servers report a full disk.
-    [[nodiscard]] Result<void> close();
+    /// Closes the file. Returns 0, or the errno of close(2), by which some file servers report a full disk.
+    [[nodiscard]] int close();
 
 private:
     [[nodiscard]] Result<void> rotate();

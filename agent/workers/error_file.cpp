@@ -1,6 +1,5 @@
 #include "agent/workers/error_file.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -24,46 +23,14 @@ Result<ErrorFile> ErrorFile::in_memory() {
     UniqueFd fd(::memfd_create("ddprun-error-file", MFD_CLOEXEC));
     if (!fd) return system_error("cannot make an error file in memory", errno);
     std::string path = fmt::format("/proc/{}/fd/{}", ::getpid(), fd.get());
-    return ErrorFile(std::move(path), std::move(fd), Place::kMemory);
-}
-
-Result<ErrorFile> ErrorFile::at(std::string path) {
-    ::unlink(path.c_str());  // an error means that there is none
-    UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-    if (!fd) return system_error(fmt::format("cannot create the error file {}", path), errno);
-    return ErrorFile(std::move(path), std::move(fd), Place::kDisk);
-}
-
-ErrorFile::~ErrorFile() {
-    struct stat status {};
-    if (place_ != Place::kDisk || !fd_ || ::fstat(fd_.get(), &status) != 0) return;
-    if (status.st_size == 0 && status.st_nlink > 0) ::unlink(path_.c_str());
-}
-
-ErrorFile& ErrorFile::operator=(ErrorFile&& other) noexcept {
-    std::swap(path_, other.path_);
-    std::swap(fd_, other.fd_);
-    std::swap(place_, other.place_);
-    return *this;
-}
-
-/// Opens the file that a worker has put in place of the one on disk: rename(2) is how a file is written in one step.
-/// Invalid: there is none. A worker could make a pipe or a link there, which would block the agent or mislead it.
-UniqueFd ErrorFile::replacement() const {
-    struct stat status {};
-    if (place_ != Place::kDisk || ::fstat(fd_.get(), &status) != 0 || status.st_nlink > 0) return {};
-    UniqueFd fd(::open(path_.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-    if (fd && (::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode))) fd.reset();
-    return fd;
+    return ErrorFile(std::move(path), std::move(fd));
 }
 
 Result<std::string> ErrorFile::read() const {
-    const UniqueFd replaced = replacement();
-    const int fd = replaced ? replaced.get() : fd_.get();
     std::string text(kMaxErrorFileBytes + 1, '\0');
     std::size_t size = 0;
     while (size < text.size()) {
-        const ssize_t got = ::pread(fd, text.data() + size, text.size() - size, static_cast<off_t>(size));
+        const ssize_t got = ::pread(fd_.get(), text.data() + size, text.size() - size, static_cast<off_t>(size));
         if (got < 0) return system_error(fmt::format("its error file {} cannot be read", path_), errno);
         if (got == 0) break;
         size += static_cast<std::size_t>(got);
@@ -76,9 +43,8 @@ Result<std::string> ErrorFile::read() const {
 }
 
 bool ErrorFile::empty() const {
-    const UniqueFd replaced = replacement();
     struct stat status {};
-    return ::fstat(replaced ? replaced.get() : fd_.get(), &status) != 0 || status.st_size == 0;
+    return ::fstat(fd_.get(), &status) != 0 || status.st_size == 0;
 }
 
 Result<std::string> parse_error_file(std::string_view text) {

@@ -1,10 +1,12 @@
 #pragma once
 // ErrorFile: owns the file into which a worker may write its exception as JSON (TORCHELASTIC_ERROR_FILE), in either of
-// torchrun's two formats. Owned by Worker; one thread.
+// torchrun's two formats. It is memory of this process, so that no file system is waited for and nothing is left on
+// disk, whichever process is killed. Owned by Worker; one thread.
 
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "common/error.hpp"
 #include "common/system/unique_fd.hpp"
@@ -16,17 +18,10 @@ inline constexpr std::size_t kMaxErrorFileBytes = 64u << 10;
 
 class ErrorFile {
 public:
-    /// Makes a file in memory, with a path in this process's /proc entry: nothing is left on disk, whichever process is
-    /// killed.
+    /// Makes an empty file.
     [[nodiscard]] static Result<ErrorFile> in_memory();
-    /// Makes an empty file on disk in place of one of that name from an earlier run.
-    [[nodiscard]] static Result<ErrorFile> at(std::string path);
-    /// Removes a file on disk into which nothing was written.
-    ~ErrorFile();
-    ErrorFile(ErrorFile&& other) noexcept = default;
-    ErrorFile& operator=(ErrorFile&& other) noexcept;
 
-    /// Returns the path for the worker's environment.
+    /// Returns the path for the worker's environment, in this process's /proc entry.
     [[nodiscard]] const std::string& path() const { return path_; }
     /// Returns the text that the worker has written; may be empty. Errors: kLimit, or a system error; the message
     /// begins with "its error file", for a caller that names the rank.
@@ -34,14 +29,10 @@ public:
     [[nodiscard]] bool empty() const;
 
 private:
-    enum class Place { kMemory, kDisk };
-
-    ErrorFile(std::string path, UniqueFd fd, Place place) : path_(std::move(path)), fd_(std::move(fd)), place_(place) {}
-    [[nodiscard]] UniqueFd replacement() const;
+    ErrorFile(std::string path, UniqueFd fd) : path_(std::move(path)), fd_(std::move(fd)) {}
 
     std::string path_;
     UniqueFd fd_;
-    Place place_ = Place::kMemory;
 };
 
 /// Returns the message of an error file: {"message": {"message": TEXT, …}, …} or {"message": TEXT, …}; empty if `text`

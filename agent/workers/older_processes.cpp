@@ -12,6 +12,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "agent/guard/fence_group.hpp"
@@ -21,11 +22,13 @@
 #include "common/clock.hpp"
 #include "common/system/files.hpp"
 #include "common/system/unique_fd.hpp"
+#include "common/system/within.hpp"
 
 namespace ddprun::agent {
 namespace {
 
-constexpr std::chrono::seconds kEndTimeout{1};  // heartbeats wait meanwhile
+constexpr std::chrono::seconds kEndTimeout{1};          // heartbeats wait meanwhile
+constexpr std::chrono::milliseconds kReadTimeout{100};  // of one process, so that one that is stuck hides no other
 constexpr char kSlurmJobVariable[] = "SLURM_JOB_ID";
 constexpr int kRounds = 3;  // one may have forked while it was killed
 
@@ -52,7 +55,12 @@ std::string group_of(int proc, pid_t pid) {
     return std::string(unified_group({membership, static_cast<std::size_t>(std::max<ssize_t>(size, 0))}));
 }
 
-std::string environment_of(pid_t pid) { return content_of(fmt::format("/proc/{}/environ", pid)); }
+/// Returns the environment of a process; nullopt: the kernel does not show it in time, because the process is stuck.
+std::optional<std::string> environment_of(pid_t pid, TimePoint deadline) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+    return within(std::clamp(left, std::chrono::milliseconds(0), kReadTimeout),
+                  [pid] { return content_of(fmt::format("/proc/{}/environ", pid)); });
+}
 
 /// Returns `group` with "session.scope" for systemd's "session-N.scope", the group of one login session.
 std::string without_session_number(std::string_view group) {
@@ -76,17 +84,20 @@ std::vector<pid_t> own_family() {
 }
 
 /// Returns a pidfd of each process that an earlier agent has left here. It is opened before anything is read, because
-/// the pid could pass to another process in between. The group is read first: to read the environment of a process that
-/// is stuck in the kernel may take for ever.
-std::vector<UniqueFd> find_older(const JobStep& step) {
+/// the pid could pass to another process in between. The group is read first, because that never takes long.
+std::vector<UniqueFd> find_older(const JobStep& step, TimePoint deadline, std::set<pid_t>& unreadable) {
     const std::vector<pid_t> family = own_family();
     std::optional<std::string> own_group;
     std::vector<UniqueFd> found;
     for_each_process([&](int proc, pid_t pid) {
-        if (std::ranges::find(family, pid) != family.end() || !is_own(proc, pid)) return;
+        if (unreadable.contains(pid) || std::ranges::find(family, pid) != family.end() || !is_own(proc, pid)) return;
         if (!own_group) own_group = group_of(proc, ::getpid());
         UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0u)));
-        if (pidfd && is_in_step(group_of(proc, pid), *own_group) && belongs_to_older_group(environment_of(pid), step))
+        if (!pidfd || !is_in_step(group_of(proc, pid), *own_group)) return;
+        const std::optional<std::string> environment = environment_of(pid, deadline);
+        if (!environment)
+            unreadable.insert(pid);
+        else if (belongs_to_older_group(*environment, step))
             found.push_back(std::move(pidfd));
     });
     return found;
@@ -120,19 +131,19 @@ bool is_in_step(std::string_view group, std::string_view own) {
     return process.starts_with(fmt::format("{}{}{}", agent, agent.ends_with('/') ? "" : "/", kFenceGroupPrefix));
 }
 
-int end_older_processes(const std::string& session, Generation generation) {
-    if (session.empty()) return 0;
+OlderProcesses end_older_processes(const std::string& session, Generation generation) {
+    OlderProcesses ended;
+    if (session.empty()) return ended;
     const char* const slurm_job = ::getenv(kSlurmJobVariable);
     const JobStep step{session, slurm_job == nullptr ? "" : slurm_job, generation};
     const TimePoint deadline = Clock::now() + kEndTimeout;
-    int count = 0;
-    for (int round = 0; round < kRounds; ++round) {
-        const std::vector<UniqueFd> found = find_older(step);
+    for (int round = 0; round < kRounds && Clock::now() < deadline; ++round) {
+        const std::vector<UniqueFd> found = find_older(step, deadline, ended.unreadable);
         if (found.empty()) break;
         kill_all(found, deadline);
-        count += static_cast<int>(found.size());
+        ended.killed += static_cast<int>(found.size());
     }
-    return count;
+    return ended;
 }
 
 }  // namespace ddprun::agent

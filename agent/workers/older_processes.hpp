@@ -3,6 +3,9 @@
 // their children, that would use GPUs, files and ports beside the new ones. Called by LocalGroup before the first
 // group; one thread.
 
+#include <sys/types.h>
+
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -14,7 +17,7 @@ namespace ddprun::agent {
 /// submitted (sbatch, systemd-run) may inherit it, so the job of Slurm and the control group are compared, too.
 inline constexpr char kSessionVariable[] = "DDPRUN_SESSION";
 
-/// Whose leftovers are looked for.
+/// Identifies the step of a job whose older processes are ended.
 struct JobStep {
     std::string session;      ///< of the job's daemon; empty: an older daemon, whose processes cannot be known
     std::string slurm_job;    ///< SLURM_JOB_ID; empty: none
@@ -30,8 +33,14 @@ struct JobStep {
 /// have come back after a broken connection. Pure.
 [[nodiscard]] bool is_in_step(std::string_view group, std::string_view own);
 
+/// The processes that end_older_processes() has found.
+struct OlderProcesses {
+    int killed = 0;
+    std::set<pid_t> unreadable;  ///< they may belong to an older group: the kernel does not show their environment
+};
+
 /// Sends SIGKILL to the processes of this user that belong to an older group and run in the step of this agent, and
-/// waits a second at most until they have ended. Returns how many there were.
-int end_older_processes(const std::string& session, Generation generation);
+/// waits until they have ended; it takes a second at most.
+OlderProcesses end_older_processes(const std::string& session, Generation generation);
 
 }  // namespace ddprun::agent

@@ -115,8 +115,7 @@ WorkerEvidence Worker::evidence() {
     evidence.failing_for = recently_failing_for();  // which has read the last bytes of stderr
     evidence.last_lines = err_->tail().lines();
     evidence.record = flight_record(kEvidenceOperations);
-    if (!error_file_) return evidence;
-    const Result<std::string> text = error_file_->read();
+    const Result<std::string> text = error_text();
     const Result<std::string> message = text ? parse_error_file(*text) : text;
     if (!message) {
         evidence.error_file_problem = message.error().message;
@@ -126,6 +125,8 @@ WorkerEvidence Worker::evidence() {
     evidence.error_text = *text;
     return evidence;
 }
+
+Result<std::string> Worker::error_text() const { return error_file_ ? error_file_->read() : std::string(); }
 
 /// Returns the process that trains. The worker may be a script that starts it: then it is the writer of the flight
 /// record, if that belongs to the worker's process group or descends from the worker.

@@ -68,6 +68,8 @@ public:
     void set_oom(protocol::OomKill oom) { oom_ = oom; }
     /// Returns all that is known about the worker and its end.
     [[nodiscard]] WorkerEvidence evidence();
+    /// Returns the text of its error file; empty: it has written none. Errors: those of ErrorFile::read().
+    [[nodiscard]] Result<std::string> error_text() const;
     /// Returns the newest `max_operations` of its flight record; see WorkerFlightRecord::view().
     [[nodiscard]] protocol::FlightRecord flight_record(std::size_t max_operations) const;
     /// Returns the flight record and the state of the process. The caller fills in rank, host and clock.

@@ -62,6 +62,8 @@ public:
 
     /// Returns all that is known about a worker that was started, and about its end.
     [[nodiscard]] WorkerEvidence evidence(LocalRank rank) { return worker(rank).evidence(); }
+    /// Returns the text of the error file of a worker that was started; see Worker::error_text().
+    [[nodiscard]] Result<std::string> error_text(LocalRank rank) { return worker(rank).error_text(); }
     /// Returns the newest `max_operations` of a worker's flight record; empty if it was not started.
     [[nodiscard]] protocol::FlightRecord flight_record(LocalRank rank, std::size_t max_operations) const;
     /// Returns the flight record and the state of the process. The caller fills in rank, host and clock.

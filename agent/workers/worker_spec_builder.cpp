@@ -1,7 +1,6 @@
 #include "agent/workers/worker_spec_builder.hpp"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,11 +21,16 @@
 #include "common/flight_record_layout.hpp"
 #include "common/system/cpu_set.hpp"
 #include "common/system/process.hpp"
+#include "common/system/within.hpp"
+#include "common/text/number.hpp"
 
 namespace ddprun::agent {
 namespace {
 
 using protocol::Assignment;
+
+/// The longest time for which a worker's own log file is opened. A node counts as lost after 3 s of silence.
+constexpr std::chrono::milliseconds kOpenTimeout{500};
 
 Console::Stream console_stream(StreamCode stream) {
     return stream == StreamCode::kStderr ? Console::Stream::kErr : Console::Stream::kOut;
@@ -38,7 +42,7 @@ WorkerSpec WorkerSpecBuilder::make(const Assignment& assignment, const std::stri
     WorkerSpec spec;
     spec.out = route(assignment, run_id, rank, StreamCode::kStdout);
     spec.err = route(assignment, run_id, rank, StreamCode::kStderr);
-    spec.error_file = error_file(assignment, run_id, rank);
+    spec.error_file = error_file();
     const WorkerBinding* const binding =
         config_.bindings.empty() ? nullptr : &config_.bindings.at(static_cast<std::size_t>(number(rank)));
     if (binding != nullptr) spec.cpus = binding->cpus;
@@ -69,9 +73,8 @@ WorkerSpec WorkerSpecBuilder::make(const Assignment& assignment, const std::stri
         environment[flight_record::kDescriptorVariable] = std::to_string(made->descriptor());
         spec.record.emplace(std::move(*made));
     } else {
-        warn_once(
-            fmt::format("{}; the job goes on, but reports of a crash or stall will not show what a worker was doing",
-                        made.error().message));
+        warn_once(made.error(),
+                  "the job goes on, but reports of a crash or stall will not show what a worker was doing");
     }
     spec.environment = to_strings(environment);
     return spec;
@@ -99,11 +102,11 @@ Route WorkerSpecBuilder::route(const Assignment& assignment, const std::string& 
     const std::filesystem::path folder = log_folder(output.log_dir, run_id, assignment.generation);
     const std::filesystem::path path = folder / log_file_name(rank_of(assignment, rank), is_err ? "err" : "out");
     if (to.own_file)
-        route.own_file = open(path);
+        open_own_file(route, path.string());
     else
-        route.file = open_for_writer(path, {output.max_file_bytes, output.kept_files});
+        route.file = logs_.open(path.string(), {output.max_file_bytes, output.kept_files});
     if (!to.duplicates) return route;
-    if (LogFile file = open_for_writer(folder / (is_err ? "filtered_stderr.log" : "filtered_stdout.log")))
+    if (LogFile file = logs_.open((folder / (is_err ? "filtered_stderr.log" : "filtered_stdout.log")).string()))
         route.filter.emplace(is_err ? output.stderr_filters : output.stdout_filters, route.label, std::move(file));
     return route;
 }
@@ -149,56 +152,49 @@ std::optional<PseudoTerminal> WorkerSpecBuilder::make_terminal(const Route& rout
     Result<PseudoTerminal> made =
         make_pseudo_terminal(room_behind(start + route.label, console_.window_size(route.stream)));
     if (made) return std::move(*made);
-    warn_once(fmt::format("{}; the output of workers goes through pipes, as without --pty", made.error().message));
+    warn_once(made.error(), "the output of workers goes through pipes, as without --pty");
     return std::nullopt;
 }
 
-/// Opens a log file. Warns, and returns no descriptor, if it cannot be opened.
-UniqueFd WorkerSpecBuilder::open(const std::filesystem::path& path) {
-    Result<UniqueFd> file = open_log_file(path);
-    if (file) return std::move(*file);
-    warn_once(fmt::format("{}; the job goes on without it", file.error().message));
-    return {};
-}
-
-LogFile WorkerSpecBuilder::open_for_writer(const std::filesystem::path& path, Rotation rotation) {
-    UniqueFd file = open(path);
-    return file ? logs_.take(std::move(file), path.string(), rotation) : LogFile();
+/// Opens the file that the worker gets as its stdout. Heartbeats wait meanwhile, so its file system has to answer soon;
+/// otherwise this and all later files are left to the log writer.
+void WorkerSpecBuilder::open_own_file(Route& route, const std::string& path) {
+    if (!own_files_hang_) {
+        std::optional<Result<UniqueFd>> opened = within(kOpenTimeout, [path] { return open_log_file(path); });
+        if (opened && !*opened)
+            return warn_once(opened->error(), "the job goes on without it, and without others that fail likewise");
+        if (opened) {
+            route.own_file = std::move(**opened);
+            return;
+        }
+        own_files_hang_ = true;
+        warn_(fmt::format(
+            "cannot open the log file {}: its file system has not answered within {}. The log files are written as "
+            "soon as it does",
+            path, seconds_text(kOpenTimeout)));
+    }
+    route.file = logs_.open(path);
 }
 
 std::string WorkerSpecBuilder::log_file(const Assignment& assignment, const std::string& run_id, LocalRank rank) const {
-    if (config_.output.log_dir.empty()) return "";
-    const std::filesystem::path path = log_folder(config_.output.log_dir, run_id, assignment.generation) /
-                                       log_file_name(rank_of(assignment, rank), "err");
-    std::error_code missing;  // it could not be opened, which was reported
-    const std::filesystem::path full = std::filesystem::canonical(path, missing);
-    return missing ? "" : full.string();
+    const Rank job_rank = rank_of(assignment, rank);
+    if (!destinations_of(config_.output, rank, StreamCode::kStderr, job_rank).file) return "";
+    return full_path(log_folder(config_.output.log_dir, run_id, assignment.generation) / log_file_name(job_rank, "err"))
+        .string();
 }
 
-std::optional<ErrorFile> WorkerSpecBuilder::error_file(const Assignment& assignment, const std::string& run_id,
-                                                       LocalRank rank) {
+std::optional<ErrorFile> WorkerSpecBuilder::error_file() {
     Result<ErrorFile> file = ErrorFile::in_memory();
-    if (!config_.output.log_dir.empty()) {
-        // An absolute path, because a worker may change its directory.
-        std::error_code unknown;
-        const std::filesystem::path named = log_folder(config_.output.log_dir, run_id, assignment.generation);
-        const std::filesystem::path full = std::filesystem::absolute(named, unknown);
-        const std::filesystem::path& folder = unknown ? named : full;
-        Result<ErrorFile> on_disk =
-            ErrorFile::at((folder / log_file_name(rank_of(assignment, rank), "error.json")).string());
-        if (on_disk) file = std::move(on_disk);  // else in memory: the log files warn about that folder
-    }
     if (file) return std::move(*file);
-    warn_once(
-        fmt::format("{}; the job goes on, but reports of a failure will not show the exceptions of Python workers",
-                    file.error().message));
+    warn_once(file.error(), "the job goes on, but reports of a failure will not show the exceptions of Python workers");
     return std::nullopt;
 }
 
-void WorkerSpecBuilder::warn_once(const std::string& warning) {
-    if (warning == last_warning_) return;
-    last_warning_ = warning;
-    spdlog::warn("{}: {}", config_.node_name, warning);
+/// Warns about `error`, unless an equal code has had the same consequence: the message may contain the path of one of
+/// many files.
+void WorkerSpecBuilder::warn_once(const Error& error, const std::string& consequence) {
+    if (warned_.emplace(consequence, error.code.value()).second)
+        warn_(fmt::format("{}; {}", error.message, consequence));
 }
 
 }  // namespace ddprun::agent

@@ -2,9 +2,11 @@
 // WorkerSpecBuilder: builds the WorkerSpec of each worker of this node: command, environment, error file, flight
 // record, and the routes of its output. Owned by LocalGroup; one thread.
 
-#include <filesystem>
+#include <functional>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "agent/config/agent_config.hpp"
@@ -19,20 +21,22 @@ namespace ddprun::agent {
 
 class WorkerSpecBuilder {
 public:
-    /// All three outlive this object.
-    WorkerSpecBuilder(const AgentConfig& config, Console& console, LogWriter& logs)
-        : config_(config), console_(console), logs_(logs) {}
+    /// `warn` is called with a sentence about something that workers start without; of equal causes with the first.
+    /// The others outlive this object.
+    WorkerSpecBuilder(const AgentConfig& config, Console& console, LogWriter& logs,
+                      std::function<void(const std::string&)> warn)
+        : config_(config), console_(console), logs_(logs), warn_(std::move(warn)) {}
 
     /// Has the console fold the lines of the workers of `assignment`, if that is wanted, and lets lines wait for all of
     /// them. Call it before they are made.
     void prepare_console(const protocol::Assignment& assignment);
     /// Lets no line wait for the workers from `first` on, because they do not start.
     void close_console_from(LocalRank first);
-    /// Builds the spec of a worker and opens its log and error files. A file that cannot be opened causes a warning;
-    /// the worker starts without it.
+    /// Builds the spec of a worker and has its log files opened. A file that cannot be opened causes a warning; the
+    /// worker starts without it.
     [[nodiscard]] WorkerSpec make(const protocol::Assignment& assignment, const std::string& run_id, LocalRank rank);
 
-    /// Returns the path of the file with a worker's stderr; empty if there is no such file.
+    /// Returns the path of the file for a worker's stderr; empty if its stderr goes to no file.
     [[nodiscard]] std::string log_file(const protocol::Assignment& assignment, const std::string& run_id,
                                        LocalRank rank) const;
 
@@ -41,16 +45,16 @@ private:
                               StreamCode stream);
     [[nodiscard]] std::string label(const protocol::Assignment& assignment, const std::vector<int>& local_ranks) const;
     [[nodiscard]] std::optional<PseudoTerminal> make_terminal(const Route& route);
-    [[nodiscard]] UniqueFd open(const std::filesystem::path& path);
-    [[nodiscard]] LogFile open_for_writer(const std::filesystem::path& path, Rotation rotation = {});
-    [[nodiscard]] std::optional<ErrorFile> error_file(const protocol::Assignment& assignment, const std::string& run_id,
-                                                      LocalRank rank);
-    void warn_once(const std::string& warning);
+    void open_own_file(Route& route, const std::string& path);
+    [[nodiscard]] std::optional<ErrorFile> error_file();
+    void warn_once(const Error& error, const std::string& consequence);
 
     const AgentConfig& config_;
     Console& console_;
     LogWriter& logs_;
-    std::string last_warning_;
+    std::function<void(const std::string&)> warn_;
+    std::set<std::pair<std::string, int>> warned_;  ///< consequences and error codes
+    bool own_files_hang_ = false;                   ///< the file system of the log folder has not answered in time
 };
 
 }  // namespace ddprun::agent

@@ -1,5 +1,5 @@
 #pragma once
-// What a process has and passes on to its children: environment, GPUs, pipes.
+// Reads the environment, chooses the visible device and makes the pipes that a process passes on to its children.
 
 #include <functional>
 #include <map>

@@ -21,8 +21,9 @@ namespace ddprun {
 
 /// Consecutive numbers.
 struct NumberRange {
-    int first;
-    int last;
+    int first = 0;
+    int last = 0;
+    friend bool operator==(const NumberRange&, const NumberRange&) = default;
 };
 
 /// Returns the ranges in ascending numbers: 0 to 3, 8 to 8, 10 to 12.

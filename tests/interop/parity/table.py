@@ -22,6 +22,7 @@ BARRIER = "the job ends on all nodes at once; a torchrun agent waits for the oth
 COUNT = "the restart count is the same on all nodes; a torchrun agent counts its own"
 FILES = "with --log-dir every stream of every worker is kept in files"
 ERROR_FILE = "the launcher's error file is written after each failure, also where the worker has written none"
+MEMORY = "a worker's error file is memory of the agent, which copies it into the log folder: that file system may hang"
 DEV_NULL = "workers have an error file also where there is no log folder"
 
 
@@ -53,7 +54,10 @@ def line(words, differs=None, **more):
         environment[name] = value
     if not any("probe" in word for word in words):
         words.append("probe.py")
-    return Line(words, environment, differs or {}, **more)
+    differs = dict(differs or {})
+    if "{folder}/logs" in " ".join([*words, *environment.values()]):
+        differs["TORCHELASTIC_ERROR_FILE in the log folder, a temporary file"] = MEMORY
+    return Line(words, environment, differs, **more)
 
 
 def started_here(reason, code=1):

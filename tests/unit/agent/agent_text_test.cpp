@@ -247,9 +247,57 @@ TEST_CASE("a signal while the last log lines are written changes no exit code an
     CHECK(status.success());
 }
 
-TEST_CASE("log files that cannot be written cost one warning", "[agent]") {
+TEST_CASE("a file system that does not answer for a log file delays neither workers nor heartbeats", "[agent]") {
+    const bool own = GENERATE(false, true);  // whether the worker writes the file itself
+    const TemporaryDirectory directory;
+    const auto folder = directory.path() / "run" / "gen-1";
+    std::filesystem::create_directories(folder);
+    const std::string path = folder / "rank-2.out";
+    REQUIRE(::mkfifo(path.c_str(), 0600) == 0);  // stands for such a file system: open(2) waits for a reader
     FakeDaemon daemon;
     AgentConfig c = config(daemon, {"out=hello\n"});
+    c.output = {.log_dir = directory.path()};
+    if (own) c.output.redirects = {StreamCode::kStdout};
+    AgentProcess agent(std::move(c));
+    daemon.welcome();
+    daemon.send(assignment(1));
+    daemon.expect<GroupSucceeded>();
+    daemon.expect_heartbeat();
+    daemon.send(finished(Outcome::kSucceeded, 0));
+    CHECK(read_file(path) == "hello\n");  // it answers again
+    CHECK(agent.end().exit_code() == 0);
+    CHECK(read_file(folder / "rank-3.out") == "hello\n");
+    const std::string err = agent.err();
+    CHECK((err.find("cannot open the log file " + path + ": its file system has not answered within 0.5 s") !=
+           std::string::npos) == own);
+}
+
+TEST_CASE("an error file of an earlier attempt stays until a worker writes a new one", "[agent]") {
+    const bool fails = GENERATE(false, true);
+    const TemporaryDirectory directory;
+    const auto folder = directory.path() / "run" / "gen-1";
+    std::filesystem::create_directories(folder);
+    write_file(folder / "rank-2.error.json", "old");
+    FakeDaemon daemon;
+    AgentConfig c = config(daemon, {fails ? "error-file=new" : "out=hello\n"});
+    c.output = {.log_dir = directory.path()};
+    AgentProcess agent(std::move(c));
+    daemon.welcome();
+    daemon.send(assignment(1));
+    daemon.expect<GroupSucceeded>();
+    daemon.send(finished(Outcome::kSucceeded, 0));
+    CHECK(agent.end().exit_code() == 0);
+    CHECK(read_file(folder / "rank-2.error.json") == (fails ? "new" : "old"));
+    CHECK(std::filesystem::exists(folder / "rank-3.error.json") == fails);
+}
+
+TEST_CASE("log files that cannot be written cost one warning, and one for the bytes that are missing", "[agent]") {
+    const bool own = GENERATE(false, true);
+    const int nodes = GENERATE(1, 3);
+    FakeDaemon daemon;
+    AgentConfig c = config(daemon, {own ? "err=hello\n" : "out=hello\n"});
+    c.max_nodes = nodes;
+    if (own) c.output.redirects = {StreamCode::kStdout};
     c.output.log_dir = "/proc/nowhere";
     AgentProcess agent(std::move(c));
     daemon.welcome();
@@ -257,8 +305,11 @@ TEST_CASE("log files that cannot be written cost one warning", "[agent]") {
     daemon.expect<GroupSucceeded>();
     daemon.send(finished(Outcome::kSucceeded, 0));
     CHECK(agent.end().exit_code() == 0);
-    CHECK(agent.out() == "hello\nhello\n");
+    if (!own) CHECK(agent.out() == "hello\nhello\n");
     const std::string err = agent.err();
-    CHECK_THAT(err, Contains("/proc/nowhere"));
-    CHECK(std::count(err.begin(), err.end(), '\n') == 2);  // and the line that names the node
+    const std::string tag = nodes == 1 ? "[ddprun] " : "[ddprun] n12: ";
+    CAPTURE(err);
+    CHECK_THAT(err,
+               Contains(tag + "cannot create the folder /proc/nowhere: ") &&
+                   Contains(tag + "12 bytes of 2 files are missing, the first is the log file /proc/nowhere/run/"));
 }

@@ -152,7 +152,7 @@ TEST_CASE("each line has the time, the place and the group", "[agent]") {
     config.node_name = "n1";
     const TimePoint began = Clock::now();
     JobHistory history(began);
-    EventLog log(writer.take(*open_log_file(path), path), config, history, began);
+    EventLog log(writer.take(*open_log_file(path), "the events " + path), config, history, began);
     history.note(Event{began, Welcomed{"mnist", ""}});
     log.record(Event{began, Welcomed{"mnist", ""}}, {});
     for (int i = 0; i < 3; ++i) log.record(PrintWait{"1 of 2 nodes"}, {}, "", began + 5ms);  // the daemon repeats it

@@ -30,13 +30,13 @@ Verdict failure(ExitStatus status) {
 
 }  // namespace
 
-TEST_CASE("a success needs no box", "[agent]") { CHECK(format_verdict(Verdict{}, "train").empty()); }
+TEST_CASE("a success needs no box", "[agent]") { CHECK(format_verdict(Verdict{}, {"train"}).empty()); }
 
 TEST_CASE("a failure names program, rank, host, process, signal, stderr, exit code and what to do", "[agent]") {
     Verdict verdict = failure({ExitStatus::Kind::kSignaled, SIGKILL, false});
     verdict.culprit->last_lines = {"loading", "", "allocating 900 GB"};
     verdict.culprit->message = "MemoryError: too much\nof it";
-    const std::string text = format_verdict(verdict, "train");
+    const std::string text = format_verdict(verdict, {"train"});
     for (const char* part :
          {"train FAILED", "5 (local rank 1)", "n12 (node rank 1)", "process 4242 was killed by SIGKILL",
           "| allocating 900 GB", "| MemoryError: too much\n    | of it\n", "restarts    : 2", "exit code   : 137",
@@ -63,7 +63,7 @@ TEST_CASE("stderr that the same console has shown is not quoted", "[agent]") {
 TEST_CASE("the diagnosis of a rank that kept the culprit waiting follows the reason", "[agent]") {
     Verdict verdict = failure({ExitStatus::Kind::kExited, 1, false});
     verdict.diagnosis = "LAGGING rank 3 (node n1): has finished nothing";
-    CHECK_THAT(format_verdict(verdict, "train"),
+    CHECK_THAT(format_verdict(verdict, {"train"}),
                Contains("no restart was left\nLAGGING rank 3 (node n1): has finished nothing\nFirst failure:\n"));
 }
 
@@ -72,7 +72,7 @@ TEST_CASE("the first victim of another rank follows the diagnosis and is not cal
     verdict.diagnosis = "LAGGING rank 3 (node n1): has finished nothing";
     verdict.hint = "Look at rank 3";
     verdict.first_victim = true;
-    const std::string text = format_verdict(verdict, "train");
+    const std::string text = format_verdict(verdict, {"train"});
     CHECK_THAT(text,
                Contains("\nLAGGING rank 3 (node n1): has finished nothing\nrank 5 on n12 failed and no restart was "
                         "left\nFirst victim:\n  rank        : 5 ") &&
@@ -85,13 +85,13 @@ TEST_CASE("the box names command and job, for a terminal that shows two jobs", "
     CHECK_THAT(
         format_verdict(verdict, {"train", "train --lr 1", "mnist"}),
         Contains("\ntrain FAILED\n") && Contains("\n  command     : train --lr 1\n  job         : mnist\n  restarts"));
-    CHECK_THAT(format_verdict(verdict, "train"), !Contains("command     :") && !Contains("job         :"));
+    CHECK_THAT(format_verdict(verdict, {"train"}), !Contains("command     :") && !Contains("job         :"));
 }
 
 TEST_CASE("a line that a worker repeats appears in the box once", "[agent]") {
     Verdict verdict = failure({ExitStatus::Kind::kExited, 1, false});
     verdict.culprit->last_lines = {"lost", "lost", "lost", "", "", "again", "lost"};
-    CHECK_THAT(format_verdict(verdict, "train"),
+    CHECK_THAT(format_verdict(verdict, {"train"}),
                Contains("    | lost  (x3)\n    |\n    | again\n    | lost\n  restarts"));
 }
 
@@ -101,40 +101,41 @@ TEST_CASE("a dead worker's operation appears once: in the diagnosis or, if it is
     verdict.diagnosis =
         "DEAD rank 5 (node n12, killed by SIGKILL): " + verdict.culprit->activity + "; ranks 0-4 waited";
     verdict.names_activity = true;
-    CHECK_THAT(format_verdict(verdict, "train"),
+    CHECK_THAT(format_verdict(verdict, {"train"}),
                Contains("no restart was left\nDEAD rank 5 (node n12, ") && !Contains("at its end"));
     verdict.diagnosis = "";
     verdict.names_activity = false;
-    CHECK_THAT(format_verdict(verdict, "train"), Contains("at its end  : in #183"));
+    CHECK_THAT(format_verdict(verdict, {"train"}), Contains("at its end  : in #183"));
 }
 
 TEST_CASE("a kill by the kernel is distinguished from one by another process, as far as that is known", "[agent]") {
     Verdict verdict = failure({ExitStatus::Kind::kSignaled, SIGKILL, false});
     verdict.culprit->oom = OomKill::kYes;
-    CHECK_THAT(format_verdict(verdict, "t"),
+    CHECK_THAT(format_verdict(verdict, {"t"}),
                Contains("process 4242 was killed by SIGKILL by the kernel's out-of-memory killer\n") &&
                    Contains("Memory ran out there"));
     verdict.culprit->oom = OomKill::kMaybe;
-    CHECK_THAT(format_verdict(verdict, "t"), Contains("was killed by SIGKILL, perhaps by the kernel's") &&
-                                                 Contains("Unless a user or a scheduler sent the signal"));
+    CHECK_THAT(format_verdict(verdict, {"t"}), Contains("was killed by SIGKILL, perhaps by the kernel's") &&
+                                                   Contains("Unless a user or a scheduler sent the signal"));
     verdict.culprit->oom = OomKill::kNo;
-    CHECK_THAT(format_verdict(verdict, "t"),
+    CHECK_THAT(format_verdict(verdict, {"t"}),
                Contains("was killed by SIGKILL\n") &&
                    Contains("A user, a scheduler, the program itself or its limit of CPU time"));
     verdict.culprit->status = {ExitStatus::Kind::kExited, 137, false};
-    CHECK_THAT(format_verdict(verdict, "t"), Contains("exited with code 137\n") && !Contains("emory"));
+    CHECK_THAT(format_verdict(verdict, {"t"}), Contains("exited with code 137\n") && !Contains("emory"));
     verdict.culprit->oom = OomKill::kYes;  // of what the script had started
-    CHECK_THAT(format_verdict(verdict, "t"), Contains("exited with code 137: the kernel's out-of-memory killer has") &&
-                                                 Contains("Memory ran out there"));
+    CHECK_THAT(
+        format_verdict(verdict, {"t"}),
+        Contains("exited with code 137: the kernel's out-of-memory killer has") && Contains("Memory ran out there"));
 }
 
 TEST_CASE("advice fits the way of failing", "[agent]") {
     using Kind = ExitStatus::Kind;
-    CHECK_THAT(format_verdict(failure({Kind::kSignaled, SIGSEGV, true}), "t"),
+    CHECK_THAT(format_verdict(failure({Kind::kSignaled, SIGSEGV, true}), {"t"}),
                Contains("core dumped") && Contains("crashed"));
-    CHECK_THAT(format_verdict(failure({Kind::kExited, 127, false}), "t"), Contains("installed on that host"));
-    CHECK_THAT(format_verdict(failure({Kind::kExited, 126, false}), "t"), Contains("chmod +x"));
-    CHECK_THAT(format_verdict(failure({Kind::kExited, 1, false}), "t"), Contains("--log-dir"));
+    CHECK_THAT(format_verdict(failure({Kind::kExited, 127, false}), {"t"}), Contains("installed on that host"));
+    CHECK_THAT(format_verdict(failure({Kind::kExited, 126, false}), {"t"}), Contains("chmod +x"));
+    CHECK_THAT(format_verdict(failure({Kind::kExited, 1, false}), {"t"}), Contains("--log-dir"));
 }
 
 TEST_CASE("a missing Python module is reported with the interpreter that has not found it", "[agent]") {
@@ -150,7 +151,7 @@ TEST_CASE("a missing Python module is reported with the interpreter that has not
         verdict.culprit->last_lines = {"Traceback (most recent call last):", line};
         INFO(line);
         CHECK_THAT(format_verdict(verdict, job), Contains(advice));
-        CHECK_THAT(format_verdict(verdict, "python3"), !Contains("PYTHON_EXEC"));  // the user chose the interpreter
+        CHECK_THAT(format_verdict(verdict, {"python3"}), !Contains("PYTHON_EXEC"));  // the user chose the interpreter
     }
     verdict.culprit->last_lines = {"ValueError: no module"};
     CHECK_THAT(format_verdict(verdict, job), !Contains("PYTHON_EXEC"));
@@ -163,7 +164,7 @@ TEST_CASE("a missing Python module is reported with the interpreter that has not
 TEST_CASE("a script whose first line names a Python that is not there is to be run with --run-path", "[agent]") {
     Verdict verdict = failure({ExitStatus::Kind::kExited, 127, false});
     verdict.culprit->last_lines = {"/usr/bin/env: 'python': No such file or directory"};
-    CHECK_THAT(format_verdict(verdict, "train"), Contains("pass --run-path"));
+    CHECK_THAT(format_verdict(verdict, {"train"}), Contains("pass --run-path"));
 }
 
 TEST_CASE("a program's message about its arguments comes before rank and host", "[agent]") {
@@ -173,7 +174,7 @@ TEST_CASE("a program's message about its arguments comes before rank and host", 
     verdict.culprit->last_lines = {"Usage: train.py [-h] --lr LR", "", "train.py: error: --lr is required"};
     verdict.culprit->log_file = "/logs/run/gen-1/rank-5.err";
     const std::string rule(78, '-'), end(78, '=');
-    CHECK(format_verdict(verdict, "train.py") ==
+    CHECK(format_verdict(verdict, {"train.py"}) ==
           end + "\ntrain.py FAILED\n" + rule +
               "\nrank 5 on n12 exited with code 2\n    | Usage: train.py [-h] --lr LR\n    |\n    | train.py: error: "
               "--lr is required\nPut arguments of the program behind its name, and options of ddprun before it.\n"
@@ -186,13 +187,13 @@ TEST_CASE("a program's message about its arguments comes before rank and host", 
           "  usage: train", "./train: unrecognized option '--stepz'", "train: invalid option -- 'z'"}) {
         verdict.culprit->last_lines = {"loading", line};
         INFO(line);
-        CHECK_THAT(format_verdict(verdict, "t"), !Contains("First failure") && Contains("behind its name"));
+        CHECK_THAT(format_verdict(verdict, {"t"}), !Contains("First failure") && Contains("behind its name"));
     }
     verdict.culprit->activity = "had done no collective";  // it has run
-    CHECK_THAT(format_verdict(verdict, "t"), Contains("First failure:\n"));
+    CHECK_THAT(format_verdict(verdict, {"t"}), Contains("First failure:\n"));
     verdict.culprit->activity = "";
     verdict.culprit->status.number = 1;
-    CHECK_THAT(format_verdict(verdict, "t"), Contains("First failure:\n"));
+    CHECK_THAT(format_verdict(verdict, {"t"}), Contains("First failure:\n"));
 }
 
 TEST_CASE("a program that mentions usage or help and ends with 2 has not rejected its arguments", "[agent]") {
@@ -203,9 +204,9 @@ TEST_CASE("a program that mentions usage or help and ends with 2 has not rejecte
                              "see bench --help, or the manual, for faster ways", "--help"}) {
         verdict.culprit->last_lines = {line, "giving up"};
         INFO(line);
-        CHECK_THAT(format_verdict(verdict, "t"), Contains("First failure:\n") && Contains("host        : n12") &&
-                                                     Contains("log file    : /logs/run/gen-1/rank-5.err") &&
-                                                     !Contains("behind its name"));
+        CHECK_THAT(format_verdict(verdict, {"t"}), Contains("First failure:\n") && Contains("host        : n12") &&
+                                                       Contains("log file    : /logs/run/gen-1/rank-5.err") &&
+                                                       !Contains("behind its name"));
     }
 }
 
@@ -213,7 +214,7 @@ TEST_CASE("a worker that never started is not given a process id", "[agent]") {
     Verdict verdict = failure({ExitStatus::Kind::kExited, 127, false});
     verdict.culprit->pid = 0;
     verdict.culprit->message = "cannot execute /x/y: No such file or directory";
-    const std::string text = format_verdict(verdict, "y");
+    const std::string text = format_verdict(verdict, {"y"});
     CHECK_THAT(text, Contains("could not be started") && Contains("| cannot execute /x/y") && !Contains("process 0"));
 }
 
@@ -223,11 +224,11 @@ TEST_CASE("ends without a culprit are distinguished", "[agent]") {
     verdict.exit_code = 69;
     verdict.reason = "1 of 2 nodes is left";
     verdict.hint = "Look on n2 for what ended it";
-    CHECK_THAT(format_verdict(verdict, "t"),
+    CHECK_THAT(format_verdict(verdict, {"t"}),
                Contains("INFRASTRUCTURE FAILURE (not a failure of t)") && Contains("1 of 2 nodes is left") &&
                    Contains("\nLook on n2 for what ended it.\n") && !Contains("same command again"));
     verdict.outcome = Outcome::kStopped;  // on purpose: worth a line
-    CHECK(format_verdict(verdict, "t").empty());
+    CHECK(format_verdict(verdict, {"t"}).empty());
 }
 
 TEST_CASE("a worker that the node could not start is a failure of the node, and its message is shown once", "[agent]") {
@@ -237,7 +238,7 @@ TEST_CASE("a worker that the node could not start is a failure of the node, and 
     verdict.culprit->message = "cannot fork: Resource temporarily unavailable. Raise `ulimit -u`.";
     verdict.reason = "the agent on n12 could not start rank 5: " + verdict.culprit->message;
     verdict.names_message = true;
-    const std::string text = format_verdict(verdict, "train");
+    const std::string text = format_verdict(verdict, {"train"});
     CHECK_THAT(text,
                Contains("not a failure of train") && Contains("could not start rank 5") && Contains("has not run"));
     CHECK_THAT(text, !Contains("First failure") && !Contains("same command again"));
@@ -247,8 +248,8 @@ TEST_CASE("a worker that the node could not start is a failure of the node, and 
 TEST_CASE("the box names the log file with the rest of the output", "[agent]") {
     Verdict verdict = failure({ExitStatus::Kind::kExited, 1, false});
     verdict.culprit->log_file = "/logs/run/gen-1/rank-5.err";
-    CHECK_THAT(format_verdict(verdict, "t"), Contains("log file    : /logs/run/gen-1/rank-5.err") &&
-                                                 Contains("its stdout") && !Contains("--log-dir"));
+    CHECK_THAT(format_verdict(verdict, {"t"}), Contains("log file    : /logs/run/gen-1/rank-5.err") &&
+                                                   Contains("its stdout") && !Contains("--log-dir"));
 }
 
 TEST_CASE("text of other nodes cannot control the terminal", "[agent]") {
@@ -257,7 +258,7 @@ TEST_CASE("text of other nodes cannot control the terminal", "[agent]") {
     verdict.culprit->host = "n\x1b[2J12";
     verdict.culprit->last_lines = {"\x1b]0;title\a"};
     verdict.culprit->log_file = "/logs/\r/x";
-    const std::string text = format_verdict(verdict, "t");
+    const std::string text = format_verdict(verdict, {"t"});
     CHECK_THAT(text, Contains("rank 5 on n12 exited\\x07\n") && Contains("n12 (node "));
     CHECK(text.find_first_of("\x1b\a\r") == std::string::npos);
 }
@@ -267,7 +268,7 @@ TEST_CASE("the box lists the other ranks that failed by themselves, folded, and 
     Verdict verdict = failure(kExit1);
     verdict.also_failed = {
         {{{6, 1}}, kExit1, {}, true}, {{{0, 5}, {7, 56}}, kExit1}, {{{63, 1}}, {ExitStatus::Kind::kSignaled, SIGSEGV}}};
-    const std::string text = format_verdict(verdict, "train");
+    const std::string text = format_verdict(verdict, {"train"});
     CHECK_THAT(text, Contains("  also failed : ranks 0-4, 7-62 exited with code 1\n"
                               "  also failed : rank 63 was killed by SIGSEGV\n"
                               "  victims     : rank 6 exited with code 1\n"));
@@ -275,11 +276,11 @@ TEST_CASE("the box lists the other ranks that failed by themselves, folded, and 
 
 TEST_CASE("the limits of CPU time and of file sizes are named as what ended a worker", "[agent]") {
     const auto text = [](int signal) {
-        return format_verdict(failure({ExitStatus::Kind::kSignaled, signal, false}), "train");
+        return format_verdict(failure({ExitStatus::Kind::kSignaled, signal, false}), {"train"});
     };
     CHECK_THAT(text(SIGXCPU), Contains("used up its CPU time") && Contains("ulimit -t"));
     CHECK_THAT(text(SIGXFSZ), Contains("larger than its limit") && Contains("ulimit -f"));
     Verdict killed = failure({ExitStatus::Kind::kSignaled, SIGKILL, false});
     killed.culprit->oom = OomKill::kNo;
-    CHECK_THAT(format_verdict(killed, "train"), Contains("ulimit -Ht"));
+    CHECK_THAT(format_verdict(killed, {"train"}), Contains("ulimit -Ht"));
 }

@@ -3,7 +3,6 @@
 #include <boost/asio/io_context.hpp>
 #include <chrono>
 
-#include "agent/output/log_files.hpp"
 #include "tests/catch.hpp"
 #include "tests/temporary_directory.hpp"
 
@@ -18,7 +17,7 @@ std::string copied(const std::vector<std::string>& pieces) {
     const auto path = directory.path() / "filtered.log";
     boost::asio::io_context io;
     LogWriter logs(io, [](const std::string& problem) { FAIL(problem); });
-    LineFilter filter({"loss", "a,b"}, "[0]:", logs.take(open_log_file(path).value(), path.string()));
+    LineFilter filter({"loss", "a,b"}, "[0]:", logs.open(path.string()));
     for (const std::string& piece : pieces) filter.feed(piece);
     filter.finish();
     logs.finish(std::chrono::seconds(20));

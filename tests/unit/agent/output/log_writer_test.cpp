@@ -3,16 +3,19 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <boost/asio/io_context.hpp>
 #include <csignal>
+#include <filesystem>
 #include <future>
 #include <string>
 #include <vector>
 
 #include "agent/output/worker_stream.hpp"
 #include "tests/catch.hpp"
+#include "tests/temporary_directory.hpp"
 #include "tests/unit/agent/workers/processes.hpp"
 
 using namespace ddprun;
@@ -27,7 +30,7 @@ struct Logs {
     std::vector<std::string> warnings;
     LogWriter writer{io, [this](const std::string& problem) { warnings.push_back(problem); }};
     Pipe disk;
-    LogFile file = writer.take(std::move(disk.write_end), "/logs/rank-0.out");
+    LogFile file = writer.take(std::move(disk.write_end), "the log file /logs/rank-0.out");
 
     void run_briefly() {
         io.restart();
@@ -98,7 +101,8 @@ TEST_CASE("a worker waits for a disk that takes nothing, it loses no byte and th
     logs.writer.finish(milliseconds(20'000));
     CHECK(received == 20u << 20);
     REQUIRE_FALSE(logs.warnings.empty());
-    CHECK_THAT(logs.warnings[0], Catch::Contains("workers that print wait for their log files: /logs/rank-0.out is"));
+    CHECK_THAT(logs.warnings[0],
+               Catch::Contains("workers that print wait for their log files: the log file /logs/rank-0.out is"));
 }
 
 TEST_CASE("single bytes that wait take little more memory than they are", "[agent]") {
@@ -124,7 +128,7 @@ TEST_CASE("without a writer thread there are no log files, and everything else g
     logs.file.write("line\n");
     logs.run_briefly();
     REQUIRE(logs.warnings.size() == 1);
-    CHECK_THAT(logs.warnings[0], Catch::Contains("cannot start a thread to write log files"));
+    CHECK_THAT(logs.warnings[0], Catch::Contains("cannot start a thread to write the log file /logs/rank-0.out"));
     sigset_t blocked;
     ::sigprocmask(SIG_SETMASK, nullptr, &blocked);
     CHECK(::sigismember(&blocked, SIGTERM) == 0);
@@ -151,4 +155,68 @@ TEST_CASE("a file that cannot be written is reported at once, by the loop", "[ag
         return !logs.warnings.empty();
     }));
     CHECK_THAT(logs.warnings[0], Catch::Contains("/logs/rank-0.out: Broken pipe"));
+}
+
+TEST_CASE("of many files on a full disk the first is reported at once, and all at the end", "[agent]") {
+    Logs logs;
+    std::vector<LogFile> files;
+    for (int i = 0; i < 64; ++i) {
+        files.push_back(logs.writer.take(UniqueFd(::open("/dev/full", O_WRONLY | O_CLOEXEC)),
+                                         "the log file /logs/full-" + std::to_string(i)));
+        files.back().write("line\n");
+    }
+    CHECK(eventually([&] {
+        logs.run_briefly();
+        return !logs.warnings.empty();
+    }));
+    files.clear();
+    logs.writer.finish(milliseconds(20'000));
+    REQUIRE(logs.warnings.size() == 2);
+    CHECK(logs.warnings[0] ==
+          "cannot write the log file /logs/full-0: No space left on device; the file ends here, and the job goes on "
+          "without it");
+    CHECK(logs.warnings[1] == "320 bytes of 64 files are missing, the first is the log file /logs/full-0");
+}
+
+TEST_CASE("a file system that does not answer when a log file is opened delays no caller", "[agent]") {
+    const TemporaryDirectory directory;
+    const std::string path = directory.path() / "rank-0.out";
+    REQUIRE(::mkfifo(path.c_str(), 0600) == 0);  // open(2) waits for a reader
+    Logs logs;
+    LogFile file = logs.writer.open(path);
+    file.write("line\n");
+    file.close();
+    logs.writer.finish(milliseconds(50));
+    REQUIRE(logs.warnings.size() == 1);
+    CHECK_THAT(logs.warnings[0], Catch::Contains("5 bytes were not written within 0.05 s") && Catch::Contains(path));
+    CHECK(read_file(path) == "line\n");  // the server is back
+}
+
+TEST_CASE("a log file exists before the first byte, and one that cannot be opened is reported", "[agent]") {
+    const TemporaryDirectory directory;
+    Logs logs;
+    const LogFile empty = logs.writer.open((directory.path() / "new/rank-0.out").string());
+    LogFile absent = logs.writer.open("/proc/nowhere/rank-1.out");
+    absent.write("line\n");
+    logs.writer.finish(milliseconds(20'000));
+    CHECK(std::filesystem::exists(directory.path() / "new/rank-0.out"));
+    REQUIRE(logs.warnings.size() == 2);
+    CHECK_THAT(logs.warnings[0], Catch::Contains("cannot create the folder /proc/nowhere: ") &&
+                                     Catch::EndsWith("; the job goes on without it"));
+    CHECK(logs.warnings[1] == "5 bytes of the log file /proc/nowhere/rank-1.out are missing");
+}
+
+TEST_CASE("a file is replaced in one step, and readable by its owner alone", "[agent]") {
+    const TemporaryDirectory directory;
+    const auto path = directory.path() / "gen-1/rank-0.error.json";
+    Logs logs;
+    logs.writer.replace(path, "the error file", "first");
+    logs.writer.replace(path, "the error file", "second");
+    logs.writer.replace("/proc/nowhere/rank-1.error.json", "the error file", "third");
+    logs.writer.finish(milliseconds(20'000));
+    CHECK(read_file(path) == "second");
+    CHECK(std::filesystem::status(path).permissions() == std::filesystem::perms(0600));
+    REQUIRE(logs.warnings.size() == 2);
+    CHECK_THAT(logs.warnings[0], Catch::Contains("/proc/nowhere"));
+    CHECK(logs.warnings[1] == "5 bytes of the error file are missing");
 }

@@ -1,9 +1,12 @@
 #include "agent/output/result_file.hpp"
 
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <future>
 
+#include "common/system/unique_fd.hpp"
 #include "tests/catch.hpp"
 #include "tests/temporary_directory.hpp"
 
@@ -58,6 +61,17 @@ TEST_CASE("a result file that cannot be written is an error with its name and wh
                                                 Catch::Contains("Name another file."));
     }
     CHECK(directory.names().empty());
+}
+
+TEST_CASE("a file of an earlier attempt that cannot be removed is an error with its name and what to do", "[agent]") {
+    const UniqueFd sealed(::memfd_create("result", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    REQUIRE(::write(sealed.get(), "old", 3) == 3);
+    REQUIRE(::fcntl(sealed.get(), F_ADD_SEALS, F_SEAL_SHRINK) == 0);
+    const std::string path = "/proc/self/fd/" + std::to_string(sealed.get());
+    const Result<void> cleared = clear_file(file_at(path));
+    REQUIRE_FALSE(cleared.has_value());
+    CHECK(cleared.error().message ==
+          "cannot remove the report " + path + " of an earlier attempt: Operation not permitted. Name another file.");
 }
 
 TEST_CASE("a file is checked before the job without leaving anything behind", "[agent]") {

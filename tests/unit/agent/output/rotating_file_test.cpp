@@ -62,7 +62,7 @@ TEST_CASE("full files are numbered from the newest, and the oldest is removed", 
     rig.write("9\n10\n11\n");
     CHECK(rig.contents() == "10\n11\n|7\n8\n9\n|5\n666666666666\n");
     CHECK(rig.file.take_problem().has_value());
-    CHECK(rig.file.close().has_value());
+    CHECK(rig.file.close() == 0);
 }
 
 TEST_CASE("if no rotated file is wanted the file is emptied, and stays the one that readers have open", "[agent]") {
@@ -89,6 +89,15 @@ TEST_CASE("a file of an earlier run counts", "[agent]") {
     rig.file = RotatingFile(open_log_file(rig.path).value(), rig.path, {6, 1});
     rig.write("4\n");
     CHECK(rig.contents() == "4\n|1\n2\n3\n");
+}
+
+TEST_CASE("a file that another program has renamed or removed is followed by a new one", "[agent]") {
+    RotationRig rig({4, 1});
+    rig.write("1\n2\n");
+    REQUIRE(std::filesystem::remove(rig.path));
+    rig.write("3\n");
+    CHECK(rig.contents() == "3\n");
+    CHECK(rig.file.take_problem().has_value());
 }
 
 TEST_CASE("a file that cannot be rotated loses nothing, and reports that once", "[agent]") {

@@ -71,7 +71,7 @@ TEST_CASE("log files contain a worker's bytes, are accessible to their owner alo
         WorkerProcesses processes(io, {[](LocalRank, const ExitStatus&, bool) {}, [&] { ++reaped; }});
         WorkerSpec spec;
         spec.argv = {shapes(), "out=a\rb\nc"};
-        spec.out.file = logs.take(open_log_file(path).value(), path);
+        spec.out.file = logs.open(path);
         REQUIRE(processes.start(std::move(spec)).has_value());
         processes.all_started();
         CHECK(eventually([&] {
@@ -92,7 +92,7 @@ TEST_CASE("a log file without room costs a warning, not the worker", "[agent]") 
     LogWriter logs(group.io, [&](const std::string& problem) { warnings.push_back(problem); });
     WorkerSpec spec;
     spec.argv = {shapes(), "out=first\n", "out=second\n"};
-    spec.out.file = logs.take(UniqueFd(::open("/dev/full", O_WRONLY | O_CLOEXEC)), "/dev/full");
+    spec.out.file = logs.take(UniqueFd(::open("/dev/full", O_WRONLY | O_CLOEXEC)), "the log file /dev/full");
     spec.out.console = &group.console;
     REQUIRE(group.processes.start(std::move(spec)).has_value());
     group.processes.all_started();
@@ -103,7 +103,7 @@ TEST_CASE("a log file without room costs a warning, not the worker", "[agent]") 
     logs.finish(std::chrono::seconds(20));
     REQUIRE(warnings.size() == 2);
     CHECK_THAT(warnings[0], Catch::Contains("cannot write the log file /dev/full: No space left on device"));
-    CHECK(warnings[1] == "13 bytes are missing at the end of the log file /dev/full");
+    CHECK(warnings[1] == "13 bytes of the log file /dev/full are missing");
 }
 
 TEST_CASE("a log folder that cannot be created is an error that names it", "[agent]") {
