@@ -81,6 +81,7 @@ private:
     void perform(const SuspendGroup&) { group_.suspend(); }
     void perform(const ContinueGroup&) { group_.resume(); }
     void perform(const ForwardSignal& action);
+    void perform(const DropConnection&) { link_.drop(); }
     void perform(const SendMessage& action) { link_.send(action.message); }
     void perform(const ReportFailure& action);
     void perform(const ReportTimeouts& action);

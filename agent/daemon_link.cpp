@@ -56,6 +56,12 @@ bool DaemonLink::try_send(const AgentMessage& message) {
     return true;
 }
 
+void DaemonLink::drop() {
+    closed_ = true;
+    heartbeat_timer_.cancel();
+    client_.reset();
+}
+
 asio::awaitable<void> DaemonLink::close() {
     if (std::exchange(closed_, true)) co_return;
     heartbeat_timer_.cancel();
@@ -216,7 +222,7 @@ void DaemonLink::handle(DaemonMessage message) {
             },
             [this](const RequestRecords& request) { events_.push(RecordsRequested{request}); },
             [this](const Notify& notify) {
-                events_.push(NotifyReceived{notify.generation, notify.signal});
+                events_.push(NotifyReceived{notify.generation, notify.signal, notify.number});
             },
             [this](const Notice& notice) {
                 events_.push(NoticeReceived{{notice.generation, printable(notice.text)}});

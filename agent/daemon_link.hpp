@@ -40,6 +40,8 @@ public:
     [[nodiscard]] bool try_send(const protocol::AgentMessage& message);
     /// Drops the reports about older worker groups: they are not repeated on the next connection.
     void forget_reports_before(Generation generation);
+    /// Drops the connection for good. Later messages are dropped, and no event follows.
+    void drop();
     /// Sends the messages that are queued, then closes the connection; takes 2 s at most.
     [[nodiscard]] boost::asio::awaitable<void> close();
 

@@ -26,7 +26,7 @@ namespace {
 
 // The daemon's descriptors besides stdin, stdout and stderr.
 constexpr int kReadyFd = 3;
-constexpr int kLifelineFd = 4;  // carries nothing: it closes when the daemon, or its starter, ends
+constexpr int kLifelineFd = 4;  // closes when the daemon, or its starter, ends; the starter may write to the daemon
 
 /// The daemon to execute, and the stacks of the two processes that share our memory until then.
 struct Detached {
@@ -147,7 +147,8 @@ Result<StartingDaemon> StartingDaemon::start(const DaemonRequest& request) {
     auto ready = make_pipe("to ddprund");
     if (!ready) return ready.error();
     int ends[2] = {-1, -1};
-    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+    // It keeps the texts of a starter apart, each of which says why no further node will join.
+    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
         return system_error("cannot make a socket to ddprund", errno);
     UniqueFd lifeline(ends[0]);
     const UniqueFd for_daemon(ends[1]);
@@ -189,7 +190,7 @@ Result<UniqueFd> start_standby(DaemonRequest request) {
 }
 
 bool daemon_ends_within(const UniqueFd& lifeline, std::chrono::milliseconds limit) {
-    pollfd hung_up{lifeline.get(), POLLIN, 0};  // nothing is ever written, so readable means end-of-file
+    pollfd hung_up{lifeline.get(), POLLIN, 0};  // the daemon never writes there, so readable means end-of-file
     return ::poll(&hung_up, 1, static_cast<int>(limit.count())) == 1;
 }
 

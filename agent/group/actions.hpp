@@ -62,6 +62,11 @@ struct ForwardSignal {
     friend bool operator==(const ForwardSignal&, const ForwardSignal&) = default;
 };
 
+/// Drops the connection to the daemon for good: nothing more is sent, and the daemon counts this node as lost when its
+/// time to reconnect is over.
+struct DropConnection {
+    friend bool operator==(const DropConnection&, const DropConnection&) = default;
+};
 struct SendMessage {
     protocol::AgentMessage message;
     friend bool operator==(const SendMessage&, const SendMessage&) = default;
@@ -143,8 +148,8 @@ struct Finish {
 };
 
 using Action = std::variant<StartWorkers, StartMoreWorkers, EndStart, SignalGroup, SignalSpared, NotifyWorkers,
-                            SuspendGroup, ContinueGroup, ForwardSignal, SendMessage, ReportFailure, ReportTimeouts,
-                            CheckForStalls, SendRecord, AdoptNames, PrintWait, PrintStopWait, PrintDetail, PrintNotice,
-                            PrintConnection, PrintLogFileProblem, Finish>;
+                            SuspendGroup, ContinueGroup, ForwardSignal, DropConnection, SendMessage, ReportFailure,
+                            ReportTimeouts, CheckForStalls, SendRecord, AdoptNames, PrintWait, PrintStopWait,
+                            PrintDetail, PrintNotice, PrintConnection, PrintLogFileProblem, Finish>;
 
 }  // namespace ddprun::agent

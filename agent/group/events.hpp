@@ -2,6 +2,7 @@
 // Defines the events of an agent as plain values. Each comes through the EventQueue, which adds the time;
 // worker_group::step() decides what follows. Pure.
 
+#include <cstdint>
 #include <string>
 #include <variant>
 
@@ -44,6 +45,7 @@ struct JobFinished {
 struct NotifyReceived {
     Generation generation{};
     int signal = 0;
+    std::uint64_t number = 0;  ///< of the notification in the job; one that is not newer than the last is repeated
 };
 struct NoticeReceived {
     protocol::Notice notice;

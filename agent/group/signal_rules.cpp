@@ -46,13 +46,16 @@ void Transition::on(const NotifySignal& event) {
     state_.notified[event.signal] = {now_, false};
     if (known) return;
     act(NotifyWorkers{event.signal});
-    if (state_.node_count > 1 && !state_.guard_lost) act(ForwardSignal{state_.generation, event.signal});
+    if (state_.node_count > 1) act(ForwardSignal{state_.generation, event.signal});
 }
 
 void Transition::on(const NotifyReceived& event) {
     const bool known = event.signal == SIGUSR1 || event.signal == SIGUSR2;
     if (!known || event.generation != state_.generation || state_.phase != Phase::kRunning) return;
-    if (recent_notification(event.signal) != nullptr) return;  // several nodes forward what a scheduler sends to all
+    if (event.number <= state_.newest_forwarded) return;  // repeated after a reconnect
+    state_.newest_forwarded = event.number;
+    const Notification* const recent = recent_notification(event.signal);
+    if (recent != nullptr && !recent->forwarded) return;  // a scheduler has sent it to this node, too
     state_.notified[event.signal] = {now_, true};
     act(NotifyWorkers{event.signal});
     act(PrintDetail{fmt::format("another node forwards {} to the workers", signal_name(event.signal))});

@@ -52,9 +52,7 @@ private:
         return std::ranges::count(state_.handled_signals, signal) > 0 ? signal : SIGTERM;
     }
     void act(Action action) { actions_.push_back(std::move(action)); }
-    void send(protocol::AgentMessage message) {
-        if (!state_.guard_lost) act(SendMessage{std::move(message)});
-    }
+    void send(protocol::AgentMessage message) { act(SendMessage{std::move(message)}); }
 
     /// Sets the reason for a stop that begins here.
     void explain_stop(std::string reason) {

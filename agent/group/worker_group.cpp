@@ -132,15 +132,16 @@ void Transition::on(const DaemonLost& event) {
     settle();
 }
 
-/// There is no grace: without the guard, nothing would clean up should this process be killed as well. The daemon gets
-/// no further message, so that it counts this node as lost and assigns no new workers to it.
+/// There is no grace: without the guard, nothing would clean up should this process be killed as well. The connection
+/// ends at once, so that the daemon counts this node as lost and assigns no new workers to it: heartbeats would keep
+/// the other nodes waiting until the last worker is dead.
 void Transition::on(const GuardLost&) {
-    state_.guard_lost = true;
     if (!state_.reaped) explain_stop("stopping the workers: ddprun-guard, the parent of this process, was killed");
     end_with(Finish{exit_code::kInfrastructure,
                     "ddprun-guard, the parent of this process, was killed; stopped all workers of this node",
                     {}});
     kill_group();
+    act(DropConnection{});
     settle();
 }
 

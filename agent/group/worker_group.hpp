@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
@@ -30,7 +31,7 @@ inline constexpr std::chrono::seconds kSparedFor{1};
 inline constexpr std::chrono::seconds kUnkillableAfter{60};
 
 /// A signal for the workers that another node forwards, and one that this node got, are the same notification if they
-/// come within this time: schedulers send it to every node of a job.
+/// come within this time: schedulers send it to every node of a job. The daemon merges what several nodes forward.
 inline constexpr std::chrono::seconds kSameNotification{1};
 
 /// The phase of this node's worker group.
@@ -75,7 +76,7 @@ struct State {
     bool suspended = false;        ///< Ctrl-Z: workers stop, and none is started
     std::optional<LocalRank> held_start;   ///< suspended before this worker was started
     std::map<int, Notification> notified;  ///< by signal
-    bool guard_lost = false;               ///< this node counts as lost: it sends nothing more
+    std::uint64_t newest_forwarded = 0;    ///< the number of the newest notification that another node forwarded
 };
 
 /// The result of one event.

@@ -71,13 +71,16 @@ Error refused(const Endpoint& endpoint, const Error& cause) {
                                     to_string(endpoint), cause.message)};
 }
 
-/// Returns the cause, or a better one: a connection that fails in the handshake may be to the TCPStore of a torchrun,
-/// which closes it or waits for more.
-awaitable<Error> explained(Endpoint endpoint, Error cause) {
+/// Looks for a better cause than that of the last try: a connection that fails in the handshake may be to the TCPStore
+/// of a torchrun, which closes it or waits for more. A slow ddprund answers as a TCPStore, too; now that it does, one
+/// more try reaches it.
+awaitable<Result<std::shared_ptr<Channel>>> look_again(Endpoint endpoint, Error cause) {
     const bool in_handshake = cause.code == Errc::kClosed || cause.code == Errc::kTimeout;
     if (!in_handshake) co_return cause;
-    const bool store = co_await is_tcp_store(std::move(endpoint), Clock::now() + kLookTimeout);
+    const bool store = co_await is_tcp_store(endpoint, Clock::now() + kLookTimeout);
     if (!store) co_return cause;
+    auto channel = co_await try_all(std::move(endpoint), Clock::now() + kLookTimeout);
+    if (channel) co_return channel;
     cause.message = "a TCPStore answers there, perhaps that of torchrun, and all nodes of a job need ddprun";
     co_return cause;
 }
@@ -109,7 +112,11 @@ awaitable<Result<std::shared_ptr<Channel>>> dial(Endpoint endpoint, TimePoint de
 
         const TimePoint now = Clock::now();
         const bool last = now + pause >= deadline;
-        if (last || now >= report_at) cause = co_await explained(endpoint, cause);
+        if (last || now >= report_at) {
+            channel = co_await look_again(endpoint, cause);
+            if (channel) co_return channel;
+            cause = channel.error();
+        }
         if (last) co_return gave_up(endpoint, cause, tries, now - start);
         if (now >= report_at) {
             spdlog::info("waiting for the rendezvous daemon at {}: {}; giving up in {}", to_string(endpoint),

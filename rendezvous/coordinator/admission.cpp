@@ -54,8 +54,10 @@ std::string malformed(const NodeId& id, const Join& join) {
 constexpr std::string_view kOwnJob =
     "For a job of its own, pass another --rdzv-endpoint or --master-port (with --rdzv-dir or etcd: another --rdzv-id)";
 
-bool is_same_user(const Launch& left, const Launch& right) {
-    return left.uid == right.uid || left.user == right.user;  // hosts may number or name their users differently
+bool is_of_other_user(const State& state, const Join& join) {
+    if (!state.shape) return false;
+    const Launch& job = state.shape->launch;
+    return job.uid != join.launch.uid && job.user != join.launch.user;  // hosts may number or name users differently
 }
 
 /// Returns why a node of another user is refused, which learns nothing else about the job.
@@ -169,8 +171,7 @@ Refusal not_needed(const State& state, std::string reason) {
 Refusal lasting_refusal(const State& state, const NodeId& id, const Join& join) {
     if (join.session && *join.session != state.config.session)
         return {"this is not the daemon that the job was started with, which has ended: start the job again"};
-    if (state.shape && !is_same_user(state.shape->launch, join.launch))
-        return {other_user(state.shape->launch, join.launch)};
+    if (is_of_other_user(state, join)) return {other_user(state.shape->launch, join.launch)};
     if (join.run_id && *join.run_id != state.config.run_id) {
         return {fmt::format(
             "this daemon serves run '{}', this node was started for run '{}': pass the same --rdzv-id on all nodes, or "
@@ -206,7 +207,9 @@ Refusal refusal(const State& state, const NodeId& id, const Join& join) {
     }
     const auto known = state.nodes.find(id);
     if (known == state.nodes.end() && !(join.session && *join.session != state.config.session)) {
-        if (std::string reason = ending(state, join); !reason.empty()) return {std::move(reason), !join.session};
+        std::string reason = ending(state, join);
+        if (!reason.empty() && is_of_other_user(state, join)) reason = other_user(state.shape->launch, join.launch);
+        if (!reason.empty()) return {std::move(reason), !join.session};
     }
     if (Refusal refused = lasting_refusal(state, id, join); !refused.reason.empty()) return refused;
     if (known != state.nodes.end() && known->second.link == Link::kConnected)

@@ -6,6 +6,7 @@
 #include "rendezvous/coordinator/ending.hpp"
 #include "rendezvous/coordinator/gathering.hpp"
 #include "rendezvous/coordinator/nodes.hpp"
+#include "rendezvous/coordinator/notifications.hpp"
 #include "rendezvous/coordinator/running.hpp"
 #include "rendezvous/coordinator/transition.hpp"
 #include "rendezvous/coordinator/waiting.hpp"
@@ -22,6 +23,7 @@ void forgive_own_pause(State& state, TimePoint now) {
         if (node.link == Link::kConnected) node.heard_at += pause;
         if (node.link == Link::kDisconnected) node.vanished_at += pause;
     }
+    for (Notification& sent : state.group.notifications) sent.at += pause;
     state.cause.failed_at += pause;  // compared with the times above, and with later ones
     state.cause.failure_began += pause;
     if (state.phase == Phase::kFinished) state.finished_at += pause;

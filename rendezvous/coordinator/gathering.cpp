@@ -73,20 +73,24 @@ void open_round(Transition& t, std::size_t nodes) {
     t.actions.push_back(OpenStore{state.generation});
 }
 
+bool too_few_are_left(const State& state) {
+    const int here = count_present(state);
+    // Before the first group a departure does not end the job: the others are waiting for more nodes anyway.
+    const bool waits_for_more = state.groups_started == 0 && state.no_more_nodes.empty();
+    return here == 0 || (!waits_for_more && here < state.shape->min_nodes);
+}
+
 /// Ends the job if there is nothing left to wait for; returns whether it did.
 bool ended_for_lack_of_nodes(Transition& t) {
     const State& state = t.state;
     const int here = count_present(state);
-    // Before the first group a departure does not end the job: the others are waiting for more nodes anyway.
-    const bool waits_for_more = state.groups_started == 0 && state.no_more_nodes.empty();
-    const bool too_few_left = here == 0 || (!waits_for_more && here < state.shape->min_nodes);
-    if (state.departure && too_few_left) {
+    if (departure_ends_job(state)) {
         finish(t, stopped_verdict(*state.departure, here, *state.shape));
     } else if (here == 0) {
         std::string reason = "no node is left";
         if (!state.cause.reason.empty()) reason += fmt::format(": {}", state.cause.reason);
         finish(t, infrastructure_verdict(std::move(reason), kStartWhenReachable));
-    } else if (too_few_left) {
+    } else if (too_few_are_left(state)) {
         if (const std::string why = no_replacement(state); !why.empty())
             finish(t, infrastructure_verdict(too_few_left_text(state, here, why), kLookAtLostNode));
     }
@@ -94,6 +98,8 @@ bool ended_for_lack_of_nodes(Transition& t) {
 }
 
 }  // namespace
+
+bool departure_ends_job(const State& state) { return state.departure && too_few_are_left(state); }
 
 void gather(Transition& t) {
     State& state = t.state;

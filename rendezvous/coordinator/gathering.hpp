@@ -6,6 +6,8 @@
 
 namespace ddprun::coordinator {
 
+/// Returns whether a departure has left too few nodes for another group.
+[[nodiscard]] bool departure_ends_job(const State& state);
 /// Closes the round, waits longer, or ends the job, if the phase is kGathering. Called whenever a node or the time has
 /// changed.
 void gather(Transition& t);

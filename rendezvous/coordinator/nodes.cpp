@@ -8,6 +8,7 @@
 #include "common/text/number.hpp"
 #include "rendezvous/coordinator/admission.hpp"
 #include "rendezvous/coordinator/gathering.hpp"
+#include "rendezvous/coordinator/notifications.hpp"
 #include "rendezvous/coordinator/running.hpp"
 #include "rendezvous/coordinator/verdicts.hpp"
 #include "rendezvous/coordinator/waiting.hpp"
@@ -23,10 +24,8 @@ void catch_up(Transition& t, const NodeId& id, const Node& node, bool was_lost) 
     if (!node.busy) return available(t, id);
     const bool of_this_group = *node.busy == state.group.generation;
     if (of_this_group && !was_lost && state.phase == Phase::kRunning) {
-        Member& member = t.state.group.members.at(id);
-        t.send(id, member.assignment);
-        for (const int signal : member.missed_signals) t.send(id, Notify{*node.busy, signal});
-        member.missed_signals.clear();
+        t.send(id, state.group.members.at(id).assignment);
+        repeat_notifications(t, id);
     } else if (of_this_group && !was_lost) {
         t.send(id, abort_for_cause(state, *node.busy));
     } else {

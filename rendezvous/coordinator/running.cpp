@@ -72,6 +72,16 @@ void add_diagnosis(Verdict& verdict, const Diagnosis& diagnosis) {
                            !std::ranges::count(diagnosis.culprits, failed);
 }
 
+/// Spends a restart of the role whose failure is being handled.
+void spend_restart(Transition& t) {
+    State& state = t.state;
+    const std::string& role = state.cause.failure->role;
+    RestartBudget& budget = state.roles.at(role);
+    ++budget.spent;
+    state.round.opens_at = state.now + pause_after(state.early_failures);
+    t.say(fmt::format("restart {} of {}{}", budget.spent, budget.max_restarts, of_role(state, role)));
+}
+
 void conclude(Transition& t) {
     State& state = t.state;
     close_store(t);
@@ -79,8 +89,9 @@ void conclude(Transition& t) {
     // If every worker had just finished when the stop came, the job has succeeded.
     if (!cause.failure && all_succeeded(state.group)) return finish(t, success_verdict());
     if (cause.verdict) return finish(t, *cause.verdict);
-    const TimePoint ended_at = cause.failure ? cause.failed_at : state.now;  // to stop the others may take long
-    const bool early = ended_at - state.group.started_at < kEarly;
+    // To stop the others may take long.
+    const Duration lasted = cause.failure ? cause.failed_after : state.now - state.group.started_at;
+    const bool early = lasted < kEarly;
     if (!early) state.early_failures = 0;
     if (cause.failure) {
         const Diagnosis& diagnosis = state.group.diagnosis;
@@ -94,12 +105,8 @@ void conclude(Transition& t) {
         }
         const std::string& text = diagnosis.dead ? diagnosis.detail : diagnosis.text;
         if (of_this && !text.empty()) cause.reason += fmt::format("; {}", text);
-        RestartBudget& budget = state.roles.at(cause.failure->role);
-        ++budget.spent;
         if (early) ++state.early_failures;
-        state.round.opens_at = state.now + pause_after(state.early_failures);
-        t.say(
-            fmt::format("restart {} of {}{}", budget.spent, budget.max_restarts, of_role(state, cause.failure->role)));
+        if (!departure_ends_job(state)) spend_restart(t);
     }
     release_leaving_nodes(t);
     state.round.since = state.now;
@@ -120,6 +127,11 @@ bool is_of(const State& state, const NodeId& member, Rank rank) {
 FailureReport with_role(const State& state, const NodeId& member, FailureReport failure) {
     failure.role = program_of(state.nodes.at(member).join, local_rank_of(state, member, failure.rank)).role;
     return failure;
+}
+
+void note_failure_time(const State& state, Cause& cause) {
+    cause.failed_at = state.now;
+    cause.failed_after = state.now - state.group.started_at;
 }
 
 /// Returns whether `later` replaces the cause so far: it caused that failure, or forbids the restart. A failing process
@@ -190,7 +202,7 @@ void worker_failed(Transition& t, const NodeId& id, const WorkerFailed& message)
         t.say(fmt::format("{}, which {}: {}", describe(message.failure),
                           forbids_restart(message.failure) ? "forbids a restart after" : "explains",
                           state.cause.reason));
-        if (!state.cause.failure) state.cause.failed_at = state.now;
+        if (!state.cause.failure) note_failure_time(state, state.cause);
         state.cause.lost.clear();
         state.cause.failure = with_role(state, id, message.failure);
         state.cause.failed_node = id;
@@ -208,7 +220,7 @@ void worker_failed(Transition& t, const NodeId& id, const WorkerFailed& message)
     if (!early.empty()) cause.reason += fmt::format("; {}", early);
     cause.failure = with_role(state, id, message.failure);
     cause.failed_node = id;
-    cause.failed_at = state.now;
+    note_failure_time(state, cause);
     cause.failure_began = state.now - message.failure.failing_for;
     stop_group(t, std::move(cause));
 }
@@ -219,27 +231,6 @@ void worker_finished(Transition& t, const NodeId& id, const WorkerFinished& mess
     if (message.generation != group.generation || member == group.members.end()) return;
     if (t.state.nodes.at(id).busy != message.generation) return;  // repeated after a reconnect: its node has ended
     if (is_of(t.state, id, message.rank)) group.finished.emplace(message.rank, t.state.now);
-}
-
-void notify(Transition& t, const NodeId& id, const Notify& message) {
-    State& state = t.state;
-    const std::string& host = state.nodes.at(id).join.host;
-    if (message.signal != SIGUSR1 && message.signal != SIGUSR2)
-        return t.say(
-            fmt::format("ignored: node {} forwards signal {}, which is not for workers", host, message.signal));
-    const bool from_member = state.group.members.contains(id) && message.generation == state.group.generation;
-    if (state.phase != Phase::kRunning || !from_member)
-        return t.say(fmt::format("ignored: {} from node {}, which is not in the running group",
-                                 signal_name(message.signal), host));
-    t.say(fmt::format("node {} forwards {} to the workers of all nodes", host, signal_name(message.signal)));
-    for (auto& [other, member] : state.group.members) {
-        const auto node = state.nodes.find(other);
-        if (other == id || node == state.nodes.end() || node->second.busy != message.generation) continue;
-        if (node->second.link == Link::kConnected)
-            t.send(other, message);
-        else
-            member.missed_signals.insert(message.signal);
-    }
 }
 
 void stop_group(Transition& t, Cause cause) {

@@ -26,8 +26,6 @@ namespace ddprun::coordinator {
 void worker_failed(Transition& t, const NodeId& id, const WorkerFailed& message);
 /// Remembers that a worker exited with code 0 while others of its node still run.
 void worker_finished(Transition& t, const NodeId& id, const WorkerFinished& message);
-/// Forwards a signal for the workers from a member of the running group to the other members that have workers.
-void notify(Transition& t, const NodeId& id, const Notify& message);
 /// Handles the report of a node that none of its workers of that generation runs any more.
 void group_ended(Transition& t, const NodeId& id, Generation generation, bool succeeded);
 /// Goes from kRunning to kStopping, or further when no worker runs.

@@ -3,10 +3,12 @@
 // everywhere. Owned by the daemon's one loop, changed by step() alone (coordinator.hpp). docs/design/002-coordinator.md
 // has the table of states and events.
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "common/clock.hpp"
 #include "rendezvous/coordinator/config.hpp"
@@ -74,7 +76,13 @@ struct Member {
     Assignment assignment;   ///< as it was sent, to send it again after a reconnect
     bool succeeded = false;  ///< all its workers exited with 0; it is parked until the others have ended
     TimePoint succeeded_at;
-    std::set<int> missed_signals = {};  ///< of Notify, while it was disconnected
+};
+
+/// A signal for the workers that nodes have forwarded.
+struct Notification {
+    Notify message;  ///< as it was sent to the other nodes
+    TimePoint at;
+    std::set<NodeId> origins;  ///< the nodes that got the signal: their workers have it from them
 };
 
 /// A worker that ended by itself with a failure, the culprit or another one.
@@ -91,6 +99,7 @@ struct Group {
     TimePoint started_at = {};
     std::map<Rank, TimePoint> finished;  ///< workers that exited with 0 before others of their node
     std::map<Rank, FailedWorker> failed = {};
+    std::vector<Notification> notifications = {};           ///< the newest, oldest first
     std::optional<TimePoint> diagnosis_pending_since = {};  ///< set: Diagnosed will follow
     Diagnosis diagnosis = {};                               ///< the newest
     TimePoint diagnosed_at = {};
@@ -102,6 +111,7 @@ struct Cause {
     std::optional<FailureReport> failure;  ///< a worker failed; spends a restart or ends the job
     NodeId failed_node;                    ///< the node of that worker
     TimePoint failed_at;                   ///< when the first failure was reported, also if another one explains it
+    Duration failed_after{};               ///< how long after the start of the group that was
     TimePoint failure_began;               ///< of `failure`
     std::optional<Verdict> verdict;        ///< the job ends with this as soon as nothing runs any more
     int signal = 0;                        ///< the signal to a node that ends the job; 0: there was none
@@ -142,6 +152,7 @@ struct State {
     int groups_started = 0;
     std::map<std::string, RestartBudget> roles;  ///< of all nodes that were admitted, also of those that have left
     int early_failures = 0;                      ///< of the newest groups in a row, each soon after its start
+    std::uint64_t last_notification = 0;         ///< the number of the newest Notification of all groups
     Cause cause;  ///< of kStopping; kept afterwards to explain the wait for the next group
     std::optional<Departure> departure;
     std::optional<Verdict> verdict;  ///< of kFinished

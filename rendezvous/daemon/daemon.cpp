@@ -110,8 +110,18 @@ void Daemon::perform(const DaemonAction& action) {
 
 /// Sends the message. A Welcome answers the pending Join, and makes the Join's connection that of the node.
 void Daemon::send(const coordinator::Send& action) {
-    if (std::holds_alternative<protocol::Welcome>(action.message)) connections_.admit(action.node);
+    if (std::holds_alternative<protocol::Welcome>(action.message)) {
+        connections_.admit(action.node);
+        warn_of_exposure();
+    }
     connections_.send(action.node, action.message);
+}
+
+/// Warns with the first agent: many a daemon ends without one, because another node's was published first.
+void Daemon::warn_of_exposure() {
+    if (std::exchange(exposure_reported_, true)) return;
+    const std::string warning = exposure_warning(endpoint(), config_.store_address.value_or(endpoint().address()));
+    if (!warning.empty()) spdlog::warn("{}", warning);
 }
 
 void Daemon::open_store(Generation generation) {

@@ -60,6 +60,7 @@ private:
     void log(const DaemonStep& step);
     void perform(const DaemonAction& action);
     void send(const coordinator::Send& action);
+    void warn_of_exposure();
     void open_store(Generation generation);
     void end(int exit_code);
 
@@ -73,6 +74,7 @@ private:
     std::optional<int> exit_code_;  ///< set: run() is about to return
     boost::asio::steady_timer tick_timer_;
     std::string last_reason_;
+    bool exposure_reported_ = false;
     Generation logged_generation_{};  ///< the newest whose members were logged
 };
 

@@ -59,6 +59,18 @@ std::string numeric_address(const std::string& text) {
                        text);
 }
 
+/// Returns the error in an address of the stores, to which workers connect; empty: none.
+std::string store_address_error(const std::string& text) {
+    boost::system::error_code ec;
+    const auto address = boost::asio::ip::make_address(text, ec);
+    if (ec) return fmt::format("'{}' is not a numeric address: 127.0.0.1, 10.0.0.7, or ::1", text);
+    if (!address.is_unspecified()) return {};
+    return fmt::format(
+        "'{}' becomes MASTER_ADDR, and no worker can connect to it: pass an address of this host, such as 10.0.0.7, or "
+        "leave out the option",
+        text);
+}
+
 std::string open_descriptor(const std::string& text) {
     int fd = -1;
     if (!CLI::detail::lexical_cast(text, fd) || fd < 0 || ::fcntl(fd, F_GETFD) < 0) {
@@ -138,7 +150,7 @@ std::variant<Options, int> parse_options(int argc, const char* const* argv) {
     app.add_option("--store-address", store_address,
                    "numeric address of the stores, which becomes MASTER_ADDR (default: that of --bind, as each node "
                    "reaches it)")
-        ->check(numeric_address)
+        ->check(store_address_error)
         ->type_name("ADDR");
     app.add_option("--run-id", job.run_id,
                    "name of the job; agents that name another are refused (default: a random one)")

@@ -42,28 +42,6 @@ std::string ready_line(const asio::ip::tcp::endpoint& endpoint, const std::strin
     return boost::json::serialize(ready) + "\n";
 }
 
-void announce(const asio::ip::tcp::endpoint& endpoint, const DaemonConfig& config) {
-    const std::string where = to_string(Endpoint{endpoint.address().to_string(), endpoint.port()});
-    spdlog::info("ddprund {} serves run '{}' at {}", DDPRUN_VERSION, log_line(config.job.run_id), where);
-    const auto store = config.store_address.value_or(endpoint.address());
-    if (endpoint.address().is_loopback() && !store.is_loopback()) {
-        spdlog::warn(
-            "INSECURE: the stores at {} can be reached from other hosts, and are open to every process that reaches "
-            "them. Use "
-            "a network that you trust, or leave out --local-addr (ddprun) or --store-address (ddprund).",
-            store.to_string());
-    }
-    if (!endpoint.address().is_loopback()) {
-        spdlog::warn(
-            "INSECURE: {} can be reached from other hosts, and this traffic is neither authenticated nor encrypted "
-            "yet: "
-            "every host that reaches it can join the job and read and change its store. Use a network that you trust, "
-            "or the "
-            "address 127.0.0.1 (ddprun: --rdzv-endpoint 127.0.0.1:PORT; ddprund: --bind).",
-            where);
-    }
-}
-
 /// Waits until a daemon can listen at the port, or fails for another reason than that the port is in use. Returns false
 /// if the starter has ended, or needs no daemon, before.
 bool stand_by(const Options& options) {
@@ -75,8 +53,8 @@ bool stand_by(const Options& options) {
     return true;
 }
 
-/// Reports end-of-file on `starter`. What is written there is why no further node will join; a short text, which one
-/// read returns whole.
+/// Reports end-of-file on `starter`, and each text that is written there: why no further node will join. One read
+/// returns one text: it is short, and the socket of ddprun keeps texts apart.
 void watch_starter(asio::posix::stream_descriptor& starter, Daemon& daemon) {
     static std::array<char, 1024> why;
     starter.async_read_some(asio::buffer(why), [&](const boost::system::error_code& error, std::size_t size) {
@@ -123,7 +101,9 @@ int run_program(const Options& options) {
     asio::posix::stream_descriptor starter(io);
     if (options.starter_fd) starter.assign(*options.starter_fd);
     if (options.starter_fd) watch_starter(starter, *daemon);
-    announce(daemon->endpoint(), options.daemon);
+    const Endpoint here{daemon->endpoint().address().to_string(), daemon->endpoint().port()};
+    spdlog::info("ddprund {} serves run '{}' at {}", DDPRUN_VERSION, log_line(options.daemon.job.run_id),
+                 to_string(here));
     if (ready_fd) report_ready(std::move(ready_fd), ready_line(daemon->endpoint(), options.daemon.job.run_id));
     io.run();
     return code;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "common/endpoint.hpp"
 #include "common/text/escape.hpp"
 #include "common/text/list.hpp"
 #include "common/text/number.hpp"
@@ -32,6 +33,21 @@ std::vector<std::string> group_table(const coordinator::State& state) {
         lines.push_back(log_line(fmt::format("  node {}  {}  {}", rank, join.host, ranks)));
     }
     return lines;
+}
+
+std::string exposure_warning(const boost::asio::ip::tcp::endpoint& endpoint, const boost::asio::ip::address& store) {
+    if (!endpoint.address().is_loopback()) {
+        return fmt::format(
+            "INSECURE: {} can be reached from other hosts, and this traffic is neither authenticated nor encrypted "
+            "yet: every host that reaches it can join the job and read and change its store. Use a network that you "
+            "trust, or the address 127.0.0.1 (ddprun: --rdzv-endpoint 127.0.0.1:PORT; ddprund: --bind).",
+            to_string(Endpoint{endpoint.address().to_string(), endpoint.port()}));
+    }
+    if (store.is_loopback()) return {};
+    return fmt::format(
+        "INSECURE: the stores at {} can be reached from other hosts, and are open to every process that reaches them. "
+        "Use a network that you trust, or leave out --local-addr (ddprun) or --store-address (ddprund).",
+        store.to_string());
 }
 
 }  // namespace ddprun::daemon

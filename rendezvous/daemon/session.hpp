@@ -9,13 +9,15 @@
 
 #include "common/clock.hpp"
 #include "common/error.hpp"
+#include "common/job_limits.hpp"
 #include "rendezvous/protocol/messages.hpp"
 #include "rendezvous/transport/channel.hpp"
 
 namespace ddprun::daemon {
 
-/// Limit of a first message, which names one node and whose sender is not known yet.
-inline constexpr std::size_t kMaxJoinBytes = 4u << 10;
+/// Limit of a first message, whose sender is not known yet. The largest Join fits: a role for each program, and five
+/// more texts (run id, command, user, ids) with the members that are not texts. JSON may write one byte as six.
+inline constexpr std::size_t kMaxJoinBytes = 6 * (kMaxPrograms + 5) * kMaxRunIdBytes;
 
 /// The first message of a connection: an agent joins, or a ddpctl inspects.
 struct Greeting {

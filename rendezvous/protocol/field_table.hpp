@@ -249,6 +249,7 @@ inline constexpr std::string_view kType<Notify> = "notify";
 void visit_fields(Is<Notify> auto& message, auto& field) {
     field("generation", message.generation);
     field("signal", message.signal, Range{1, 127});
+    field.optional("number", message.number);
 }
 
 template <>

@@ -17,7 +17,7 @@
 namespace ddprun::protocol {
 
 /// Raised whenever a message changes its meaning; both sides must agree.
-inline constexpr int kProtocolVersion = 5;
+inline constexpr int kProtocolVersion = 6;
 
 /// Identifies an agent: ddprun::random_id(), drawn once per agent process.
 using NodeId = std::string;
@@ -173,7 +173,8 @@ struct WorkerFinished {
 /// preemption, or a user asks for a checkpoint. The sender's own workers have it already.
 struct Notify {
     Generation generation{};
-    int signal = 0;  ///< SIGUSR1 or SIGUSR2
+    int signal = 0;            ///< SIGUSR1 or SIGUSR2
+    std::uint64_t number = 0;  ///< of the notification in the job, from 1; the daemon draws it, and 0 is an agent's
     friend bool operator==(const Notify&, const Notify&) = default;
 };
 

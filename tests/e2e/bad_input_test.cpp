@@ -165,8 +165,8 @@ TEST_CASE("the trainer runs with a limit on its address space", "[e2e]") {
         WARN("SKIPPED: the example trainer was not built");
         return;
     }
-    const std::string line = fmt::format("ulimit -v 8000000; exec {} --nproc-per-node 2 train --steps 2",
-                                         (e2e::bin() / "ddprun").string());
+    const std::string line =
+        fmt::format("ulimit -v 8000000; exec {} --nproc-per-node 2 train --steps 2", (e2e::bin() / "ddprun").string());
     const auto outcome = e2e::run(sandbox, {.argv = {"sh", "-c", line}}, e2e::Seconds(60));
     INFO(outcome.err);
     CHECK(outcome.status.success());

@@ -86,7 +86,8 @@ void Agent::receive(ConnectionId id, const std::optional<DaemonMessage>& message
     } else if (const auto* request = std::get_if<RequestRecords>(&*message)) {
         answer(*request);
     } else if (const auto* notify = std::get_if<Notify>(&*message)) {
-        if (notify->generation == running_) ++facts_.notified[notify->generation];
+        // Those that it has are repeated after a reconnect.
+        if (notify->generation == running_) facts_.notified.insert(notify->number);
     } else if (const auto* abort = std::get_if<Abort>(&*message)) {
         answer_abort(abort->generation);
     } else if (const auto* finished = std::get_if<Finished>(&*message)) {
@@ -130,6 +131,7 @@ void Agent::begin(const Assignment& assignment) {
         if (life_ != Life::kAlive || running_ != generation || stopping_) return;
         running_.reset();
         facts_.succeeded = generation;
+        facts_.succeeded_at = world_.time.now();
         report(GroupSucceeded{generation});
     });
 }
@@ -223,10 +225,9 @@ void Agent::signal(int number) {
         exit_at_ = world_.time.now() + kPartingWait;
 }
 
-std::optional<Generation> Agent::notify() {
-    if (life_ != Life::kAlive || !welcomed_ || !running_ || stopping_) return std::nullopt;
+void Agent::notify() {
+    if (life_ != Life::kAlive || !welcomed_ || !running_ || stopping_) return;
     world_.network.to_daemon(*connection_, Notify{*running_, SIGUSR1});
-    return running_;
 }
 
 void Agent::kill(bool power_off) {

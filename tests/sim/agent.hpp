@@ -1,8 +1,9 @@
 #pragma once
 // Agent: a small agent that does what the coordinator may rely on, and not more. Its workers are a number and timers.
 
-#include <map>
+#include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -32,12 +33,13 @@ public:
     /// What has happened to it, for the invariants.
     struct Facts {
         std::optional<Generation> succeeded = {};  ///< the newest group whose workers all exited with 0
+        TimePoint succeeded_at = {};
         std::optional<protocol::Verdict> verdict = {};
-        std::string refused = {};                 ///< the reason; empty: it was not
-        std::map<Generation, int> notified = {};  ///< how often its workers of a group got a notification
-        int failures = 0;                         ///< of its workers, that no peer caused
-        int own_stops = 0;                        ///< because it was cut off from the daemon
-        std::string mistake = {};                 ///< of the coordinator; empty: none
+        std::string refused = {};               ///< the reason; empty: it was not
+        std::set<std::uint64_t> notified = {};  ///< the notifications that its workers got
+        int failures = 0;                       ///< of its workers, that no peer caused
+        int own_stops = 0;                      ///< because it was cut off from the daemon
+        std::string mistake = {};               ///< of the coordinator; empty: none
     };
 
     Agent(protocol::Join greeting, Luck luck, World world);
@@ -47,13 +49,14 @@ public:
     /// Lets one of its workers of `generation` fail because it lost its connection to a worker elsewhere.
     void peer_vanished(Generation generation);
     void signal(int number);
-    /// Forwards a notification for the workers of all nodes, if its own run and it is connected; returns their group.
-    std::optional<Generation> notify();
+    /// Forwards a notification for the workers of all nodes, if its own run and it is connected.
+    void notify();
     /// Kills the agent; its guard kills the workers. With `power_off` no peer sees the end of its connection.
     void kill(bool power_off);
 
     // ---- the actual state, for the invariants
     [[nodiscard]] const NodeId& id() const { return greeting_.node; }
+    [[nodiscard]] const protocol::Join& greeting() const { return greeting_; }
     [[nodiscard]] Life life() const { return life_; }
     [[nodiscard]] std::optional<Generation> processes() const { return running_; }
     [[nodiscard]] bool signaled() const { return leaving_.has_value(); }

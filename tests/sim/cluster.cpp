@@ -18,6 +18,9 @@ constexpr milliseconds kFaultsEnd = 60'000ms;
 // Beyond the last fault: the join timeout, then one more round with its work and stops; or a last call, and the same.
 constexpr milliseconds kRunsEnd = kFaultsEnd + 240'000ms;
 
+/// A connection that breaks is noticed by then, and another one made, or the workers are stopped.
+constexpr milliseconds kNotifiedWithin = 6'000ms;
+
 Config config() {
     Config config;
     config.run_id = "sim";
@@ -26,6 +29,14 @@ Config config() {
     config.join_timeout = 60'000ms;
     config.linger = 20'000ms;
     return config;
+}
+
+/// Returns whether the node was started for another job. The job has its first node.
+bool is_stranger(const State& job, const Join& join) { return job.shape->launch != join.launch; }
+
+/// Returns whether the job has no use for this node while it has all the others.
+bool wants_no_other(const State& job, const Join& join) {
+    return job.shape->min_nodes == job.shape->max_nodes && !join.spare && !join.session;
 }
 
 }  // namespace
@@ -138,9 +149,7 @@ void SimCluster::plan_faults() {
         any_agent().signal(SIGTERM);
     });
     some(10, 1, "stops of the daemon", [this] { stop_daemon(); });
-    some(30, 4, "notifications", [this] {
-        if (const auto generation = any_agent().notify()) ++notifications_[*generation];
-    });
+    some(30, 4, "notifications", [this] { any_agent().notify(); });
     if (dice_.percent(15)) time_.after(dice_.between(0ms, 2'000ms), [this] { handle(StarterEnded{}); });
     some(10, 1, "ends of replacements", [this] { handle(NoMoreNodes{"no node is replaced"}); });
     some(50, 8, "inspectors", [this] { inspectors_.start(); });
@@ -174,9 +183,7 @@ int SimCluster::refusals() const {
 
 int SimCluster::notified() const {
     int sum = 0;
-    for (const auto& [id, agent] : agents_) {
-        for (const auto& [generation, times] : agent->facts().notified) sum += times;
-    }
+    for (const auto& [id, agent] : agents_) sum += static_cast<int>(agent->facts().notified.size());
     return sum;
 }
 
@@ -203,7 +210,10 @@ void SimCluster::at_daemon(ConnectionId id, const std::optional<AgentMessage>& m
     }
     const auto joined = connections_.joined.find(id);
     if (!message) return end_connection(id);
-    if (std::holds_alternative<GroupSucceeded>(*message) && dice_.percent(5)) {  // a node that may miss the verdict
+    const int miss_percent = std::holds_alternative<GroupSucceeded>(*message) ? 5   // the verdict
+                             : std::holds_alternative<Notify>(*message)       ? 50  // the notification
+                                                                              : 0;
+    if (miss_percent > 0 && dice_.percent(miss_percent)) {
         if (const auto& connection = any_agent().connection()) network_.reset(*connection);
     }
     if (joined != connections_.joined.end()) {
@@ -224,26 +234,48 @@ void SimCluster::at_daemon(ConnectionId id, const std::optional<AgentMessage>& m
 /// Expects the refusal of a node that does not belong to the job, or for which a job of fixed size has no use, and of
 /// no other.
 void SimCluster::check_answer(const State& before, const Join& join, const std::optional<Refuse>& refusal) {
-    if (!before.shape || (refusal && refusal->try_again)) return;
-    const JobShape& job = *before.shape;
+    if (!before.shape) return;
+    const int wanted = before.shape->max_nodes;
     const auto connected = std::ranges::count_if(
         before.nodes, [](const auto& entry) { return entry.second.link == Link::kConnected && !entry.second.leaving; });
     const auto just_heard = std::ranges::count_if(before.nodes, [&](const auto& entry) {
         const Node& node = entry.second;
         return node.link == Link::kConnected && !node.leaving && time_.now() - node.heard_at <= 1s;
     });
-    const bool stranger = job.launch != join.launch;
-    const bool wants_no_other = job.min_nodes == job.max_nodes && !join.spare && !join.session;
+    const bool full = wants_no_other(before, join) && connected >= wanted;
+    if (refusal && refusal->try_again) return check_temporary_refusal(before, join, *refusal, full);
     if (refusal) {
-        expect(stranger || (wants_no_other && connected >= job.max_nodes),
+        const bool too_late = before.phase == Phase::kFinished && join.session;
+        expect(is_stranger(before, join) || full || too_late,
                fmt::format("{} was refused: {}", join.node, refusal->reason));
     } else if (before.phase != Phase::kFinished && !before.nodes.contains(join.node)) {
-        expect(!stranger, join.node + " was admitted to the job of another");
-        expect(!wants_no_other || just_heard < job.max_nodes, join.node + " waits for a job that has all its nodes");
+        expect(!is_stranger(before, join), join.node + " was admitted to the job of another");
+        expect(!wants_no_other(before, join) || just_heard < wanted,
+               join.node + " waits for a job that has all its nodes");
     }
 }
 
-/// Expects a notification to reach every other member that is connected and may have workers, and no other node.
+/// Expects a node to try again only while its own older connection, a member that may be lost, or the end of the job
+/// is waited for, and to give up only where a member may be lost unseen.
+void SimCluster::check_temporary_refusal(const State& before, const Join& join, const Refuse& refusal, bool full) {
+    const auto own = before.nodes.find(join.node);
+    const bool is_connected = own != before.nodes.end() && own->second.link == Link::kConnected;
+    const bool is_away = std::ranges::any_of(before.group.members, [&](const auto& member) {
+        const auto node = before.nodes.find(member.first);
+        return node == before.nodes.end() || node->second.link != Link::kConnected;
+    });
+    const bool stops_for_good =
+        before.phase == Phase::kStopping && (before.cause.verdict || before.cause.failure.has_value());
+    const bool ends = before.phase == Phase::kFinished || stops_for_good || (wants_no_other(before, join) && is_away);
+    const bool is_new = own == before.nodes.end() && !join.session;
+    const Duration loss_unseen = before.config.lost_after + before.config.reconnect_grace;
+    const bool limited = refusal.try_for == loss_unseen && full;
+    const bool unlimited = refusal.try_for == 0ms && (is_connected || (is_new && ends));
+    expect(limited || unlimited, fmt::format("{} is to try again: {}", join.node, refusal.reason));
+}
+
+/// Expects a notification to reach every other member that is connected and may have workers, and no other node. One
+/// that another node has just forwarded is the same.
 void SimCluster::check_forwarding(const State& before, const NodeMessage& notification,
                                   const std::vector<daemon::DaemonAction>& actions) {
     const auto& notify = std::get<Notify>(notification.message);
@@ -255,7 +287,10 @@ void SimCluster::check_forwarding(const State& before, const NodeMessage& notifi
     }
     std::set<NodeId> members;
     const auto& group = before.group;
-    if (before.phase == Phase::kRunning && notify.generation == group.generation) {
+    const bool known = std::ranges::any_of(group.notifications, [&](const Notification& sent) {
+        return time_.now() - sent.at < 1s && !sent.origins.contains(notification.node);
+    });
+    if (before.phase == Phase::kRunning && notify.generation == group.generation && !known) {
         for (const auto& [id, node] : before.nodes) {
             if (id != notification.node && node.link == Link::kConnected && node.busy == notify.generation)
                 members.insert(id);
@@ -263,6 +298,20 @@ void SimCluster::check_forwarding(const State& before, const NodeMessage& notifi
     }
     expect(!group.members.contains(notification.node) || reached == members,
            "a notification does not reach the other members, or reaches another node");
+    for (const Notification& sent : decisions_.job().group.notifications) notifications_[sent.message.number] = sent;
+}
+
+/// Expects that the workers of a node have got each notification of another node that came well before they succeeded,
+/// whatever happened to its connection, and no other one.
+void SimCluster::check_notified(const Agent& agent) {
+    const Agent::Facts& facts = agent.facts();
+    for (const std::uint64_t number : facts.notified)
+        expect(notifications_.contains(number), agent.id() + " was notified of what no node has forwarded");
+    for (const auto& [number, sent] : notifications_) {
+        if (facts.succeeded != sent.message.generation || sent.origins.contains(agent.id())) continue;
+        const bool in_time = facts.succeeded_at - sent.at >= kNotifiedWithin;
+        expect(!in_time || facts.notified.contains(number), agent.id() + " has missed a notification");
+    }
 }
 
 void SimCluster::from_inspector(const diagnosis::InquiryHappening& what) {
@@ -385,8 +434,12 @@ void SimCluster::check_the_end() {
         if (agent->facts().verdict && checker_.verdict() && !agent->signaled()) {
             expect(*agent->facts().verdict == *checker_.verdict(), id + " got another verdict");
         }
-        for (const auto& [generation, times] : agent->facts().notified)
-            expect(times <= notifications_[generation], id + " was notified more often than was asked for");
+        check_notified(*agent);
+        const std::string& refused = agent->facts().refused;
+        const bool too_late = refused.find("the job is over") != std::string::npos;
+        expect(refused.empty() || too_late || is_stranger(decisions_.job(), agent->greeting()) ||
+                   wants_no_other(decisions_.job(), agent->greeting()),
+               id + " was refused: " + refused);
     }
     expect(checker_.verdict() || !decisions_.job().shape,
            fmt::format("the job has no verdict, it is {}", to_string(decisions_.job().phase)));

@@ -61,6 +61,9 @@ private:
     [[nodiscard]] Truth truth() const;
     void check_answer(const coordinator::State& before, const protocol::Join& join,
                       const std::optional<coordinator::Refuse>& refusal);
+    void check_temporary_refusal(const coordinator::State& before, const protocol::Join& join,
+                                 const coordinator::Refuse& refusal, bool full);
+    void check_notified(const Agent& agent);
     void check_forwarding(const coordinator::State& before, const coordinator::NodeMessage& notification,
                           const std::vector<daemon::DaemonAction>& actions);
     void check_the_end();
@@ -103,7 +106,7 @@ private:
     DaemonProcess daemon_;
     Plan plan_;
     int signals_ = 0;
-    std::map<Generation, int> notifications_;  ///< how many were sent to the daemon
+    std::map<std::uint64_t, coordinator::Notification> notifications_;  ///< that the daemon has forwarded, by number
     std::string broken_;
     bool settled_ = false;
     Trace trace_;

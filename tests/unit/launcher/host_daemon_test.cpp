@@ -249,6 +249,28 @@ TEST_CASE("a daemon learns that its starter does not need it", "[launcher][unit]
     CHECK(daemon_ends_within(daemon->lifeline, 10s));
 }
 
+TEST_CASE("the texts of a starter arrive one by one", "[launcher][unit]") {
+    const TemporaryDirectory temp;
+    const std::filesystem::path fifo = temp.path() / "until";
+    REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+    const auto script = temp.file(
+        "ddprund",
+        "#!/bin/sh\nprintf '{\"address\":\"127.0.0.1\",\"port\":4711,\"run_id\":\"x\"}\\n' >&3\n"
+        "exec 3>&-\nread line < " +
+            fifo.string() + "\ndd bs=1024 count=1 <&4 > " + (temp.path() / "text").string() + " 2>/dev/null\n",
+        0755);
+    const auto daemon = start_daemon(request_for(script));
+    REQUIRE(daemon.has_value());
+    for (const std::string_view text : {"first", "second"})
+        REQUIRE(::send(daemon->lifeline.get(), text.data(), text.size(), MSG_NOSIGNAL) ==
+                static_cast<ssize_t>(text.size()));
+    { const UniqueFd opened(::open(fifo.c_str(), O_WRONLY | O_CLOEXEC)); }
+    CHECK(daemon_ends_within(daemon->lifeline, 10s));
+    std::stringstream text;
+    text << std::ifstream(temp.path() / "text").rdbuf();
+    CHECK(text.str() == "first");
+}
+
 TEST_CASE("a daemon that ends, babbles or is silent is an error", "[launcher][unit]") {
     const TemporaryDirectory temp;
     const auto ends = start_daemon(request_for(temp.file("ends", "#!/bin/sh\nexit 1\n", 0755)));

@@ -1,7 +1,9 @@
 // The agent's side of the control connection: waiting for a daemon, and recognising other servers.
+#include <boost/asio/read.hpp>
 #include <boost/asio/read_until.hpp>
 #include <boost/asio/write.hpp>
 
+#include <array>
 #include <climits>
 #include <optional>
 
@@ -192,6 +194,34 @@ TEST_CASE("a TCPStore at the endpoint, such as torchrun's, is named", "[client][
         REQUIRE_FALSE(client.has_value());
         CHECK_THAT(client.error().message, Catch::Contains("a TCPStore answers there, perhaps that of torchrun") &&
                                                Catch::Contains("all nodes of a job need ddprun"));
+    };
+    REQUIRE(run(io, test()));
+}
+
+namespace {
+
+/// A ddprund that is slow at first: does not answer the first handshake, then answers as a TCPStore and as a daemon.
+awaitable<void> serve_slowly(tcp::acceptor& acceptor, std::shared_ptr<transport::Channel>& channel) {
+    tcp::socket unanswered = co_await acceptor.async_accept(asio::use_awaitable);
+    tcp::socket store = co_await acceptor.async_accept(asio::use_awaitable);
+    std::array<char, 10> request{};  // VALIDATE, PING and its argument
+    co_await asio::async_read(store, asio::buffer(request), asio::use_awaitable);
+    co_await asio::async_write(store, asio::buffer(request.data() + 6, 4), asio::use_awaitable);
+    tcp::socket agent = co_await acceptor.async_accept(asio::use_awaitable);
+    channel = (co_await transport::accept_websocket(std::move(agent), in(5s))).value();
+}
+
+}  // namespace
+
+TEST_CASE("a slow ddprund, which also answers as a TCPStore, is not taken for torchrun's", "[client][unit]") {
+    asio::io_context io(1);
+    tcp::acceptor acceptor = listen_on_loopback(io);
+    std::shared_ptr<transport::Channel> channel;
+    spawn(io, serve_slowly(acceptor, channel));
+    const auto test = [&]() -> awaitable<void> {
+        const auto client = co_await ControlClient::connect(endpoint_of(acceptor), in(400ms));
+        INFO((client ? "" : client.error().message));
+        CHECK(client.has_value());
     };
     REQUIRE(run(io, test()));
 }

@@ -217,6 +217,24 @@ TEST_CASE("ranks within a role count the workers of that role alone", "[coordina
     CHECK(assigned.at("n4").rank_base == 6);
 }
 
+TEST_CASE("a node of another user does not learn the command of a job that ends, or how it ends", "[coordinator]") {
+    Job job({.min_nodes = 1, .max_nodes = 1});
+    job.join(launched(job, "n1", "train --token x"));
+    job.store_opens();
+    SECTION("its node has lost its connection") { job.disconnect("n1"); }
+    SECTION("it is being stopped") { job.fail("n1", failure(0, "n1")); }
+    SECTION("it is over") {
+        job.fail("n1", failure(0, "n1"));
+        job.disconnect("n1");
+        job.pass(1s);
+        CHECK(job.state.phase == Phase::kFinished);
+    }
+    job.join(launched(job, "x", "train", "bob"));
+    CHECK_THAT(refusal_of(job), Contains("a job of user alice, and this node was started by user bob") &&
+                                    !Contains("train") && !Contains("killed") && !Contains("connection"));
+    CHECK(job.asked<Refuse>().at(0).try_again);
+}
+
 TEST_CASE("a node of another user does not learn the id of the run", "[coordinator]") {
     Job job;
     job.join(launched(job, "n1", "train"));

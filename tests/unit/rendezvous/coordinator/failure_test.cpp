@@ -255,6 +255,20 @@ TEST_CASE("restarts pause longer and longer while workers fail soon after each s
     CHECK(pause_after_failure(0s) == 10s);
 }
 
+TEST_CASE(
+    "a failure soon after the start is an early one, although the daemon itself pauses before the group has stopped",
+    "[coordinator]") {
+    Job job({.min_nodes = 1, .max_nodes = 1, .max_restarts = 5});
+    job.start({"n1"});
+    for (const int failures : {1, 2}) {
+        job.fail("n1", failure(0, "n1"));
+        job.now += 12s;
+        job.stopped("n1");
+        CHECK(job.state.early_failures == failures);
+        job.store_opens();
+    }
+}
+
 TEST_CASE("the line about a pause between restarts has its length", "[coordinator]") {
     Job job({.min_nodes = 1, .max_nodes = 1, .max_restarts = 20});
     job.start({"n1"});

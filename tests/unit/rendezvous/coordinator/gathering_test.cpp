@@ -120,7 +120,7 @@ TEST_CASE("a Join that cannot be served is refused with a sentence and changes n
         bad = Join{};
         bad.node = "n2";
         bad.protocol = 7;
-        says = "version 5 of the control protocol, this node version 7";
+        says = "version 6 of the control protocol, this node version 7";
     }
     SECTION("no workers") {
         bad.programs.clear();

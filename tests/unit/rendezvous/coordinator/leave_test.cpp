@@ -161,6 +161,19 @@ TEST_CASE("a failure with restarts left does not restart a job that every node w
     CHECK(job.verdict().exit_code == 143);
 }
 
+TEST_CASE("a failure spends no restart if the departure of a node ends the job before that", "[coordinator]") {
+    Job job({.max_restarts = 3});
+    job.start({"n1", "n2"});
+    job.fail("n1", failure(0, "n1"));
+    job.pass(1100ms);  // the departure does not explain it
+    job.leave("n2");
+    job.stopped("n2");
+    job.stopped("n1");
+    CHECK(job.verdict().outcome == Outcome::kStopped);
+    CHECK(job.verdict().restarts == 0);
+    CHECK_THAT(job.reason, !Contains("restart 1 of 3"));
+}
+
 TEST_CASE("a leaving node that disappears delays the others no longer than its grace", "[coordinator]") {
     Job job({.min_nodes = 1, .max_nodes = 2});
     job.start({"n1", "n2"});

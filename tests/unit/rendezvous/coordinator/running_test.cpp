@@ -239,22 +239,44 @@ TEST_CASE("a signal for the workers is forwarded to the other members of the run
     const Notify notify{job.state.generation, SIGUSR1};
     job.say("n2", notify);
     CHECK(job.receivers<Notify>() == Hosts{"n1", "n3"});
-    CHECK(job.sent<Notify>().at("n1") == notify);
-    SECTION("and reaches a member that reconnects") {
+    CHECK(job.sent<Notify>().at("n1") == Notify{job.state.generation, SIGUSR1, 1});
+    SECTION("again to a member that reconnects: its older connection may have been broken") {
+        job.pass(500ms);
         job.disconnect("n3");
-        job.say("n1", notify);
+        job.join("n3");
+        CHECK(job.sent<Notify>().at("n3").number == 1);
+        job.disconnect("n3");
         job.say("n2", notify);
         CHECK(job.receivers<Notify>() == Hosts{"n1"});
         job.join("n3");
-        CHECK(job.receivers<Notify>() == Hosts{"n3"});
+        CHECK(job.sent<Notify>().at("n3").number == 2);
+        job.disconnect("n2");
+        job.join("n2");
+        CHECK(job.receivers<Notify>().empty());  // it got the signal itself
+    }
+    SECTION("but not when it must have arrived") {
+        job.pass(job.state.config.lost_after + job.state.config.reconnect_grace + kTickInterval);
         job.disconnect("n3");
         job.join("n3");
         CHECK(job.receivers<Notify>().empty());
     }
+    SECTION("once if several nodes get it, and twice if one node gets it twice") {
+        for (const char* host : {"n1", "n3"}) {
+            job.say(host, notify);
+            CHECK(job.receivers<Notify>().empty());
+        }
+        job.say("n2", notify);
+        CHECK(job.sent<Notify>().at("n3").number == 2);
+        job.pass(1s);
+        job.say("n3", notify);
+        CHECK(job.sent<Notify>().at("n2").number == 3);
+    }
     SECTION("but not to one without workers") {
         job.succeeded("n3");
+        job.pass(1s);
         job.say("n3", notify);  // parked: it is a member all the same
         CHECK(job.receivers<Notify>() == Hosts{"n1", "n2"});
+        job.pass(1s);
         job.say("n1", notify);
         CHECK(job.receivers<Notify>() == Hosts{"n2"});
     }

@@ -2,7 +2,13 @@
 #include <csignal>
 #include <future>
 
+#include <fmt/format.h>
+
 #include "common/exit_codes.hpp"
+#include "common/job_limits.hpp"
+#include "rendezvous/coordinator/admission.hpp"
+#include "rendezvous/daemon/session.hpp"
+#include "rendezvous/protocol/json.hpp"
 #include "rendezvous/store/client/client.hpp"
 #include "rendezvous/store/client/key_text.hpp"
 #include "tests/catch.hpp"
@@ -69,6 +75,36 @@ TEST_CASE("two nodes get ranks, and the same store", "[daemon][unit]") {
         CHECK(first.master_port != fixture.endpoint().port);
         const std::string value = co_await beside([&] { return set_and_get(first, second); });
         CHECK(value == "value");
+    };
+    REQUIRE(run(fixture.io, test()));
+}
+
+TEST_CASE("the largest join is taken", "[daemon][unit]") {
+    const std::string escaped(kMaxRunIdBytes, '\x01');  // JSON writes each byte as six
+    protocol::Join join = join_as("n1");
+    join.programs.clear();
+    for (std::size_t i = 0; i < kMaxPrograms; ++i) {
+        std::string role = escaped;
+        role.replace(0, 4, fmt::format("{:4}", i));
+        join.programs.push_back({role, kMaxSlots / static_cast<int>(kMaxPrograms), 2'000'000'000});
+    }
+    join.min_nodes = join.max_nodes = kMaxNodes;
+    join.launch = {escaped, ~0ull, escaped, 4'294'967'295};
+    join.node = join.host = std::string(coordinator::kMaxNameBytes, '\x01');
+    join.node_rank = kMaxNodes;
+    join.session = std::string(32, 'f');
+    join.spare = join.records = true;
+    protocol::Join named = join;
+    named.run_id = escaped;
+    CHECK(encode(protocol::AgentMessage(named)).size() <= daemon::kMaxJoinBytes);
+    join.session.reset();
+    DaemonFixture fixture;
+    const auto test = [&]() -> awaitable<void> {
+        const auto n1 = fixture.agent(join);
+        co_await n1->join();
+        const bool welcomed = co_await eventually([&] { return n1->welcome().has_value(); }, 5s);
+        INFO(n1->end());
+        CHECK(welcomed);
     };
     REQUIRE(run(fixture.io, test()));
 }
@@ -346,7 +382,7 @@ TEST_CASE("a ddpctl gets the flight records of agents that know them, older ones
         newer->send(other_version);
         const DaemonMessage refusal = (co_await newer->receive()).value();
         CHECK(std::get<Rejected>(refusal).reason ==
-              "ddpctl uses version 6 of the protocol, this daemon version 5: use the same ddprun for both");
+              "ddpctl uses version 7 of the protocol, this daemon version 6: use the same ddprun for both");
 
         n1->crash();
         const auto abort = co_await n2->expect<Abort>();  // the first message since its assignment

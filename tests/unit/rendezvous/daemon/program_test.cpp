@@ -89,6 +89,36 @@ TEST_CASE("ddprund reports where it listens, logs to its file, and ends on a sig
     CHECK_THAT(text, Catch::Contains("serves run") && Catch::Contains("stopped by SIGTERM"));
 }
 
+TEST_CASE("ddprund warns that others can reach it when the first agent joins", "[daemon][unit]") {
+    const RestoredLogger restored;
+    const TemporaryFile log;
+    Pipe pipe;
+    daemon::Options options;
+    options.daemon = quick_config();
+    options.daemon.bind = asio::ip::address_v4::any();
+    options.ready_fd = pipe.write.release();
+    options.log_file = log.path;
+    auto exit_code = std::async(std::launch::async, [&] { return daemon::run_program(options); });
+    const boost::json::object ready = boost::json::parse(read_to_end(pipe.read)).as_object();
+    const auto logged = [&] {
+        std::ifstream file(log.path);
+        return std::string(std::istreambuf_iterator<char>(file), {});
+    };
+    CHECK_THAT(logged(), Catch::Contains("serves run") && !Catch::Contains("INSECURE"));
+    asio::io_context io(1);
+    const auto join = [&]() -> awaitable<void> {
+        const Endpoint endpoint{"127.0.0.1", static_cast<std::uint16_t>(ready.at("port").as_int64())};
+        const auto agent = std::make_shared<FakeAgent>(io, endpoint, join_as("n1"));
+        co_await agent->join();
+        const bool warned =
+            co_await eventually([&] { return logged().find("INSECURE: 0.0.0.0:") != std::string::npos; });
+        CHECK(warned);
+    };
+    CHECK(run(io, join()));
+    ::kill(::getpid(), SIGTERM);
+    REQUIRE(exit_code.wait_for(20s) == std::future_status::ready);
+}
+
 TEST_CASE("ddprund that cannot listen writes nothing to --ready-fd and ends with the code for infrastructure",
           "[daemon][unit]") {
     const DaemonFixture other;

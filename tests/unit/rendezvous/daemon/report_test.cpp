@@ -55,6 +55,24 @@ TEST_CASE("ddprund listens on the loopback by default, and names its run", "[dae
     CHECK_FALSE(options.ready_fd.has_value());
 }
 
+TEST_CASE("the address of the stores is one that workers can connect to", "[daemon][unit]") {
+    CHECK(std::get<Options>(parse({"--store-address", "10.0.0.7"})).daemon.store_address->to_string() == "10.0.0.7");
+    for (const char* address : {"0.0.0.0", "::", "localhost"})
+        CHECK(std::get<int>(parse({"--store-address", address})) == exit_code::kUsage);
+    CHECK(std::holds_alternative<Options>(parse({"--bind", "0.0.0.0"})));
+}
+
+TEST_CASE("a daemon or stores that other hosts can reach are warned of", "[daemon][unit]") {
+    using boost::asio::ip::make_address;
+    const auto warning = [](const char* bind, const char* store) {
+        return exposure_warning({make_address(bind), 29400}, make_address(store));
+    };
+    CHECK(warning("127.0.0.1", "127.0.0.2").empty());
+    CHECK_THAT(warning("127.0.0.1", "10.0.0.7"), Catch::StartsWith("INSECURE: the stores at 10.0.0.7 can"));
+    CHECK_THAT(warning("10.0.0.7", "10.0.0.7"), Catch::StartsWith("INSECURE: 10.0.0.7:29400 can"));
+    CHECK_THAT(warning("::", "::"), Catch::StartsWith("INSECURE: [::]:29400 can"));
+}
+
 TEST_CASE("ddprund takes addresses, ports, and seconds with decimals", "[daemon][unit]") {
     const Options options =
         std::get<Options>(parse({"--bind", "::", "--port=0", "--run-id", "mnist", "--linger", "0.5", "--last-call",

@@ -15,9 +15,9 @@ struct HeapLimit {
 };
 
 /// Returns the minimum of: 64 GiB, this machine's memory, the memory limits of the cgroups of this process (container,
-/// batch job), the part of `ulimit -v` that one of `local_ranks` may use, and the limit on file sizes, which the kernel applies to
-/// shared memory too. Throws Error{System} if not
-/// even `reserved_bytes`, the size of the segment without its heap, are allowed.
+/// batch job), the part of `ulimit -v` that one of `local_ranks` may use, and the limit on file sizes, which the kernel
+/// applies to shared memory too. Throws Error{System} if not even `reserved_bytes`, the size of the segment without its
+/// heap, are allowed.
 [[nodiscard]] HeapLimit heap_limit_here(std::size_t reserved_bytes, std::size_t local_ranks);
 
 }  // namespace ddp::detail

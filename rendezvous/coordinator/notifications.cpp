@@ -1,0 +1,68 @@
+#include "rendezvous/coordinator/notifications.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+
+namespace ddprun::coordinator {
+namespace {
+
+/// The same signal from several nodes within this time is one notification: schedulers send it to every node of a job.
+constexpr std::chrono::seconds kSameNotification{1};
+/// The number of notifications that are kept to be repeated.
+constexpr std::size_t kMaxNotifications = 256;
+
+/// Returns whether a message that was sent then may have been lost with a connection whose node may still reconnect.
+bool may_be_lost(const State& state, const Notification& sent) {
+    return state.now - sent.at <= state.config.lost_after + state.config.reconnect_grace;
+}
+
+/// Returns the notification that `id` forwards, too; null: it is a new one. Two signals to one node are two.
+Notification* known_notification(State& state, const NodeId& id, int signal) {
+    const auto known = std::ranges::find_if(state.group.notifications, [&](const Notification& sent) {
+        return sent.message.signal == signal && state.now - sent.at < kSameNotification && !sent.origins.contains(id);
+    });
+    return known == state.group.notifications.end() ? nullptr : &*known;
+}
+
+const Notification& add_notification(State& state, const NodeId& id, int signal) {
+    auto& kept = state.group.notifications;
+    std::erase_if(kept, [&](const Notification& sent) { return !may_be_lost(state, sent); });
+    if (kept.size() == kMaxNotifications) kept.erase(kept.begin());
+    const Notify message{state.group.generation, signal, ++state.last_notification};
+    return kept.emplace_back(Notification{message, state.now, {id}});
+}
+
+}  // namespace
+
+void notify(Transition& t, const NodeId& id, const Notify& message) {
+    State& state = t.state;
+    const std::string& host = state.nodes.at(id).join.host;
+    if (message.signal != SIGUSR1 && message.signal != SIGUSR2)
+        return t.say(
+            fmt::format("ignored: node {} forwards signal {}, which is not for workers", host, message.signal));
+    const std::string signal = signal_name(message.signal);
+    const bool from_member = state.group.members.contains(id) && message.generation == state.group.generation;
+    if (state.phase != Phase::kRunning || !from_member)
+        return t.say(fmt::format("ignored: {} from node {}, which is not in the running group", signal, host));
+    if (Notification* const known = known_notification(state, id, message.signal)) {
+        known->origins.insert(id);
+        return t.say(fmt::format("node {} got {} as well", host, signal));
+    }
+    t.say(fmt::format("node {} forwards {} to the workers of all nodes", host, signal));
+    const Notify forwarded = add_notification(state, id, message.signal).message;
+    for (const auto& [other, member] : state.group.members) {
+        const auto node = state.nodes.find(other);
+        if (other == id || node == state.nodes.end() || node->second.busy != message.generation) continue;
+        if (node->second.link == Link::kConnected) t.send(other, forwarded);  // else when it reconnects
+    }
+}
+
+void repeat_notifications(Transition& t, const NodeId& id) {
+    for (const Notification& sent : t.state.group.notifications)
+        if (may_be_lost(t.state, sent) && !sent.origins.contains(id)) t.send(id, sent.message);
+}
+
+}  // namespace ddprun::coordinator
