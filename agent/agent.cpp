@@ -210,7 +210,7 @@ void Agent::note_start() {
 
 void Agent::perform(const ForwardSignal& action) {
     const protocol::AgentMessage message = protocol::Notify{action.generation, action.signal};
-    if (!link_.try_send(message)) status_reporter_.report_lost_notification(action.signal);
+    if (!link_.try_send(message) && !action.known) status_reporter_.report_lost_notification(action.signal);
 }
 
 void Agent::perform(const ReportFailure& action) {

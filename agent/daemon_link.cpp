@@ -129,6 +129,7 @@ asio::awaitable<std::string> DaemonLink::listen() {
     while (!closed_) {
         auto received = co_await client_->receive();
         if (!received) co_return received.error().message;
+        if (closed_) break;
         liveness_.heard_at(Clock::now());
         handle(std::move(*received));
     }
@@ -222,7 +223,7 @@ void DaemonLink::handle(DaemonMessage message) {
             },
             [this](const RequestRecords& request) { events_.push(RecordsRequested{request}); },
             [this](const Notify& notify) {
-                events_.push(NotifyReceived{notify.generation, notify.signal, notify.number});
+                events_.push(NotifyReceived{notify.generation, notify.signal, notify.number, notify.ago});
             },
             [this](const Notice& notice) {
                 events_.push(NoticeReceived{{notice.generation, printable(notice.text)}});

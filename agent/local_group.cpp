@@ -107,7 +107,7 @@ void LocalGroup::end_older_processes(Generation generation) const {
 void LocalGroup::keep_error_file(LocalRank rank) {
     if (config_.output.log_dir.empty()) return;
     const Rank job_rank = rank_of(*assignment_, rank);
-    const Result<std::string> text = processes_->error_text(rank);
+    const Result<std::string> text = processes_->error_text(rank, kMaxKeptErrorBytes);
     if (!text) {
         warn_(fmt::format("cannot keep the error file of rank {}: {}", number(job_rank), text.error().message));
     } else if (!text->empty()) {

@@ -30,8 +30,8 @@ namespace ddprun::agent {
 
 class LocalGroup {
 public:
-    /// `warn` is called with a sentence about this node. All others outlive this object; the node's name and the
-    /// session in `config` may change.
+    /// `warn` is called with a sentence about this node. The other arguments outlive this object; the node's name and
+    /// the session in `config` may change.
     LocalGroup(boost::asio::io_context& io, const AgentConfig& config, Console& console, LogWriter& logs,
                EventQueue& events, std::function<void(const std::string&)> warn);
 

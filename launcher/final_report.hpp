@@ -16,7 +16,7 @@ namespace ddprun::launcher {
 struct NodesReport {
     std::string text;                       ///< to be printed; empty: no node has left one
     boost::json::object report;             ///< of --report; empty: no node has left one
-    std::map<std::string, int> exit_codes;  ///< of the nodes that have only the console to wait for, by name
+    std::map<std::string, int> exit_codes;  ///< of the nodes that have reported their end, by name
 };
 
 /// FinalReport: owns a file in memory, open for appending. Every node appends a record (StatusReporter::report_end())

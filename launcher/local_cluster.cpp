@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "agent/group/worker_group.hpp"
 #include "agent/guard/children.hpp"
@@ -35,7 +36,7 @@ namespace {
 
 /// A node whose daemon has ended gets this much more than the grace of its workers before it is killed.
 constexpr std::chrono::seconds kAfterGrace{10};
-/// While the console takes nothing, a node whose job has failed gets this much, as it waits for the console itself.
+/// A node that waits for the console ends by itself after console_timeout(); it gets this much more.
 constexpr std::chrono::seconds kConsoleGrace{5};
 /// How often the console is looked at, after the daemon has ended or while lines wait.
 constexpr std::chrono::milliseconds kConsoleInterval{100};
@@ -125,6 +126,7 @@ private:
     /// Writes the lines that wait, as far as the console takes them, and notes since when it takes nothing.
     void watch_console() {
         const bool lines_wait = cluster_.console.drain(std::chrono::milliseconds(0)) > 0;
+        if (!has_room(STDOUT_FILENO) || !stderr_has_room()) seen_full_at_ = Clock::now();
         if (stderr_has_room())
             full_since_.reset();
         else if (!full_since_)
@@ -134,11 +136,12 @@ private:
     }
 
     /// Returns whether a node that has left its record may still be waiting for the console, and will end by itself:
-    /// after a successful job without limit, as every program waits for its output.
+    /// after a successful job it waits without limit for a console that is not read, as every program does.
     [[nodiscard]] bool may_wait_for_console(int exit_code) const {
-        if (exit_code == exit_code::kSuccess && stop_signal_ == 0) return true;
+        const bool success = exit_code == exit_code::kSuccess && stop_signal_ == 0;
         const int end = stop_signal_ == 0 ? exit_code : exit_code::kSignalBase + stop_signal_;
-        return Clock::now() < stragglers_since_ + agent::console_timeout(end) + kConsoleGrace;
+        const TimePoint since = success ? std::max(stragglers_since_, seen_full_at_) : stragglers_since_;
+        return Clock::now() < since + agent::console_timeout(end) + kConsoleGrace;
     }
 
     /// Kills the nodes that do not end, and looks again at those that wait for the console.
@@ -152,6 +155,7 @@ private:
                 kill_stragglers_at_ = Clock::now() + kConsoleInterval;
                 continue;
             }
+            if (!killed_.insert(pid).second) continue;
             spdlog::warn("{} still runs although the rendezvous daemon has ended: sending it SIGKILL", name);
             ::kill(pid, SIGKILL);
         }
@@ -236,7 +240,7 @@ private:
 
     /// Kills and reaps until no child is left: the last orphans of a normal end, or everything after an exception.
     void end_everything() {
-        everything_ended_ = true;  // or given up
+        everything_ended_ = true;  // or the wait for it is given up below
         for (const auto& [pid, index] : running_) ::kill(pid, SIGKILL);
         running_.clear();
         for (const TimePoint give_up = Clock::now() + kAfterGrace; Clock::now() < give_up;) {
@@ -309,6 +313,8 @@ private:
     int stop_signal_ = 0;            ///< the first signal from outside that ends the job; 0: there was none
     std::size_t stopped_nodes_ = 0;  ///< nodes that ran when it arrived
     TimePoint stragglers_since_{};   ///< the daemon's end
+    TimePoint seen_full_at_{};       ///< when stdout or stderr took nothing, as the latest look saw it
+    std::set<pid_t> killed_;         ///< the stragglers
     TimePoint kill_stragglers_at_ = TimePoint::max();
     TimePoint stopped_at_{};  ///< when the first signal came
     TimePoint report_wait_at_ = TimePoint::max();

@@ -44,7 +44,8 @@ struct Refusal {
 /// Completes `plan` from its options and this machine; nothing is started. Returns the reason if the job cannot run.
 [[nodiscard]] std::optional<Refusal> prepare(Plan& plan, const Environment& environment);
 
-/// Returns the addresses of `host`; none, with a warning, if no name server has answered.
+/// Returns the addresses of `host`; none, with a warning that `remedy`, a sentence without its full stop, ends, if no
+/// name server has answered.
 [[nodiscard]] std::vector<std::string> look_up(const std::string& host, std::string_view remedy);
 
 }  // namespace ddprun::launcher

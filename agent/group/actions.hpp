@@ -59,6 +59,7 @@ struct ContinueGroup {
 struct ForwardSignal {
     Generation generation{};
     int signal = 0;
+    bool known = false;  ///< another node has forwarded it: only the daemon lacks that this node got it, too
     friend bool operator==(const ForwardSignal&, const ForwardSignal&) = default;
 };
 

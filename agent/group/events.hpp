@@ -46,6 +46,7 @@ struct NotifyReceived {
     Generation generation{};
     int signal = 0;
     std::uint64_t number = 0;  ///< of the notification in the job; one that is not newer than the last is repeated
+    std::chrono::milliseconds ago{};  ///< since the daemon got it: not 0 for one that is repeated after a reconnect
 };
 struct NoticeReceived {
     protocol::Notice notice;

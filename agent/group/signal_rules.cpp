@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <csignal>
 #include <utility>
 
@@ -33,20 +34,21 @@ void Transition::on(const StopSignal& event) {
     }
 }
 
-const Notification* Transition::recent_notification(int signal) const {
-    const auto last = state_.notified.find(signal);
-    return last != state_.notified.end() && now_ - last->second.at < kSameNotification ? &last->second : nullptr;
+bool Transition::is_second_of_pair(int signal, int step, TimePoint sent) {
+    Notification& newest = state_.notified[signal];
+    const Duration apart = sent < newest.at ? newest.at - sent : sent - newest.at;
+    if (apart >= kSameNotification) newest.unmatched = 0;
+    const bool second = step > 0 ? newest.unmatched < 0 : newest.unmatched > 0;
+    newest = {std::max(newest.at, sent), newest.unmatched + step};
+    return second;
 }
 
 void Transition::on(const NotifySignal& event) {
     if (state_.phase != Phase::kRunning)
         return act(PrintDetail{fmt::format("got {}; no worker runs that could get it", signal_name(event.signal))});
-    const Notification* const recent = recent_notification(event.signal);
-    const bool known = recent != nullptr && recent->forwarded;  // two signals to this process are two notifications
-    state_.notified[event.signal] = {now_, false};
-    if (known) return;
-    act(NotifyWorkers{event.signal});
-    if (state_.node_count > 1) act(ForwardSignal{state_.generation, event.signal});
+    const bool known = is_second_of_pair(event.signal, -1, now_);
+    if (!known) act(NotifyWorkers{event.signal});
+    if (state_.node_count > 1) act(ForwardSignal{state_.generation, event.signal, known});
 }
 
 void Transition::on(const NotifyReceived& event) {
@@ -54,9 +56,7 @@ void Transition::on(const NotifyReceived& event) {
     if (!known || event.generation != state_.generation || state_.phase != Phase::kRunning) return;
     if (event.number <= state_.newest_forwarded) return;  // repeated after a reconnect
     state_.newest_forwarded = event.number;
-    const Notification* const recent = recent_notification(event.signal);
-    if (recent != nullptr && !recent->forwarded) return;  // a scheduler has sent it to this node, too
-    state_.notified[event.signal] = {now_, true};
+    if (is_second_of_pair(event.signal, 1, now_ - event.ago)) return;  // this process got it, too
     act(NotifyWorkers{event.signal});
     act(PrintDetail{fmt::format("another node forwards {} to the workers", signal_name(event.signal))});
 }

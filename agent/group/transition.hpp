@@ -60,9 +60,10 @@ private:
         outcome_follows_ = true;
     }
 
-    /// Returns the last delivery of `signal` to the workers, if a signal of now may be the same notification; else
-    /// null.
-    [[nodiscard]] const Notification* recent_notification(int signal) const;
+    /// Notes a signal for the workers that this process got (`step` -1) or that another node forwarded (1), `sent`
+    /// then. Returns whether the workers have it already: a scheduler signals every node of a job, so that a signal
+    /// which comes both ways within kSameNotification is one.
+    [[nodiscard]] bool is_second_of_pair(int signal, int step, TimePoint sent);
     void start(const protocol::Assignment& assignment);
     /// Reports a failed worker at once and stops the group; the siblings get their grace.
     void fail(LocalRank rank, const ExitStatus& status, std::string why);

@@ -10,6 +10,7 @@
 #include "agent/group/stop_text.hpp"
 #include "agent/group/transition.hpp"
 #include "common/exit_codes.hpp"
+#include "common/text/escape.hpp"
 #include "common/text/number.hpp"
 
 namespace ddprun::agent::worker_group {
@@ -117,7 +118,7 @@ void Transition::on(const JobFinished& event) {
                    .verdict = event.verdict});
     } else {
         if (state_.phase == Phase::kRunning)
-            explain_stop(fmt::format("stopping the workers: {}", event.verdict.reason));
+            explain_stop(fmt::format("stopping the workers: {}", log_line(event.verdict.reason)));
         end_with(Finish{event.verdict.exit_code, "", event.verdict});
     }
     stop_group();

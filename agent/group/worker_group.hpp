@@ -42,10 +42,10 @@ enum class Phase {
     kSucceeded,  ///< every worker exited with 0; waiting for the job's end. Strays may still be stopping
     kDone,
 };
-/// The latest delivery of a signal for the workers.
+/// The newest deliveries of a signal for the workers.
 struct Notification {
-    TimePoint at;
-    bool forwarded = false;  ///< by another node; false: this process got it
+    TimePoint at;       ///< of the newest
+    int unmatched = 0;  ///< those that another node forwarded, less those that this process got: each pair is one
 };
 /// A plain value that step() alone changes. It has more than 15 members because each is one fact of the table in
 /// docs/design/003.

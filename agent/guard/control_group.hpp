@@ -22,7 +22,11 @@ public:
 
     /// Sends SIGKILL to every process of the group and of the groups below it, also to those that are forking. A worker
     /// that was just forked joins only after that, so repeat the call while is_populated().
-    void kill() const noexcept;
+    void kill() noexcept;
+    /// Returns whether kill() was called. From then on a process has to move into the group (join_control_group()): the
+    /// kernel kills one that is born in it from outside (seen with Linux 6.18), since it compares how often the group
+    /// of the parent and the new one were killed.
+    [[nodiscard]] bool was_killed() const noexcept { return was_killed_; }
     /// Returns whether a process of the group, or of a group below it, has not ended. True where that cannot be read;
     /// false after the group was removed.
     [[nodiscard]] bool is_populated() const noexcept;
@@ -31,6 +35,7 @@ public:
 
 private:
     UniqueFd folder_;
+    bool was_killed_ = false;
 };
 
 /// Makes the calling process a member of the group whose folder `group_fd` is. Returns 0, or the errno. Called between

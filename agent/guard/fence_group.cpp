@@ -167,7 +167,7 @@ Result<FenceGroup> FenceGroup::make() {
         group.path_.clear();
         return unavailable(fmt::format("no group can be made below {}", *own), error);
     }
-    const ControlGroup opened(group.path_.c_str());
+    ControlGroup opened(group.path_.c_str());
     if (!opened.is_open()) return unavailable(fmt::format("cannot open {}", group.path_), errno);
     if (::faccessat(opened.fd(), "cgroup.kill", W_OK, 0) != 0)
         return unavailable("the kernel has no cgroup.kill (Linux 5.14)", errno);

@@ -228,7 +228,7 @@ int run_guard(const Arguments& arguments, const sigset_t& signals) {
     ::fcntl(arguments.lifeline, F_SETFD, FD_CLOEXEC);
     make_unlikely_oom_victim();
     const agent::TerminalModes terminal_modes;
-    const ControlGroup group = arguments.group != nullptr ? ControlGroup(arguments.group) : ControlGroup();
+    ControlGroup group = arguments.group != nullptr ? ControlGroup(arguments.group) : ControlGroup();
     Spared spared = arguments.spared;
     spared.guard_program = agent::program_file("/proc/self/exe");
 

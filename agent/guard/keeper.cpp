@@ -39,7 +39,7 @@ int run_keeper(const char* path) noexcept {
     ::sigprocmask(SIG_SETMASK, &all, nullptr);
     ::prctl(PR_SET_NAME, kKeeperName);   // for ps and pgrep
     ::prctl(PR_SET_PDEATHSIG, SIGCONT);  // it may be stopped when its guard is killed
-    const ControlGroup group(path);
+    ControlGroup group(path);
     // On a busy machine a short job may have ended, and removed its group, before this process began.
     if (!group.is_open() && errno != ENOENT) return exit_code::kInternal;
     wait_for_end_of_file();

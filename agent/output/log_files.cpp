@@ -67,7 +67,7 @@ std::string log_file_name(Rank rank, const char* extension) {
 std::filesystem::path full_path(const std::filesystem::path& path) {
     std::error_code unknown;
     const std::filesystem::path full = std::filesystem::absolute(path, unknown);
-    return unknown ? path : full.lexically_normal();
+    return unknown ? path : full;
 }
 
 std::string files_kept_text(const std::string& log_dir) {

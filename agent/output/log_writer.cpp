@@ -158,7 +158,8 @@ void LogWriter::Shared::replace(LogFile::Target& target, std::string_view text) 
     Result<void> written = make_folders(std::filesystem::path(target.path).parent_path());
     if (written) written = write_file({target.path, target.name, "", 0600}, text, Existing::kReplace);
     if (written) return;
-    add_problem(written.error().message, fmt::format("replace {}", written.error().code.value()));
+    add_problem(written.error().message + "; the job goes on without it",
+                fmt::format("replace {}", written.error().code.value()));
     note_missing(target, text.size());
 }
 
@@ -248,10 +249,15 @@ void LogWriter::finish(std::chrono::milliseconds limit, TimePoint since) {
                                        shared_->missing_files, shared_->first_missing));
         }
         if (!shared_->jobs.empty()) {
+            const std::string what =
+                shared_->waiting_bytes > 0
+                    ? fmt::format("{} bytes were not written within {} and are lost", shared_->waiting_bytes,
+                                  seconds_text(limit))
+                    : fmt::format("files were not opened or closed within {}", seconds_text(limit));
             lost.push_back(
-                fmt::format("{} bytes were not written within {} and are lost; the first file concerned is "
-                            "{}. Is its file system slow or full, or does its server not answer?",
-                            shared_->waiting_bytes, seconds_text(limit), shared_->jobs.front().file->name));
+                fmt::format("{}; the first file concerned is {}. Is its file system slow or full, or does "
+                            "its server not answer?",
+                            what, shared_->jobs.front().file->name));
         }
     }
     report();

@@ -67,8 +67,8 @@ public:
     /// messages.
     void replace(std::string path, std::string name, std::string_view text);
 
-    /// Waits until everything is written, until `limit` after `since` at most, and warns about bytes that are not, and
-    /// about those of files that failed. Write nothing afterwards.
+    /// Waits until everything is written, until `limit` after `since` at most, and warns about bytes that were not
+    /// written, and about bytes that files lack because of an error. Write nothing afterwards.
     void finish(std::chrono::milliseconds limit, TimePoint since = Clock::now());
 
 private:

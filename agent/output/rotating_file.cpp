@@ -77,17 +77,19 @@ Result<void> RotatingFile::rotate() {
     };
     if (rotation_.keep == 0 && ::ftruncate(fd_.get(), 0) != 0)
         return grows(system_error(fmt::format("cannot empty {}", path_), errno), "Keep files with --log-keep.");
+    bool moved = false;  // this file
     for (int number = rotation_.keep - 1; number >= 0; --number) {
         const std::string from = numbered(path_, number);
         const std::string to = numbered(path_, number + 1);
-        if (::rename(from.c_str(), to.c_str()) == 0 || errno == ENOENT) continue;
+        moved = ::rename(from.c_str(), to.c_str()) == 0;
+        if (moved || errno == ENOENT) continue;
         return grows(system_error(fmt::format("cannot rename {} to {}", from, to), errno),
                      fmt::format("Remove {}, or make its folder writable.", to));
     }
     if (rotation_.keep > 0) {
         Result<UniqueFd> next = open_log_file(path_);
         if (!next) {
-            ::rename(numbered(path_, 1).c_str(), path_.c_str());
+            if (moved) ::rename(numbered(path_, 1).c_str(), path_.c_str());
             return grows(next.error(), "Make its folder writable, or raise --log-max-size.");
         }
         if (const int failed = close(); failed != 0)

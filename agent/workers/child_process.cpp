@@ -37,6 +37,7 @@ struct NewProcess {
     int stderr_fd;
     int inherited_fd;
     int group_fd;           ///< of the control group that the child joins; -1: none, or it is born in it
+    bool joins_group;       ///< ChildSpec::joins_group
     const void* cpus;       ///< the mask of those on which it may run
     std::size_t cpu_bytes;  ///< the size of that mask; 0: as the caller
     pid_t parent;
@@ -113,7 +114,8 @@ DDPRUN_RUNS_IN_CHILD int become_program(void* argument) {
 /// it that takes a stack.
 pid_t start_sharing_memory(NewProcess& process, const ChildStack& stack, int& pidfd) {
 #ifdef __x86_64__
-    if (const int group_fd = std::exchange(process.group_fd, -1); group_fd >= 0) {
+    if (process.group_fd >= 0 && !process.joins_group) {
+        const int group_fd = std::exchange(process.group_fd, -1);
         clone_args how{};
         how.flags = CLONE_VM | CLONE_VFORK | CLONE_PIDFD | CLONE_INTO_CGROUP;
         how.exit_signal = SIGCHLD;
@@ -223,8 +225,9 @@ Error start_error(std::string_view what, int errno_value) {
 Result<ChildProcess> ChildProcess::start(boost::asio::io_context& io, const ChildSpec& spec) {
     const std::vector<char*> argv = pointers(spec.argv);
     const std::vector<char*> environment = pointers(spec.environment);
-    NewProcess process{argv.data(),       environment.data(), spec.stdout_fd,   spec.stderr_fd,
-                       spec.inherited_fd, spec.group_fd,      spec.cpus.data(), spec.cpus.size() * sizeof(spec.cpus[0]),
+    NewProcess process{argv.data(),      environment.data(), spec.stdout_fd,
+                       spec.stderr_fd,   spec.inherited_fd,  spec.group_fd,
+                       spec.joins_group, spec.cpus.data(),   spec.cpus.size() * sizeof(spec.cpus[0]),
                        ::getpid()};
     const ChildStack stack;
     int pidfd = -1;

@@ -26,8 +26,8 @@ Result<ErrorFile> ErrorFile::in_memory() {
     return ErrorFile(std::move(path), std::move(fd));
 }
 
-Result<std::string> ErrorFile::read() const {
-    std::string text(kMaxErrorFileBytes + 1, '\0');
+Result<std::string> ErrorFile::read(std::size_t max_bytes) const {
+    std::string text(max_bytes + 1, '\0');
     std::size_t size = 0;
     while (size < text.size()) {
         const ssize_t got = ::pread(fd_.get(), text.data() + size, text.size() - size, static_cast<off_t>(size));
@@ -35,9 +35,7 @@ Result<std::string> ErrorFile::read() const {
         if (got == 0) break;
         size += static_cast<std::size_t>(got);
     }
-    if (size > kMaxErrorFileBytes) {
-        return Error{Errc::kLimit, fmt::format("its error file is larger than {} bytes", kMaxErrorFileBytes)};
-    }
+    if (size > max_bytes) return Error{Errc::kLimit, fmt::format("its error file is larger than {} bytes", max_bytes)};
     text.resize(size);
     return text;
 }

@@ -13,8 +13,10 @@
 
 namespace ddprun::agent {
 
-/// A larger error file is not read: a worker's mistake must not use up the agent's memory.
+/// A larger error file is not read for the verdict: a worker's mistake must not use up the agent's memory.
 inline constexpr std::size_t kMaxErrorFileBytes = 64u << 10;
+/// A larger one is not kept beside the log files either.
+inline constexpr std::size_t kMaxKeptErrorBytes = 8u << 20;
 
 class ErrorFile {
 public:
@@ -25,7 +27,7 @@ public:
     [[nodiscard]] const std::string& path() const { return path_; }
     /// Returns the text that the worker has written; may be empty. Errors: kLimit, or a system error; the message
     /// begins with "its error file", for a caller that names the rank.
-    [[nodiscard]] Result<std::string> read() const;
+    [[nodiscard]] Result<std::string> read(std::size_t max_bytes = kMaxErrorFileBytes) const;
     [[nodiscard]] bool empty() const;
 
 private:

@@ -56,10 +56,8 @@ std::string group_of(int proc, pid_t pid) {
 }
 
 /// Returns the environment of a process; nullopt: the kernel does not show it in time, because the process is stuck.
-std::optional<std::string> environment_of(pid_t pid, TimePoint deadline) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-    return within(std::clamp(left, std::chrono::milliseconds(0), kReadTimeout),
-                  [pid] { return content_of(fmt::format("/proc/{}/environ", pid)); });
+std::optional<std::string> environment_of(pid_t pid) {
+    return within(kReadTimeout, [pid] { return content_of(fmt::format("/proc/{}/environ", pid)); });
 }
 
 /// Returns `group` with "session.scope" for systemd's "session-N.scope", the group of one login session.
@@ -90,15 +88,17 @@ std::vector<UniqueFd> find_older(const JobStep& step, TimePoint deadline, std::s
     std::optional<std::string> own_group;
     std::vector<UniqueFd> found;
     for_each_process([&](int proc, pid_t pid) {
-        if (unreadable.contains(pid) || std::ranges::find(family, pid) != family.end() || !is_own(proc, pid)) return;
+        if (std::ranges::find(family, pid) != family.end() || !is_own(proc, pid)) return;
         if (!own_group) own_group = group_of(proc, ::getpid());
         UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0u)));
         if (!pidfd || !is_in_step(group_of(proc, pid), *own_group)) return;
-        const std::optional<std::string> environment = environment_of(pid, deadline);
-        if (!environment)
+        if (Clock::now() + kReadTimeout > deadline) return;
+        const std::optional<std::string> environment = environment_of(pid);
+        if (environment)
+            unreadable.erase(pid);
+        else
             unreadable.insert(pid);
-        else if (belongs_to_older_group(*environment, step))
-            found.push_back(std::move(pidfd));
+        if (environment && belongs_to_older_group(*environment, step)) found.push_back(std::move(pidfd));
     });
     return found;
 }

@@ -40,7 +40,8 @@ Result<std::unique_ptr<Worker>> Worker::start(boost::asio::io_context& io, Worke
                           err->write_end.get(),
                           spec.record ? spec.record->descriptor() : -1,
                           std::move(spec.cpus),
-                          spec.group_fd};
+                          spec.group_fd,
+                          spec.joins_group};
     Result<ChildProcess> process = ChildProcess::start(io, child);
     if (!process) return process.error();
     std::unique_ptr<Worker> worker(new Worker(std::move(*process), spec));
@@ -115,7 +116,7 @@ WorkerEvidence Worker::evidence() {
     evidence.failing_for = recently_failing_for();  // which has read the last bytes of stderr
     evidence.last_lines = err_->tail().lines();
     evidence.record = flight_record(kEvidenceOperations);
-    const Result<std::string> text = error_text();
+    const Result<std::string> text = error_text(kMaxErrorFileBytes);
     const Result<std::string> message = text ? parse_error_file(*text) : text;
     if (!message) {
         evidence.error_file_problem = message.error().message;
@@ -126,7 +127,9 @@ WorkerEvidence Worker::evidence() {
     return evidence;
 }
 
-Result<std::string> Worker::error_text() const { return error_file_ ? error_file_->read() : std::string(); }
+Result<std::string> Worker::error_text(std::size_t max_bytes) const {
+    return error_file_ ? error_file_->read(max_bytes) : std::string();
+}
 
 /// Returns the process that trains. The worker may be a script that starts it: then it is the writer of the flight
 /// record, if that belongs to the worker's process group or descends from the worker.

@@ -33,6 +33,7 @@ struct WorkerSpec {
     std::optional<WorkerFlightRecord> record;
     CpuMask cpus = {};  ///< as in ChildSpec
     int group_fd = -1;  ///< ChildSpec::group_fd
+    bool joins_group = false;
 };
 
 class Worker {
@@ -69,7 +70,7 @@ public:
     /// Returns all that is known about the worker and its end.
     [[nodiscard]] WorkerEvidence evidence();
     /// Returns the text of its error file; empty: it has written none. Errors: those of ErrorFile::read().
-    [[nodiscard]] Result<std::string> error_text() const;
+    [[nodiscard]] Result<std::string> error_text(std::size_t max_bytes) const;
     /// Returns the newest `max_operations` of its flight record; see WorkerFlightRecord::view().
     [[nodiscard]] protocol::FlightRecord flight_record(std::size_t max_operations) const;
     /// Returns the flight record and the state of the process. The caller fills in rank, host and clock.

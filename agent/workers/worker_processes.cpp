@@ -31,7 +31,7 @@ constexpr std::chrono::milliseconds kMinSweepInterval{2};
 }  // namespace
 
 WorkerProcesses::WorkerProcesses(boost::asio::io_context& io, Callbacks callbacks, OomWatch oom_watch,
-                                 const ControlGroup* fence)
+                                 ControlGroup* fence)
     : io_(io),
       callbacks_(std::move(callbacks)),
       oom_watch_(std::move(oom_watch)),
@@ -48,7 +48,10 @@ WorkerProcesses::WorkerProcesses(boost::asio::io_context& io, Callbacks callback
 WorkerProcesses::~WorkerProcesses() = default;
 
 Result<void> WorkerProcesses::start(WorkerSpec spec) {
-    if (fence_ != nullptr) spec.group_fd = fence_->fd();
+    if (fence_ != nullptr) {
+        spec.group_fd = fence_->fd();
+        spec.joins_group = fence_->was_killed();
+    }
     Result<std::unique_ptr<Worker>> started = Worker::start(io_, std::move(spec));
     if (!started) return started.error();
     const LocalRank rank{static_cast<int>(workers_.size())};

@@ -37,7 +37,7 @@ public:
 
     /// `fence`: the control group in which the workers run; null: none. It outlives this object.
     WorkerProcesses(boost::asio::io_context& io, Callbacks callbacks, OomWatch oom_watch = OomWatch(),
-                    const ControlGroup* fence = nullptr);
+                    ControlGroup* fence = nullptr);
     /// Kills the processes that are left in the workers' groups; strays with a session of their own are left to the
     /// guard.
     ~WorkerProcesses();
@@ -63,7 +63,9 @@ public:
     /// Returns all that is known about a worker that was started, and about its end.
     [[nodiscard]] WorkerEvidence evidence(LocalRank rank) { return worker(rank).evidence(); }
     /// Returns the text of the error file of a worker that was started; see Worker::error_text().
-    [[nodiscard]] Result<std::string> error_text(LocalRank rank) { return worker(rank).error_text(); }
+    [[nodiscard]] Result<std::string> error_text(LocalRank rank, std::size_t max_bytes) {
+        return worker(rank).error_text(max_bytes);
+    }
     /// Returns the newest `max_operations` of a worker's flight record; empty if it was not started.
     [[nodiscard]] protocol::FlightRecord flight_record(LocalRank rank, std::size_t max_operations) const;
     /// Returns the flight record and the state of the process. The caller fills in rank, host and clock.
@@ -98,7 +100,7 @@ private:
     boost::asio::io_context& io_;
     Callbacks callbacks_;
     OomWatch oom_watch_;
-    const ControlGroup* fence_;
+    ControlGroup* fence_;
     std::vector<std::unique_ptr<Worker>> workers_;  ///< by local rank
     Strays strays_;
     int group_signal_ = 0;  ///< the latest that the group got; 0: none

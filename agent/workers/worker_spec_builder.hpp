@@ -21,7 +21,7 @@ namespace ddprun::agent {
 
 class WorkerSpecBuilder {
 public:
-    /// `warn` is called with a sentence about something that workers start without; of equal causes with the first.
+    /// Calls `warn` with a sentence about each thing that workers have to start without; equal causes are one.
     /// The others outlive this object.
     WorkerSpecBuilder(const AgentConfig& config, Console& console, LogWriter& logs,
                       std::function<void(const std::string&)> warn)

@@ -24,10 +24,11 @@ inline bool is_open_for_writing(int fd) noexcept {
     return flags >= 0 && (flags & O_ACCMODE) != O_RDONLY;
 }
 
-/// Returns whether stderr takes a line now: one that is not read would make its writer wait.
-inline bool stderr_has_room() noexcept {
-    pollfd room{STDERR_FILENO, POLLOUT, 0};
+/// Returns whether `fd` takes a line now: one that is not read would make its writer wait.
+inline bool has_room(int fd) noexcept {
+    pollfd room{fd, POLLOUT, 0};
     return ::poll(&room, 1, 0) == 1;
 }
+inline bool stderr_has_room() noexcept { return has_room(STDERR_FILENO); }
 
 }  // namespace ddprun

@@ -28,6 +28,9 @@ std::string without_sequences(std::string_view text) {
         if (kind == '[') {  // parameters, then one final byte
             while (size < text.size() && (text[size] < 0x40 || text[size] > 0x7e)) ++size;
             ++size;
+        } else if (kind >= 0x20 && kind <= 0x2f) {  // intermediate bytes, then a final one: "ESC ( B"
+            while (size < text.size() && text[size] >= 0x20 && text[size] <= 0x2f) ++size;
+            ++size;
         } else if (kind == ']') {  // text, then BEL or ESC and a backslash
             while (size < text.size() && text[size] != '\a' && text[size] != kEscape) ++size;
             size += size < text.size() && text[size] == kEscape ? 2 : 1;

@@ -11,8 +11,8 @@ namespace ddprun {
 /// count as well, because some terminals obey them.
 [[nodiscard]] std::size_t control_length(std::string_view text);
 
-/// Returns `text` without the sequences that colour it, move the cursor or name a window (ECMA-48: CSI, OSC and ESC
-/// with one character). An unfinished one is left out, too.
+/// Returns `text` without the sequences that colour it, move the cursor or name a window (ECMA-48: CSI, OSC and the
+/// short ones). An unfinished one is left out, too.
 [[nodiscard]] std::string without_sequences(std::string_view text);
 
 /// Returns `text` with every control character, newlines too, as \xHH with its code point.

@@ -15,6 +15,7 @@
 
 #include "common/fnv.hpp"
 #include "common/ids.hpp"
+#include "common/system/standard_fds.hpp"
 #include "common/system/unique_fd.hpp"
 #include "common/system/within.hpp"
 #include "common/text/escape.hpp"
@@ -200,7 +201,7 @@ auto in_time(const fs::path& directory, std::chrono::milliseconds limit, Call ca
     auto answer = start_apart(std::move(call));
     const auto early = std::min(limit, kReportWaitAfter);
     if (answer.wait_for(early) == std::future_status::ready) return answer.get();
-    if (early < limit)
+    if (early < limit && stderr_has_room())
         spdlog::info("waiting for the file system of --rdzv-dir {}; giving up in {}", shown(directory),
                      seconds_text(limit - early));
     if (answer.wait_for(limit - early) == std::future_status::ready) return answer.get();

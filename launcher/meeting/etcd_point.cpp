@@ -88,7 +88,7 @@ Result<std::string> EtcdPoint::call(std::string_view path, const std::string& bo
                                      "and a firewall; --rdzv-conf read_timeout=SECONDS sets how long ddprun tries.{}",
                                      servers(), seconds_text(limit), last.message, closed ? tls_hint() : "")};
         }
-        if (!reported && now - begin >= kReportWaitAfter) {
+        if (!reported && now - begin >= kReportWaitAfter && stderr_has_room()) {
             reported = true;
             spdlog::info("waiting for etcd ({}); giving up in {}", last.message, duration_text(give_up - now));
         }

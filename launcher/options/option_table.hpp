@@ -2,7 +2,7 @@
 // Defines the command line as a table: one row per option, from which spellings, PET_* variable, help and parser come.
 // Rules about several options are in options.cpp; --help, --version, --print-completion and the options of torchrun and
 // mpirun that are refused with a hint are in command_line.cpp. A new option is a row, a member of Options, its use
-// (most are passed on by agent_config() in launch.cpp) and an entry in docs/man/ddprun.1.in.
+// (most are passed on by agent_config() in agent_settings.cpp) and an entry in docs/man/ddprun.1.in.
 
 #include <span>
 #include <string>

@@ -43,6 +43,9 @@ std::string malformed(const NodeId& id, const Join& join) {
     if (!is_name(join.node) || join.node != id)
         return fmt::format("a node needs an id of 1 to {} bytes", kMaxNameBytes);
     if (!is_name(join.host)) return fmt::format("a node needs a name of 1 to {} bytes", kMaxNameBytes);
+    for (const std::string* text : {&join.launch.command, &join.launch.user})
+        if (text->size() > kMaxRunIdBytes)
+            return fmt::format("its command or user has more than {} bytes", kMaxRunIdBytes);
     if (std::string problem = malformed(join.programs); !problem.empty()) return problem;
     if (join.min_nodes < 1 || join.max_nodes < join.min_nodes || join.max_nodes > kMaxNodes) {
         return fmt::format("--nnodes {}:{} is not MIN:MAX with 1 <= MIN <= MAX <= {}", join.min_nodes, join.max_nodes,

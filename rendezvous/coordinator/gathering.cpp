@@ -19,6 +19,8 @@ namespace {
 constexpr const char* kStartWhenReachable = "Start the same command again when the job's nodes can reach each other";
 constexpr const char* kLookAtLostNode =
     "Look for what ended the node (the output of its ddprun, `dmesg` on its host), then start the same command again";
+constexpr const char* kLookAtAbsentNode =
+    "Look at what the node that has ended has printed, then start the same command again";
 constexpr const char* kMendDaemonHost =
     "The error is on the host of the rendezvous daemon: fix it there, then start the job again";
 
@@ -43,7 +45,7 @@ std::string too_few(const State& state, int here) {
            "join_timeout=SECONDS";
 }
 
-/// Returns why no other node can take the place of a lost one; empty: one may come.
+/// Returns why no other node can take the place of a lost one; empty: one may join.
 std::string no_replacement(const State& state) {
     if (!state.no_more_nodes.empty()) return state.no_more_nodes;
     const auto role = role_without_restart(state, [](const Node& node) { return node.link == Link::kLost; });
@@ -57,11 +59,15 @@ std::string no_replacement(const State& state) {
         of_role(state, *role));
 }
 
-/// Returns the reason of a job that ends because too few nodes are left, and `why` no others can come.
+/// Returns the reason of a job that ends because too few nodes are left, and `why` no others may join.
 std::string too_few_left_text(const State& state, int here, std::string_view why) {
-    return fmt::format("{}; the job needs {} nodes and only {} {} left ({}), and {}",
-                       state.cause.reason.empty() ? "a node was lost" : state.cause.reason, state.shape->min_nodes,
-                       here, inflect(here, "is", "are"), some_of(hosts_of(state, present)), why);
+    const bool began = state.groups_started > 0;
+    std::string text = state.cause.reason;
+    if (text.empty() && began) text = "a node was lost";
+    if (!text.empty()) text += "; ";
+    return text + fmt::format("the job needs {} nodes and only {} {} {} ({}), and {}", state.shape->min_nodes, here,
+                              inflect(here, "is", "are"), began ? "left" : "here", some_of(hosts_of(state, present)),
+                              why);
 }
 
 void open_round(Transition& t, std::size_t nodes) {
@@ -75,7 +81,7 @@ void open_round(Transition& t, std::size_t nodes) {
 
 bool too_few_are_left(const State& state) {
     const int here = count_present(state);
-    // Before the first group a departure does not end the job: the others are waiting for more nodes anyway.
+    // Before the first group the others are waiting for more nodes anyway, unless no further one will join.
     const bool waits_for_more = state.groups_started == 0 && state.no_more_nodes.empty();
     return here == 0 || (!waits_for_more && here < state.shape->min_nodes);
 }
@@ -92,7 +98,8 @@ bool ended_for_lack_of_nodes(Transition& t) {
         finish(t, infrastructure_verdict(std::move(reason), kStartWhenReachable));
     } else if (too_few_are_left(state)) {
         if (const std::string why = no_replacement(state); !why.empty())
-            finish(t, infrastructure_verdict(too_few_left_text(state, here, why), kLookAtLostNode));
+            finish(t, infrastructure_verdict(too_few_left_text(state, here, why),
+                                             state.groups_started > 0 ? kLookAtLostNode : kLookAtAbsentNode));
     }
     return state.phase == Phase::kFinished;
 }

@@ -10,7 +10,8 @@ namespace ddprun::coordinator {
 namespace {
 
 /// The same signal from several nodes within this time is one notification: schedulers send it to every node of a job.
-constexpr std::chrono::seconds kSameNotification{1};
+/// An agent compares within a second; what it forwards may need a while.
+constexpr std::chrono::milliseconds kSameNotification{1500};
 /// The number of notifications that are kept to be repeated.
 constexpr std::size_t kMaxNotifications = 256;
 
@@ -61,8 +62,12 @@ void notify(Transition& t, const NodeId& id, const Notify& message) {
 }
 
 void repeat_notifications(Transition& t, const NodeId& id) {
-    for (const Notification& sent : t.state.group.notifications)
-        if (may_be_lost(t.state, sent) && !sent.origins.contains(id)) t.send(id, sent.message);
+    for (const Notification& sent : t.state.group.notifications) {
+        if (!may_be_lost(t.state, sent) || sent.origins.contains(id)) continue;
+        Notify message = sent.message;
+        message.ago = std::chrono::duration_cast<std::chrono::milliseconds>(t.state.now - sent.at);
+        t.send(id, message);
+    }
 }
 
 }  // namespace ddprun::coordinator

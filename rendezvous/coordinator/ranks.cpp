@@ -1,11 +1,16 @@
 #include "rendezvous/coordinator/ranks.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cassert>
 #include <compare>
 #include <cstdint>
 #include <limits>
 #include <tuple>
+
+#include "common/text/number.hpp"
+#include "rendezvous/coordinator/waiting.hpp"
 
 namespace ddprun::coordinator {
 namespace {
@@ -52,6 +57,30 @@ std::strong_ordering rank_order(const Node& left, const Node& right) {
     return left.join.node <=> right.join.node;
 }
 
+/// Returns "; n4 takes the place of n2" for the nodes in `candidates` that were not in the newest group, if others have
+/// left it, or "; n2 is back"; else an empty text.
+std::string replacements(const std::vector<NodeId>& candidates, const State& state) {
+    HostList left;
+    for (const auto& [id, member] : state.group.members) {
+        if (std::ranges::find(candidates, id) != candidates.end()) continue;
+        const auto known = state.nodes.find(id);
+        ++left.total;
+        if (known != state.nodes.end()) left.first.push_back(known->second.join.host);
+    }
+    std::ranges::sort(left.first, natural_less);
+    HostList fresh;
+    for (const NodeId& id : candidates) {
+        const Node& node = state.nodes.at(id);
+        if (node.last_rank) continue;
+        ++fresh.total;
+        fresh.first.push_back(node.join.host);
+    }
+    if (left.total == 0 || fresh.total == 0 || left.first.size() != left.total) return "";
+    if (fresh.first == left.first)
+        return fmt::format("; {} {} back", some_of(fresh), inflect(fresh.total, "is", "are"));
+    return fmt::format("; {} {} the place of {}", some_of(fresh), inflect(fresh.total, "takes", "take"), some_of(left));
+}
+
 }  // namespace
 
 bool natural_less(std::string_view left, std::string_view right) { return natural_compare(left, right) < 0; }
@@ -76,7 +105,7 @@ std::map<NodeId, Member> form_group(std::vector<NodeId> candidates, const State&
     std::int64_t max_restarts = 0;
     for (const auto& [role, budget] : state.roles) max_restarts += budget.max_restarts;
     assignment.max_restarts = static_cast<int>(std::min<std::int64_t>(max_restarts, std::numeric_limits<int>::max()));
-    if (state.groups_started > 0) assignment.reason = state.cause.reason;
+    if (state.groups_started > 0) assignment.reason = state.cause.reason + replacements(candidates, state);
     if (const auto& failure = state.cause.failure) {
         const RestartBudget& budget = state.roles.at(failure->role);
         assignment.restart = {budget.spent, budget.max_restarts, state.roles.size() > 1 ? failure->role : ""};

@@ -89,7 +89,7 @@ void conclude(Transition& t) {
     // If every worker had just finished when the stop came, the job has succeeded.
     if (!cause.failure && all_succeeded(state.group)) return finish(t, success_verdict());
     if (cause.verdict) return finish(t, *cause.verdict);
-    // To stop the others may take long.
+    // Stopping the others may take long, so the time of the failure counts.
     const Duration lasted = cause.failure ? cause.failed_after : state.now - state.group.started_at;
     const bool early = lasted < kEarly;
     if (!early) state.early_failures = 0;

@@ -117,7 +117,7 @@ void Daemon::send(const coordinator::Send& action) {
     connections_.send(action.node, action.message);
 }
 
-/// Warns with the first agent: many a daemon ends without one, because another node's was published first.
+/// Warns with the first agent: a daemon that stands by, or at a meeting point, may end without any.
 void Daemon::warn_of_exposure() {
     if (std::exchange(exposure_reported_, true)) return;
     const std::string warning = exposure_warning(endpoint(), config_.store_address.value_or(endpoint().address()));

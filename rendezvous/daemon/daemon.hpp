@@ -49,7 +49,8 @@ public:
     void stop(int signal);
     /// Ends run() soon if no agent has joined yet: the starter's agent never will.
     void starter_ended();
-    /// Ends the job if it has too few nodes, now or later: no further one will join, and `why`.
+    /// Reports that no further node will join; `why` is a clause for the verdict. The job ends as soon as it has too
+    /// few nodes.
     void no_more_nodes(std::string why);
 
 private:

@@ -27,7 +27,7 @@ awaitable<Result<std::string>> receive_before(std::shared_ptr<Channel> channel, 
         *late = true;
         if (const auto still_there = weak.lock()) still_there->abort();
     });
-    Result<std::string> text = co_await channel->receive();
+    Result<std::string> text = co_await channel->receive(kMaxJoinBytes);
     if (!text && *late) co_return Error{Errc::kTimeout, "it did not join in time"};
     co_return text;
 }
@@ -39,7 +39,6 @@ awaitable<Result<Greeting>> greet(asio::ip::tcp::socket socket, TimePoint deadli
     if (!channel) co_return channel.error();
     const Result<std::string> text = co_await receive_before(*channel, deadline);
     if (!text) co_return text.error();
-    if (text->size() > kMaxJoinBytes) co_return Error{Errc::kLimit, "its first message is too long for a join"};
     const Result<AgentMessage> message = protocol::decode_agent_message(*text);
     if (!message) co_return message.error();
     Greeting greeting;

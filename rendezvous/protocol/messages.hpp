@@ -175,6 +175,7 @@ struct Notify {
     Generation generation{};
     int signal = 0;            ///< SIGUSR1 or SIGUSR2
     std::uint64_t number = 0;  ///< of the notification in the job, from 1; the daemon draws it, and 0 is an agent's
+    std::chrono::milliseconds ago{};  ///< since the daemon got it, of one that it repeats
     friend bool operator==(const Notify&, const Notify&) = default;
 };
 

@@ -26,8 +26,9 @@ public:
     virtual ~Channel() = default;
 
     /// Returns the next message. One caller at a time. Every error is final, and the connection is then closed: kClosed
-    /// when either side has ended it, kLimit beyond kMaxMessageBytes or kMaxQueuedBytes, kMalformed for bad framing.
-    [[nodiscard]] virtual boost::asio::awaitable<Result<std::string>> receive() = 0;
+    /// when either side has ended it, kLimit beyond `max_bytes` or kMaxQueuedBytes, kMalformed for bad framing.
+    [[nodiscard]] virtual boost::asio::awaitable<Result<std::string>> receive(std::size_t max_bytes) = 0;
+    [[nodiscard]] boost::asio::awaitable<Result<std::string>> receive() { return receive(kMaxMessageBytes); }
 
     /// Queues a message and returns at once; messages leave in order. When more than kMaxQueuedBytes wait for the peer,
     /// the channel closes and receive() returns kLimit. Does nothing once the channel is closed or closing.

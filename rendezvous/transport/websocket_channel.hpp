@@ -62,7 +62,10 @@ public:
     tcp::socket& socket() { return boost::beast::get_lowest_layer(websocket_); }
 
     // The coroutines hold the channel themselves: one that was started may outlive the caller's reference.
-    boost::asio::awaitable<Result<std::string>> receive() override { return receive(this->shared_from_this()); }
+    using Channel::receive;
+    boost::asio::awaitable<Result<std::string>> receive(std::size_t max_bytes) override {
+        return receive(this->shared_from_this(), max_bytes);
+    }
     boost::asio::awaitable<void> close() override { return close(this->shared_from_this()); }
 
     void send(std::string message) override {
@@ -96,15 +99,15 @@ private:
             [](auto& request_or_response) { request_or_response.set(kChannelHeader, kChannelVersion); }));
     }
 
-    static boost::asio::awaitable<Result<std::string>> receive(std::shared_ptr<WebSocketChannel> self) {
+    static boost::asio::awaitable<Result<std::string>> receive(std::shared_ptr<WebSocketChannel> self,
+                                                               std::size_t max_bytes) {
         if (self->failure_) co_return *self->failure_;
         boost::beast::flat_buffer buffer;
         do {
             const auto [ec, n] = co_await self->websocket_.async_read_some(buffer, kReadBytes, kTuple);
             if (ec) self->fail(explain(ec));
-            if (buffer.size() > kMaxMessageBytes) {
-                self->fail({Errc::kLimit, fmt::format("a message longer than {} MiB", kMaxMessageBytes >> 20)});
-            }
+            if (buffer.size() > max_bytes)
+                self->fail({Errc::kLimit, fmt::format("a message longer than {} KiB", max_bytes >> 10)});
             if (self->failure_) co_return *self->failure_;
         } while (!self->websocket_.is_message_done());
         if (!self->websocket_.got_text()) {

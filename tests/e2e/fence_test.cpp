@@ -211,6 +211,25 @@ TEST_CASE("nothing is left, whatever is killed", "[e2e]") {
                seconds[seconds.size() / 2], seconds.back());
 }
 
+TEST_CASE("workers that are started again after others had to be killed live", "[e2e]") {
+    const std::string fence = GENERATE(as<std::string>(), "cgroup", "namespace", "guard");
+    if (const std::string why = missing(fence); !why.empty()) {
+        WARN("SKIPPED: this machine does not offer the fence: " << why);
+        return;
+    }
+    const e2e::Sandbox sandbox("fence-again");
+    const std::string worker =
+        "trap '' TERM; [ $TORCHELASTIC_RESTART_COUNT = 2 ] && exec sleep 0.1; [ $RANK = 0 ] && exit 9; sleep 1000";
+    const e2e::Outcome outcome =
+        e2e::run(sandbox, {{e2e::bin() / "ddprun", "--fence", fence, "--nproc-per-node", "2", "--max-restarts", "2",
+                            "--shutdown-timeout", "0.2", "sh", "-c", worker},
+                           {},
+                           {}});
+    INFO(outcome.err);
+    CHECK(outcome.status.success());
+    CHECK(sandbox.leftovers() == "");
+}
+
 TEST_CASE("ddprun -v names the fence once, that of the first node", "[e2e]") {
     const e2e::Sandbox sandbox("fence-named");
     std::vector<std::string> argv{e2e::bin() / "ddprun", "-v", "--fence", "guard"};

@@ -343,7 +343,7 @@ TEST_CASE("a job that is started again at once after a SIGKILL runs when the dae
     SECTION("although its worker takes long to die") {
         worker.emplace(std::stoi(first.out()));
         if (!worker->possible()) {
-            WARN("not tested: this user may not trace processes");
+            WARN("SKIPPED: this user may not trace processes");
             return;
         }
     }

@@ -175,9 +175,8 @@ TEST_CASE("nodes on different hosts meet in a directory that they share", "[e2e]
             sandbox, hosts.on("n2", ddprun_line(shared.options(1, {"--rdzv-conf", "read_timeout=3"}))), Seconds(30));
         INFO(silent.err);
         CHECK(silent.status.exit_code() == 69);
-        CHECK_THAT(silent.err,
-                   Catch::Contains("the daemon at 10.77.0.1:") && Catch::Contains("(host n1, pid ") &&
-                       Catch::Contains("does not answer for 3 s. If no job of this name runs, remove the value"));
+        CHECK_THAT(silent.err, Catch::Contains("the daemon at 10.77.0.1:") && Catch::Contains("(host n1, pid ") &&
+                                   Catch::Contains("does not answer. If no job of this name runs, remove the value"));
         hosts.call({"start", "n1"});  // now its address refuses connections
         const auto next = run(sandbox, hosts.on("n2", ddprun_line(shared.options(1))), Seconds(60));
         INFO(next.err);

@@ -33,7 +33,7 @@ TEST_CASE("a wrong command line is reported with option, value and what it shoul
         {"ddprund", {"--port", "-1"}, "--port: '-1' is not a port: a whole number from 0 to 65535."},
         {"ddprund", {"--port", "http"}, "--port: 'http' is not a port: a whole number from 0 to 65535."},
         {"ddprund", {"--port"}, "--port: a value is missing."},
-        {"ddprund", {"--linger", "0"}, "--linger: '0' is not a number of seconds from 0.001 to 10000000."},
+        {"ddprund", {"--linger", "0"}, "--linger: '0' is not a number of seconds from 0.001 to 31536000."},
         {"ddprund", {"--lingre", "3"}, "--lingre: no such option. Did you mean --linger?"},
         {"ddprund", {"mnist"}, "unexpected argument 'mnist'."},
         {"ddpctl", {"dump", "--timeout", "soon"}, "--timeout: 'soon' is not a number of seconds from 0.1 to 3600."},

@@ -167,7 +167,31 @@ TEST_CASE("a notification that a scheduler sends to every node is delivered once
     Group second = running() << forwarded(1);
     CHECK(is_delivered(second));
     CHECK_FALSE(is_delivered(second << NotifySignal{SIGUSR1}));
+    CHECK(second.actions == Actions{ForwardSignal{Generation{1}, SIGUSR1, true}});  // the daemon tells it from a second
     CHECK(is_delivered(second << NotifySignal{SIGUSR1}));
+}
+
+TEST_CASE("two signals that a scheduler sends to every node within a second are delivered twice", "[agent]") {
+    const NotifySignal own{SIGUSR1};
+    const auto deliveries = [](std::initializer_list<Happening> events) {
+        Group group = running();
+        int count = 0;
+        for (const Happening& event : events) count += is_delivered(group << event) ? 1 : 0;
+        return count;
+    };
+    CHECK(deliveries({own, own, forwarded(1), forwarded(2)}) == 2);
+    CHECK(deliveries({forwarded(1), forwarded(2), own, own}) == 2);
+    CHECK(deliveries({own, forwarded(1), forwarded(2), own}) == 2);
+    CHECK(deliveries({forwarded(1), own, own, forwarded(2)}) == 2);
+}
+
+TEST_CASE("a notification that is repeated after a reconnect is that which this process got at that time", "[agent]") {
+    NotifyReceived repeated = forwarded(1);
+    repeated.ago = 3s;
+    Group same = running() << NotifySignal{SIGUSR1};
+    CHECK_FALSE(is_delivered(same.after(3s) << repeated));
+    Group other = running();
+    CHECK(is_delivered(other.after(3s) << repeated));
 }
 
 TEST_CASE("notifications of another node are told apart by their numbers, not by time", "[agent]") {

@@ -78,7 +78,7 @@ TEST_CASE("a fence group ends its processes at once, and is removed with the gro
             return;
         }
         path = fence->path();
-        const ControlGroup group(path.c_str());
+        ControlGroup group(path.c_str());
         CHECK_FALSE(group.is_populated());
         const pid_t child = start_in(group.fd());
         REQUIRE(agent_test::eventually([&] { return group.is_populated(); }));
@@ -90,7 +90,7 @@ TEST_CASE("a fence group ends its processes at once, and is removed with the gro
         remove_control_group(path.c_str());
         CHECK(std::filesystem::exists(path));  // a process is left in it
         std::filesystem::create_directory(inner_path);
-        const ControlGroup inner(inner_path.c_str());
+        ControlGroup inner(inner_path.c_str());
         const pid_t below = start_in(inner.fd());
         REQUIRE(agent_test::eventually([&] { return inner.is_populated(); }));
         listed.resize(static_cast<std::size_t>(group.list(listed.data(), 3)));
@@ -120,7 +120,7 @@ TEST_CASE("a group counts as populated unless it is known to be empty", "[agent]
     const std::string path = std::filesystem::temp_directory_path() / fmt::format("not-a-group-{}", ::getpid());
     std::filesystem::create_directory(path);
     {
-        const ControlGroup group(path.c_str());
+        ControlGroup group(path.c_str());
         CHECK_FALSE(group.is_populated());  // no such file, as after its removal
         std::filesystem::create_directory(path + "/cgroup.events");
         CHECK(group.is_populated());  // cannot be read

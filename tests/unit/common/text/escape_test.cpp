@@ -10,6 +10,7 @@ using namespace ddprun;
 TEST_CASE("colours, cursor movements and titles are left out of a text", "[common][unit]") {
     CHECK(without_sequences("plain") == "plain");
     CHECK(without_sequences("\x1b[1;31mloss\x1b[0m 0.5") == "loss 0.5");
+    CHECK(without_sequences("\x1b[31mERROR\x1b(B\x1b[m") == "ERROR");  // tput sgr0
     CHECK(without_sequences("a\x1b[2Kb\x1b[?25lc") == "abc");
     CHECK(without_sequences("\x1b]0;title\ax\x1b]8;;url\x1b\\link") == "xlink");
     CHECK(without_sequences("\x1b"

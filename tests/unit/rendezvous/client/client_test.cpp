@@ -208,7 +208,8 @@ awaitable<void> serve_slowly(tcp::acceptor& acceptor, std::shared_ptr<transport:
     co_await asio::async_read(store, asio::buffer(request), asio::use_awaitable);
     co_await asio::async_write(store, asio::buffer(request.data() + 6, 4), asio::use_awaitable);
     tcp::socket agent = co_await acceptor.async_accept(asio::use_awaitable);
-    channel = (co_await transport::accept_websocket(std::move(agent), in(5s))).value();
+    const auto accepted = co_await transport::accept_websocket(std::move(agent), in(5s));
+    if (accepted) channel = *accepted;
 }
 
 }  // namespace

@@ -159,7 +159,7 @@ TEST_CASE("a signal to the daemon after the verdict ends it without waiting for 
 TEST_CASE("a job that no further node will join ends when too few are left", "[coordinator]") {
     const std::string why = "an emulated node is not replaced";
     Job job({.min_nodes = 2, .max_nodes = 2, .max_restarts = 3});
-    SECTION("told before the loss is noticed") {
+    SECTION("reported before the loss is noticed") {
         job.start({"n1", "n2"});
         job.feed(NoMoreNodes{why});
         CHECK_FALSE(job.ends_job);
@@ -167,7 +167,7 @@ TEST_CASE("a job that no further node will join ends when too few are left", "[c
         job.pass(1s);
         job.stopped("n1");
     }
-    SECTION("told while the others wait for a replacement") {
+    SECTION("reported while the others wait for a replacement") {
         job.start({"n1", "n2"});
         job.disconnect("n2");
         job.pass(1s);
@@ -175,17 +175,17 @@ TEST_CASE("a job that no further node will join ends when too few are left", "[c
         CHECK_FALSE(job.ends_job);
         job.feed(NoMoreNodes{why});
     }
-    SECTION("told before the first group") {
+    SECTION("reported before the first group") {
         job.join("n1");
         job.feed(NoMoreNodes{why});
     }
-    SECTION("told before any node has joined") {
+    SECTION("reported before any node has joined") {
         job.feed(NoMoreNodes{why});
         job.join("n1");
     }
     CHECK(job.verdict().exit_code == exit_code::kInfrastructure);
-    CHECK_THAT(job.verdict().reason,
-               Contains("the job needs 2 nodes and only 1 is left (n1), and an emulated node is not replaced"));
+    CHECK_THAT(job.verdict().reason, Contains(job.state.groups_started > 0 ? "only 1 is left (n1), and " + why
+                                                                           : "only 1 is here (n1), and " + why));
 }
 
 TEST_CASE("a daemon whose starter ends before any agent has joined ends soon, but leaves others time to join",

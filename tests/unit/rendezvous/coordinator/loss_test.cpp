@@ -112,7 +112,7 @@ TEST_CASE("without a restart left a spare still takes the place of a lost node",
     job.stopped("n1");
     CHECK(job.opens(2));
     job.store_opens();
-    CHECK(job.sent<Assignment>().at("n3").reason == "node n2 was lost: connection closed");
+    CHECK(job.sent<Assignment>().at("n3").reason == "node n2 was lost: connection closed; n3 takes the place of n2");
 }
 
 TEST_CASE("workers that had failed because of a lost node are restarted because of that node", "[coordinator]") {

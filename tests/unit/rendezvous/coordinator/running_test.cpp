@@ -244,7 +244,7 @@ TEST_CASE("a signal for the workers is forwarded to the other members of the run
         job.pass(500ms);
         job.disconnect("n3");
         job.join("n3");
-        CHECK(job.sent<Notify>().at("n3").number == 1);
+        CHECK(job.sent<Notify>().at("n3") == Notify{job.state.generation, SIGUSR1, 1, 500ms});
         job.disconnect("n3");
         job.say("n2", notify);
         CHECK(job.receivers<Notify>() == Hosts{"n1"});
@@ -267,16 +267,16 @@ TEST_CASE("a signal for the workers is forwarded to the other members of the run
         }
         job.say("n2", notify);
         CHECK(job.sent<Notify>().at("n3").number == 2);
-        job.pass(1s);
+        job.pass(1500ms);
         job.say("n3", notify);
         CHECK(job.sent<Notify>().at("n2").number == 3);
     }
     SECTION("but not to one without workers") {
         job.succeeded("n3");
-        job.pass(1s);
+        job.pass(1500ms);
         job.say("n3", notify);  // parked: it is a member all the same
         CHECK(job.receivers<Notify>() == Hosts{"n1", "n2"});
-        job.pass(1s);
+        job.pass(1500ms);
         job.say("n1", notify);
         CHECK(job.receivers<Notify>() == Hosts{"n2"});
     }
