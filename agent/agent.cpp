@@ -209,7 +209,8 @@ void Agent::note_start() {
 }
 
 void Agent::perform(const ForwardSignal& action) {
-    const protocol::AgentMessage message = protocol::Notify{action.generation, action.signal};
+    const protocol::AgentMessage message =
+        protocol::Notify{.generation = action.generation, .signal = action.signal, .known = action.known};
     if (!link_.try_send(message) && !action.known) status_reporter_.report_lost_notification(action.signal);
 }
 

@@ -63,7 +63,9 @@ LocalGroup::LocalGroup(boost::asio::io_context& io, const AgentConfig& config, C
       warn_(std::move(warn)),
       spec_builder_(config, console, logs, warn_),
       fence_(config.control_group.empty() ? ControlGroup() : ControlGroup(config.control_group.c_str())),
-      run_id_(config.run_id.value_or("none")) {}
+      run_id_(config.run_id.value_or("none")) {
+    if (config.joins_control_group) fence_.require_joining();
+}
 
 std::string LocalGroup::log_folder() const {
     if (config_.output.log_dir.empty()) return "";

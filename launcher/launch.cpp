@@ -253,6 +253,7 @@ int run(Plan plan, std::optional<JobMeeting> meeting, const std::vector<std::str
     report_endpoint(plan, *hosted);
     agent::AgentConfig config = agent_config(std::move(plan), hosted->endpoint);
     config.control_group = fence->group ? fence->group->path() : "";
+    config.joins_control_group = fence->group && fence->group->has_to_be_joined();
     config.guard_pipe = std::move(pipes.guard_pipe);
     config.keeper_lifeline = std::move(pipes.keeper_lifeline);
     config.standby = std::move(hosted->standby);

@@ -146,6 +146,7 @@ private:
 
     /// Kills the nodes that do not end, and looks again at those that wait for the console.
     void kill_stragglers() {
+        watch_console();  // this process may have been suspended since the last look
         const NodesReport nodes = final_report_.read();
         kill_stragglers_at_ = TimePoint::max();
         for (const auto& [pid, index] : running_) {

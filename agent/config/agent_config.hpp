@@ -78,8 +78,9 @@ struct AgentConfig {
     UniqueFd open_lines;     ///< of an emulated node: of SharedLines, for the console that all nodes share
     int console_writer = 0;  ///< … and its number there
     UniqueFd guard_pipe;     ///< reads end-of-file when the guard has ended; invalid: no guard
-    std::string control_group = {};  ///< the folder of the control group for the workers; empty: none
-    UniqueFd standby;                ///< of a daemon that is not needed once this node was admitted; invalid: none
+    std::string control_group = {};    ///< the folder of the control group for the workers; empty: none
+    bool joins_control_group = false;  ///< ControlGroup::has_to_be_joined()
+    UniqueFd standby;                  ///< of a daemon that is not needed once this node was admitted; invalid: none
     UniqueFd keeper_lifeline;  ///< held for the keeper of that group, which reads end-of-file when this process ends
 
     /// Returns the number of workers on this node.

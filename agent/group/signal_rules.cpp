@@ -37,6 +37,7 @@ void Transition::on(const StopSignal& event) {
 bool Transition::is_second_of_pair(int signal, int step, TimePoint sent) {
     Notification& newest = state_.notified[signal];
     const Duration apart = sent < newest.at ? newest.at - sent : sent - newest.at;
+    if (apart >= kSameNotification && sent < newest.at) return false;  // repeated, and too old to be compared
     if (apart >= kSameNotification) newest.unmatched = 0;
     const bool second = step > 0 ? newest.unmatched < 0 : newest.unmatched > 0;
     newest = {std::max(newest.at, sent), newest.unmatched + step};

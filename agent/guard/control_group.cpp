@@ -81,7 +81,7 @@ void remove_below(int parent, const char* name, int depth) noexcept {
 ControlGroup::ControlGroup(const char* path) noexcept : folder_(open_folder(AT_FDCWD, path)) {}
 
 void ControlGroup::kill() noexcept {
-    was_killed_ = true;
+    has_to_be_joined_ = true;
     [[maybe_unused]] const int ignored = write_file(fd(), "cgroup.kill", "1");  // is_populated() shows the effect
     // The kernel signals the first thread of each process, without effect if that one has ended and others have not.
     kill_listed(fd());

@@ -23,10 +23,11 @@ public:
     /// Sends SIGKILL to every process of the group and of the groups below it, also to those that are forking. A worker
     /// that was just forked joins only after that, so repeat the call while is_populated().
     void kill() noexcept;
-    /// Returns whether kill() was called. From then on a process has to move into the group (join_control_group()): the
-    /// kernel kills one that is born in it from outside (seen with Linux 6.18), since it compares how often the group
-    /// of the parent and the new one were killed.
-    [[nodiscard]] bool was_killed() const noexcept { return was_killed_; }
+    /// Returns whether a process has to move into the group (join_control_group()). The kernel kills one that is born
+    /// in it if this group and that of its parent were killed a different number of times (seen with Linux 6.18): so
+    /// after kill(), or if the parent is itself in such a group.
+    [[nodiscard]] bool has_to_be_joined() const noexcept { return has_to_be_joined_; }
+    void require_joining() noexcept { has_to_be_joined_ = true; }
     /// Returns whether a process of the group, or of a group below it, has not ended. True where that cannot be read;
     /// false after the group was removed.
     [[nodiscard]] bool is_populated() const noexcept;
@@ -35,7 +36,7 @@ public:
 
 private:
     UniqueFd folder_;
-    bool was_killed_ = false;
+    bool has_to_be_joined_ = false;
 };
 
 /// Makes the calling process a member of the group whose folder `group_fd` is. Returns 0, or the errno. Called between

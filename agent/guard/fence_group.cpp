@@ -89,7 +89,8 @@ int start_joining_child(int group_fd) {
 }
 
 /// Starts a child process in the group of this folder as a worker starts; it ends at once. Returns 0, or the errno.
-int start_child_in(int group_fd) {
+/// Sets `has_to_be_joined` if the kernel kills a child that is born in the group.
+int start_child_in(int group_fd, bool& has_to_be_joined) {
     clone_args how{};
     how.flags = CLONE_INTO_CGROUP;
     how.exit_signal = SIGCHLD;
@@ -97,7 +98,9 @@ int start_child_in(int group_fd) {
     const auto child = static_cast<pid_t>(::syscall(SYS_clone3, &how, sizeof how));
     if (child < 0) return is_clone3_refused(errno) ? start_joining_child(group_fd) : errno;
     if (child == 0) ::_exit(0);
-    return wait_for_probe(child);
+    const int failed = wait_for_probe(child);
+    has_to_be_joined = failed == EINTR;
+    return has_to_be_joined ? start_joining_child(group_fd) : failed;
 }
 
 /// Returns the beginning of the names of groups that are made in this pid namespace: a launcher's pid has a meaning
@@ -171,12 +174,13 @@ Result<FenceGroup> FenceGroup::make() {
     if (!opened.is_open()) return unavailable(fmt::format("cannot open {}", group.path_), errno);
     if (::faccessat(opened.fd(), "cgroup.kill", W_OK, 0) != 0)
         return unavailable("the kernel has no cgroup.kill (Linux 5.14)", errno);
-    if (const int error = start_child_in(opened.fd()); error != 0)
+    if (const int error = start_child_in(opened.fd(), group.has_to_be_joined_); error != 0)
         return unavailable(fmt::format("no process may be moved from {} to a group below it", *own), error);
     return group;
 }
 
-FenceGroup::FenceGroup(FenceGroup&& other) noexcept : path_(std::exchange(other.path_, "")) {}
+FenceGroup::FenceGroup(FenceGroup&& other) noexcept
+    : path_(std::exchange(other.path_, "")), has_to_be_joined_(other.has_to_be_joined_) {}
 
 FenceGroup::~FenceGroup() {
     if (!path_.empty()) remove_control_group(path_.c_str());

@@ -35,11 +35,14 @@ public:
     ~FenceGroup();
 
     [[nodiscard]] const std::string& path() const { return path_; }
+    /// Returns ControlGroup::has_to_be_joined() of the group.
+    [[nodiscard]] bool has_to_be_joined() const { return has_to_be_joined_; }
 
 private:
     explicit FenceGroup(std::string path) : path_(std::move(path)) {}
 
     std::string path_;  ///< empty: moved from
+    bool has_to_be_joined_ = false;
 };
 
 }  // namespace ddprun::agent

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/json.hpp>
 #include <cerrno>
 
@@ -27,7 +28,10 @@ Result<ErrorFile> ErrorFile::in_memory() {
 }
 
 Result<std::string> ErrorFile::read(std::size_t max_bytes) const {
-    std::string text(max_bytes + 1, '\0');
+    struct stat status {};
+    const bool known = ::fstat(fd_.get(), &status) == 0;
+    const std::size_t expected = known ? static_cast<std::size_t>(status.st_size) : max_bytes;
+    std::string text(std::min(expected, max_bytes) + 1, '\0');
     std::size_t size = 0;
     while (size < text.size()) {
         const ssize_t got = ::pread(fd_.get(), text.data() + size, text.size() - size, static_cast<off_t>(size));

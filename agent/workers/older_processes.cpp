@@ -92,7 +92,10 @@ std::vector<UniqueFd> find_older(const JobStep& step, TimePoint deadline, std::s
         if (!own_group) own_group = group_of(proc, ::getpid());
         UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0u)));
         if (!pidfd || !is_in_step(group_of(proc, pid), *own_group)) return;
-        if (Clock::now() + kReadTimeout > deadline) return;
+        if (Clock::now() + kReadTimeout > deadline) {
+            if (!unreadable.empty()) unreadable.insert(pid);  // others have used up the time
+            return;
+        }
         const std::optional<std::string> environment = environment_of(pid);
         if (environment)
             unreadable.erase(pid);

@@ -50,7 +50,7 @@ WorkerProcesses::~WorkerProcesses() = default;
 Result<void> WorkerProcesses::start(WorkerSpec spec) {
     if (fence_ != nullptr) {
         spec.group_fd = fence_->fd();
-        spec.joins_group = fence_->was_killed();
+        spec.joins_group = fence_->has_to_be_joined();
     }
     Result<std::unique_ptr<Worker>> started = Worker::start(io_, std::move(spec));
     if (!started) return started.error();

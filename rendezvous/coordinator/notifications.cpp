@@ -10,8 +10,8 @@ namespace ddprun::coordinator {
 namespace {
 
 /// The same signal from several nodes within this time is one notification: schedulers send it to every node of a job.
-/// An agent compares within a second; what it forwards may need a while.
-constexpr std::chrono::milliseconds kSameNotification{1500};
+/// An agent compares likewise.
+constexpr std::chrono::seconds kSameNotification{1};
 /// The number of notifications that are kept to be repeated.
 constexpr std::size_t kMaxNotifications = 256;
 
@@ -20,10 +20,12 @@ bool may_be_lost(const State& state, const Notification& sent) {
     return state.now - sent.at <= state.config.lost_after + state.config.reconnect_grace;
 }
 
-/// Returns the notification that `id` forwards, too; null: it is a new one. Two signals to one node are two.
-Notification* known_notification(State& state, const NodeId& id, int signal) {
+/// Returns the notification that `id` forwards, too; null: it is a new one, or was kept no longer. Two signals to one
+/// node are two.
+Notification* known_notification(State& state, const NodeId& id, const Notify& message) {
     const auto known = std::ranges::find_if(state.group.notifications, [&](const Notification& sent) {
-        return sent.message.signal == signal && state.now - sent.at < kSameNotification && !sent.origins.contains(id);
+        const bool recent = message.known || state.now - sent.at < kSameNotification;
+        return sent.message.signal == message.signal && recent && !sent.origins.contains(id);
     });
     return known == state.group.notifications.end() ? nullptr : &*known;
 }
@@ -48,10 +50,9 @@ void notify(Transition& t, const NodeId& id, const Notify& message) {
     const bool from_member = state.group.members.contains(id) && message.generation == state.group.generation;
     if (state.phase != Phase::kRunning || !from_member)
         return t.say(fmt::format("ignored: {} from node {}, which is not in the running group", signal, host));
-    if (Notification* const known = known_notification(state, id, message.signal)) {
-        known->origins.insert(id);
-        return t.say(fmt::format("node {} got {} as well", host, signal));
-    }
+    Notification* const known = known_notification(state, id, message);
+    if (known != nullptr) known->origins.insert(id);
+    if (known != nullptr || message.known) return t.say(fmt::format("node {} got {} as well", host, signal));
     t.say(fmt::format("node {} forwards {} to the workers of all nodes", host, signal));
     const Notify forwarded = add_notification(state, id, message.signal).message;
     for (const auto& [other, member] : state.group.members) {

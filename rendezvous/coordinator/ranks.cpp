@@ -75,8 +75,9 @@ std::string replacements(const std::vector<NodeId>& candidates, const State& sta
         ++fresh.total;
         fresh.first.push_back(node.join.host);
     }
+    std::ranges::sort(fresh.first, natural_less);
     if (left.total == 0 || fresh.total == 0 || left.first.size() != left.total) return "";
-    if (fresh.first == left.first)
+    if (std::ranges::includes(left.first, fresh.first, natural_less))
         return fmt::format("; {} {} back", some_of(fresh), inflect(fresh.total, "is", "are"));
     return fmt::format("; {} {} the place of {}", some_of(fresh), inflect(fresh.total, "takes", "take"), some_of(left));
 }

@@ -251,6 +251,7 @@ void visit_fields(Is<Notify> auto& message, auto& field) {
     field("signal", message.signal, Range{1, 127});
     field.optional("number", message.number);
     field.optional("ago_ms", message.ago, Range{0, 3'600'000});
+    field.optional("known", message.known);
 }
 
 template <>

@@ -176,6 +176,7 @@ struct Notify {
     int signal = 0;            ///< SIGUSR1 or SIGUSR2
     std::uint64_t number = 0;  ///< of the notification in the job, from 1; the daemon draws it, and 0 is an agent's
     std::chrono::milliseconds ago{};  ///< since the daemon got it, of one that it repeats
+    bool known = false;               ///< an agent's: another node has forwarded the same one to it
     friend bool operator==(const Notify&, const Notify&) = default;
 };
 

@@ -218,8 +218,11 @@ TEST_CASE("workers that are started again after others had to be killed live", "
         return;
     }
     const e2e::Sandbox sandbox("fence-again");
-    const std::string worker =
-        "trap '' TERM; [ $TORCHELASTIC_RESTART_COUNT = 2 ] && exec sleep 0.1; [ $RANK = 0 ] && exit 9; sleep 1000";
+    // The last ones are themselves ddprun, in a group that was killed while their own was not.
+    const std::string worker = fmt::format(
+        "trap '' TERM; [ $TORCHELASTIC_RESTART_COUNT = 2 ] && exec {} --fence {} true; "
+        "[ $RANK = 0 ] && sleep 0.3 && exit 9; sleep 1000",
+        (e2e::bin() / "ddprun").string(), fence);
     const e2e::Outcome outcome =
         e2e::run(sandbox, {{e2e::bin() / "ddprun", "--fence", fence, "--nproc-per-node", "2", "--max-restarts", "2",
                             "--shutdown-timeout", "0.2", "sh", "-c", worker},

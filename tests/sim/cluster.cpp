@@ -288,7 +288,7 @@ void SimCluster::check_forwarding(const State& before, const NodeMessage& notifi
     std::set<NodeId> members;
     const auto& group = before.group;
     const bool known = std::ranges::any_of(group.notifications, [&](const Notification& sent) {
-        return time_.now() - sent.at < 1'500ms && !sent.origins.contains(notification.node);
+        return time_.now() - sent.at < 1s && !sent.origins.contains(notification.node);
     });
     if (before.phase == Phase::kRunning && notify.generation == group.generation && !known) {
         for (const auto& [id, node] : before.nodes) {

@@ -192,6 +192,12 @@ TEST_CASE("a notification that is repeated after a reconnect is that which this 
     CHECK_FALSE(is_delivered(same.after(3s) << repeated));
     Group other = running();
     CHECK(is_delivered(other.after(3s) << repeated));
+    NotifyReceived later = forwarded(2);
+    later.ago = 500ms;
+    Group twice = running() << NotifySignal{SIGUSR1};
+    twice.after(2500ms) << NotifySignal{SIGUSR1};
+    twice.after(500ms) << repeated;
+    CHECK_FALSE(is_delivered(twice << later));
 }
 
 TEST_CASE("notifications of another node are told apart by their numbers, not by time", "[agent]") {
