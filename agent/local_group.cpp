@@ -98,11 +98,10 @@ void LocalGroup::end_older_processes(Generation generation) const {
                           counted(found.killed, "process", "processes")));
     if (!found.unreadable.empty())
         warn_(fmt::format(
-            "the environment of {} {} cannot be read: {} stuck in the kernel. If an earlier ddprun of "
-            "this job has left {} here, free the GPUs and ports that {} before the job needs them",
+            "the environment of {} {} was not read in time: at least one is stuck in the kernel. If an earlier ddprun "
+            "of this job has left {} here, free the GPUs and ports that {} before the job needs them",
             inflect(found.unreadable.size(), "process", "processes"), fmt::join(found.unreadable, ", "),
-            inflect(found.unreadable.size(), "it is", "they are"), inflect(found.unreadable.size(), "it", "them"),
-            inflect(found.unreadable.size(), "it uses", "they use")));
+            inflect(found.unreadable.size(), "it", "them"), inflect(found.unreadable.size(), "it uses", "they use")));
 }
 
 /// Has the error file of a worker that has ended copied beside its log files, if the worker has written one.

@@ -18,6 +18,19 @@
 using namespace agent_test;
 using Catch::Contains;
 
+namespace {
+
+/// Has the agent run its workers, which succeed, to the end of the job. Returns its exit code.
+int run_job(FakeDaemon& daemon, AgentProcess& agent) {
+    daemon.welcome();
+    daemon.send(assignment(1));
+    daemon.expect<GroupSucceeded>();
+    daemon.send(finished(Outcome::kSucceeded, 0));
+    return agent.end().exit_code();
+}
+
+}  // namespace
+
 TEST_CASE("the reason of a wait is printed once", "[agent]") {
     FakeDaemon daemon;
     AgentProcess agent(config(daemon, {"wait"}));
@@ -136,11 +149,7 @@ TEST_CASE("labelled lines and log files name host and rank", "[agent]") {
     AgentConfig c = config(daemon, {"out=hello\n", "err=problem\n"});
     c.output = {.log_dir = folder, .tee = {StreamCode::kBoth}, .label = true};
     AgentProcess agent(std::move(c));
-    daemon.welcome();
-    daemon.send(assignment(1));
-    daemon.expect<GroupSucceeded>();
-    daemon.send(finished(Outcome::kSucceeded, 0));
-    CHECK(agent.end().exit_code() == 0);
+    CHECK(run_job(daemon, agent) == 0);
     CHECK_THAT(agent.out(), Contains("[n12:2] hello\n") && Contains("[n12:3] hello\n"));
     CHECK_THAT(agent.err(), Contains("[n12:3] problem\n"));
     std::ifstream file(folder / "run" / "gen-1" / "rank-3.err");
@@ -158,11 +167,7 @@ TEST_CASE("each stream of each rank goes where it was sent, tee'd lines with tor
                 .tee = {StreamCode::kNone, {{1, StreamCode::kStdout}}},
                 .stdout_filters = {"hell", "none"}};
     AgentProcess agent(std::move(c));
-    daemon.welcome();
-    daemon.send(assignment(1));
-    daemon.expect<GroupSucceeded>();
-    daemon.send(finished(Outcome::kSucceeded, 0));
-    CHECK(agent.end().exit_code() == 0);
+    CHECK(run_job(daemon, agent) == 0);
     const std::string out = agent.out();
     CHECK((out == "hello\n[default1]:hello\n" || out == "[default1]:hello\nhello\n"));
     CHECK_THAT(agent.err(), !Contains("problem") && Contains("redirected output is in " + directory.path().string()));
@@ -210,11 +215,7 @@ TEST_CASE("workers that are not shown have log files too, and labels follow the 
                 .label_template = "<$role_name ${local_rank}> ",
                 .console_ranks = {1}};
     AgentProcess agent(std::move(c));
-    daemon.welcome();
-    daemon.send(assignment(1));
-    daemon.expect<GroupSucceeded>();
-    daemon.send(finished(Outcome::kSucceeded, 0));
-    CHECK(agent.end().exit_code() == 0);
+    CHECK(run_job(daemon, agent) == 0);
     CHECK(agent.out() == "<default 1> hello\n");
     CHECK_THAT(agent.err(), Contains("<default 1> problem\n") && !Contains("<default 0>"));
     std::ifstream file(folder / "run" / "gen-1" / "rank-2.out");
@@ -282,11 +283,7 @@ TEST_CASE("an error file of an earlier attempt stays until a worker writes a new
     AgentConfig c = config(daemon, {fails ? "error-file=new" : "out=hello\n"});
     c.output = {.log_dir = directory.path()};
     AgentProcess agent(std::move(c));
-    daemon.welcome();
-    daemon.send(assignment(1));
-    daemon.expect<GroupSucceeded>();
-    daemon.send(finished(Outcome::kSucceeded, 0));
-    CHECK(agent.end().exit_code() == 0);
+    CHECK(run_job(daemon, agent) == 0);
     CHECK(read_file(folder / "rank-2.error.json") == (fails ? "new" : "old"));
     CHECK(std::filesystem::exists(folder / "rank-3.error.json") == fails);
 }
@@ -300,11 +297,7 @@ TEST_CASE("log files that cannot be written cost one warning, and one for the by
     if (own) c.output.redirects = {StreamCode::kStdout};
     c.output.log_dir = "/proc/nowhere";
     AgentProcess agent(std::move(c));
-    daemon.welcome();
-    daemon.send(assignment(1));
-    daemon.expect<GroupSucceeded>();
-    daemon.send(finished(Outcome::kSucceeded, 0));
-    CHECK(agent.end().exit_code() == 0);
+    CHECK(run_job(daemon, agent) == 0);
     if (!own) CHECK(agent.out() == "hello\nhello\n");
     const std::string err = agent.err();
     const std::string tag = nodes == 1 ? "[ddprun] " : "[ddprun] n12: ";

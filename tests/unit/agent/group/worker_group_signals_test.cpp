@@ -200,7 +200,7 @@ TEST_CASE("a notification that is repeated after a reconnect is that which this 
     CHECK_FALSE(is_delivered(twice << later));
 }
 
-TEST_CASE("notifications of another node are told apart by their numbers, not by time", "[agent]") {
+TEST_CASE("notifications of another node differ by their numbers, not by time", "[agent]") {
     Group group = running() << forwarded(1);
     CHECK(is_delivered(group));
     CHECK(is_delivered(group << forwarded(2)));
