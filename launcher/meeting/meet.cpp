@@ -17,6 +17,22 @@ constexpr milliseconds kReportAfter{1000};
 /// For a ddprund of this machine to publish its address or to end: ddprun waits as long for a daemon to start.
 constexpr milliseconds kPortLimit{10'000};
 
+/// Returns whether what is published may soon be that of an ended daemon, and is not yet.
+bool is_held_up(const Sight& sight) {
+    return sight.published && (sight.reach == Reach::kSilent || sight.reach == Reach::kEnding);
+}
+
+const char* state_of(Reach reach) {
+    switch (reach) {
+        case Reach::kAnswers: return "answers";
+        case Reach::kComplete: return "has all its nodes";
+        case Reach::kEnding: return "serves a job of this name that is ending";
+        case Reach::kEnded: return "has ended";
+        case Reach::kSilent: return "does not answer";
+    }
+    return "";
+}
+
 /// Participant: one node's way through a meeting. Owned by meet(). Stops its daemon unless the claim succeeds.
 class Participant {
 public:
@@ -65,7 +81,9 @@ private:
                                      to_string(*published_), advice())};
         }
         sight_.reach = node_.reach(published_->address);
-        if (sight_.reach == Reach::kEnded) {  // asked twice: one refusal may be an accident of the network
+        // Asked again: one refusal may be an accident of the network, and a job that seems complete may be about to
+        // notice that it was killed. If it is complete, its daemon explains that to the node best.
+        if (sight_.reach == Reach::kEnded || sight_.reach == Reach::kComplete) {
             node_.pause(kLookAgain);
             sight_.reach = node_.reach(published_->address);
         }
@@ -108,9 +126,9 @@ private:
     }
 
     Result<void> wait() {
-        const milliseconds limit = sight_.published && sight_.reach == Reach::kSilent ? settings_.silence_limit
-                                   : sight_.may_host                                  ? kPortLimit
-                                                                                      : settings_.publish_limit;
+        const milliseconds limit = is_held_up(sight_) ? settings_.silence_limit
+                                   : sight_.may_host  ? kPortLimit
+                                                      : settings_.publish_limit;
         const TimePoint now = node_.now();
         if (now - waiting_since_ >= limit) return gave_up(limit);
         if (!reported_ && now - waiting_since_ >= kReportAfter) {
@@ -131,7 +149,7 @@ private:
             return "a ddprund of this machine has the port of --master-port, and has not published its address";
         if (!sight_.published) return fmt::format("no daemon is published at {}", point_.where(name_));
         return fmt::format("the daemon at {}, published at {}, {}", to_string(*published_), point_.where(name_),
-                           sight_.reach == Reach::kEnded ? "has ended" : "does not answer");
+                           state_of(sight_.reach));
     }
 
     [[nodiscard]] Error gave_up(milliseconds limit) const {
@@ -164,8 +182,8 @@ private:
 }  // namespace
 
 Move next_move(const Sight& sight) {
-    if (sight.published && sight.reach == Reach::kAnswers) return Move::kJoin;
-    if (sight.published && sight.reach == Reach::kSilent) return Move::kWait;
+    if (sight.published && (sight.reach == Reach::kAnswers || sight.reach == Reach::kComplete)) return Move::kJoin;
+    if (is_held_up(sight)) return Move::kWait;
     if (!sight.may_host) return Move::kWait;
     if (sight.started) return Move::kClaim;
     return sight.port_taken ? Move::kWait : Move::kStart;

@@ -15,9 +15,11 @@ namespace ddprun::launcher {
 
 /// The answer at a published address.
 enum class Reach {
-    kAnswers,  ///< a ddprund
-    kEnded,    ///< the connection is refused, or another program answers: the daemon has ended
-    kSilent,   ///< neither: it is slow, or its host is down or cut off
+    kAnswers,   ///< a ddprund
+    kComplete,  ///< a ddprund whose job has all the nodes that it takes, unless one has just died unnoticed
+    kEnding,    ///< a ddprund whose job is over or bound to end: it ends as soon as that has left no process
+    kEnded,     ///< the connection is refused, or another program answers: the daemon has ended
+    kSilent,    ///< neither: it is slow, or its host is down or cut off
 };
 
 /// What a node knows while it meets the others.

@@ -201,6 +201,12 @@ Refusal lasting_refusal(const State& state, const NodeId& id, const Join& join) 
 
 }  // namespace
 
+Room room_for_node(const State& state) {
+    const Join any;
+    if (!ending(state, any).empty()) return Room::kEnding;
+    return state.shape && !complete(state, any).empty() ? Room::kComplete : Room::kOpen;
+}
+
 Refusal refusal(const State& state, const NodeId& id, const Join& join) {
     if (join.protocol != kProtocolVersion) {  // first: the other fields of another version's Join may mean anything
         return {fmt::format(

@@ -1,5 +1,5 @@
 #pragma once
-// Decides whether a node may join. Pure; private to the coordinator.
+// Decides whether a node may join. Pure.
 
 #include <chrono>
 #include <cstddef>
@@ -18,6 +18,14 @@ struct Refusal {
     bool try_again = false;  ///< as in Rejected
     std::chrono::milliseconds try_for{0};
 };
+
+/// Whether a job takes a node that comes now.
+enum class Room {
+    kOpen,
+    kComplete,  ///< it has all nodes that it takes, unless one has just died unnoticed
+    kEnding,    ///< it is over, or bound to end: the node can only be one of the next job
+};
+[[nodiscard]] Room room_for_node(const State& state);
 
 /// Returns whether, and why, this Join cannot be served.
 [[nodiscard]] Refusal refusal(const State& state, const NodeId& id, const Join& join);

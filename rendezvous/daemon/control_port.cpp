@@ -127,7 +127,8 @@ awaitable<ControlPort::FirstByte> ControlPort::first_byte(tcp::socket& socket, T
     co_return store::may_begin_with(byte) ? FirstByte::kOfStoreClient : FirstByte::kOther;
 }
 
-awaitable<std::optional<Introduction>> ControlPort::introduce(tcp::socket socket, std::string peer) {
+awaitable<std::optional<Introduction>> ControlPort::introduce(tcp::socket socket, std::string peer,
+                                                              transport::Remark about_job) {
     const TimePoint deadline = Clock::now() + handshake_time_;
     const FirstByte first = co_await first_byte(socket, deadline);
     if (first != FirstByte::kOther) {
@@ -136,7 +137,7 @@ awaitable<std::optional<Introduction>> ControlPort::introduce(tcp::socket socket
         Introduction client = StoreClient{UniqueFd(socket.release(released)), first == FirstByte::kNone};
         co_return std::move(client);
     }
-    Result<Greeting> greeting = co_await greet(std::move(socket), deadline);
+    Result<Greeting> greeting = co_await greet(std::move(socket), deadline, std::move(about_job));
     --unidentified_;
     if (!greeting) {
         log_closed(peer, greeting.error().message);

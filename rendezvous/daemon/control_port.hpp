@@ -50,7 +50,8 @@ public:
     [[nodiscard]] std::optional<tcp::socket> accept_waiting();
     /// Waits for the first message of a connection that was accepted. Returns nothing, and logs why, when it is another
     /// message, or an agent's is not there in time. `peer`: for the log.
-    [[nodiscard]] boost::asio::awaitable<std::optional<Introduction>> introduce(tcp::socket socket, std::string peer);
+    [[nodiscard]] boost::asio::awaitable<std::optional<Introduction>> introduce(tcp::socket socket, std::string peer,
+                                                                                transport::Remark about_job);
     /// Logs that the connection of `peer` was closed, unless there were many such lines just now.
     void log_closed(const std::string& peer, const std::string& why);
     void close();

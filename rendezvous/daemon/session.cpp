@@ -4,7 +4,6 @@
 #include <boost/asio/this_coro.hpp>
 
 #include "rendezvous/protocol/json.hpp"
-#include "rendezvous/transport/websocket.hpp"
 
 namespace ddprun::daemon {
 
@@ -34,8 +33,9 @@ awaitable<Result<std::string>> receive_before(std::shared_ptr<Channel> channel, 
 
 }  // namespace
 
-awaitable<Result<Greeting>> greet(asio::ip::tcp::socket socket, TimePoint deadline) {
-    Result<std::shared_ptr<Channel>> channel = co_await transport::accept_websocket(std::move(socket), deadline);
+awaitable<Result<Greeting>> greet(asio::ip::tcp::socket socket, TimePoint deadline, transport::Remark about_job) {
+    Result<std::shared_ptr<Channel>> channel =
+        co_await transport::accept_websocket(std::move(socket), deadline, std::move(about_job));
     if (!channel) co_return channel.error();
     const Result<std::string> text = co_await receive_before(*channel, deadline);
     if (!text) co_return text.error();

@@ -12,6 +12,7 @@
 #include "common/job_limits.hpp"
 #include "rendezvous/protocol/messages.hpp"
 #include "rendezvous/transport/channel.hpp"
+#include "rendezvous/transport/websocket.hpp"
 
 namespace ddprun::daemon {
 
@@ -27,7 +28,8 @@ struct Greeting {
 
 /// Accepts the WebSocket and reads the first message, both before `deadline`. Errors, after which the connection is
 /// closed: those of accept_websocket; kTimeout without a message in time; kMalformed, kLimit for another message.
-[[nodiscard]] boost::asio::awaitable<Result<Greeting>> greet(boost::asio::ip::tcp::socket socket, TimePoint deadline);
+[[nodiscard]] boost::asio::awaitable<Result<Greeting>> greet(boost::asio::ip::tcp::socket socket, TimePoint deadline,
+                                                             transport::Remark about_job);
 
 /// Reads the next message of an agent that has joined. Errors: those of Channel::receive; kMalformed, also for a second
 /// Join.

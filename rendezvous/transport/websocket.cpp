@@ -80,14 +80,14 @@ std::string_view refusal_of(const Request& request) {
 }
 
 template <typename Stream>
-awaitable<void> answer_stranger(Stream& stream, unsigned http_version) {
+awaitable<void> answer_stranger(Stream& stream, unsigned http_version, const Remark& remark) {
     http::response<http::string_body> response(http::status::upgrade_required, http_version);
     response.set(http::field::server, "ddprund");
     response.set(http::field::upgrade, "websocket");
     response.set(http::field::connection, "Upgrade, close");
     response.set(http::field::content_type, "text/plain");
     response.set(kChannelHeader, kChannelVersion);
-    response.body() = "This is ddprund, the rendezvous daemon of ddprun. Only its agents are served here.\n";
+    response.body() = fmt::format("{}{}", kAboutDaemon, remark ? remark() : std::string_view());
     response.prepare_payload();
     co_await http::async_write(stream, response, kTuple);  // an error cannot matter: the connection ends either way
 }
@@ -96,7 +96,7 @@ awaitable<void> answer_stranger(Stream& stream, unsigned http_version) {
 /// Result<void>: g++ 12 warns about those here.)
 template <typename Stream>
 awaitable<std::optional<Error>> upgrade(WebSocketChannel<Stream>& channel, beast::flat_buffer& buffer,
-                                        const Watchdog& watchdog) {
+                                        const Watchdog& watchdog, const Remark& remark) {
     http::request_parser<http::empty_body> parser;
     parser.header_limit(kMaxHandshakeBytes);
     auto [ec, n] = co_await http::async_read(channel.websocket().next_layer(), buffer, parser, kTuple);
@@ -106,7 +106,7 @@ awaitable<std::optional<Error>> upgrade(WebSocketChannel<Stream>& channel, beast
     if (ec) co_return handshake_error(watchdog, ec);
 
     if (const std::string_view why = refusal_of(parser.get()); !why.empty()) {
-        co_await answer_stranger(channel.websocket().next_layer(), parser.get().version());
+        co_await answer_stranger(channel.websocket().next_layer(), parser.get().version(), remark);
         co_return Error{Errc::kRefused, std::string(why)};
     }
     // Beast would lose these bytes, and an agent sends none before it is answered.
@@ -149,7 +149,7 @@ awaitable<Result<std::shared_ptr<Channel>>> connect_websocket(tcp::endpoint endp
     co_return owned(channel);
 }
 
-awaitable<Result<std::shared_ptr<Channel>>> accept_websocket(tcp::socket socket, TimePoint deadline) {
+awaitable<Result<std::shared_ptr<Channel>>> accept_websocket(tcp::socket socket, TimePoint deadline, Remark remark) {
     prepare(socket);
     auto made = WebSocketChannel<TcpStream>::make(TcpStream(std::move(socket)));
     if (!made) co_return made.error();
@@ -165,7 +165,7 @@ awaitable<Result<std::shared_ptr<Channel>>> accept_websocket(tcp::socket socket,
     if (first == kTlsHandshake) co_return Error{Errc::kMalformed, "TLS, which this ddprund does not support"};
     if (first != kHttpGet) co_return Error{Errc::kMalformed, "neither an agent nor HTTP"};
 
-    const std::optional<Error> problem = co_await upgrade(*channel, buffer, watchdog);
+    const std::optional<Error> problem = co_await upgrade(*channel, buffer, watchdog, remark);
     if (problem) co_return *problem;
     co_return owned(channel);
 }

@@ -5,6 +5,7 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/ip/tcp.hpp>
 
+#include <functional>
 #include <memory>
 #include <string_view>
 
@@ -29,10 +30,17 @@ inline constexpr std::size_t kMaxHandshakeBytes = 8u << 10;
 [[nodiscard]] boost::asio::awaitable<Result<std::shared_ptr<Channel>>> connect_websocket(
     boost::asio::ip::tcp::endpoint endpoint, TimePoint deadline);
 
-/// Answers the upgrade on an accepted connection, before `deadline`.
+/// What a plain HTTP request is answered, for people and for the nodes at a meeting point.
+inline constexpr std::string_view kAboutDaemon =
+    "This is ddprund, the rendezvous daemon of ddprun. Only its agents are served here.\n";
+
+using Remark = std::function<std::string_view()>;
+
+/// Answers the upgrade on an accepted connection, before `deadline`. A plain HTTP request is answered with kAboutDaemon
+/// and what `remark` returns then.
 /// Errors: kTimeout, kClosed, kMalformed (not HTTP), kRefused (HTTP, but not an agent; it has been
 /// answered). The socket is closed then.
 [[nodiscard]] boost::asio::awaitable<Result<std::shared_ptr<Channel>>> accept_websocket(
-    boost::asio::ip::tcp::socket socket, TimePoint deadline);
+    boost::asio::ip::tcp::socket socket, TimePoint deadline, Remark remark = {});
 
 }  // namespace ddprun::transport

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "tests/catch.hpp"
@@ -49,6 +50,21 @@ TEST_CASE("the address of a killed job is replaced by one of the nodes that find
     CHECK_THAT(errors, Catch::Contains("replaced the address"));
     CHECK(errors.find("replaced the address") == errors.rfind("replaced the address"));
     CHECK(shared.names() == Names{"ddprun-job.3"});
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("a job that is started again right after kill -9 waits for the daemon of the killed one", "[e2e]") {
+    const Sandbox sandbox("meeting-again");
+    const SharedDirectory shared(sandbox);
+    Process doomed(sandbox, {.argv = ddprun_line(shared.options(1), "echo started; exec sleep 1000")});
+    REQUIRE(eventually(Seconds(30), [&] { return doomed.out() == "started\n"; }));
+    const auto daemons = sandbox.pids("ddprund");
+    for (const pid_t pid : sandbox.pids(bin().string())) {
+        if (!std::ranges::count(daemons, pid)) ::kill(pid, SIGKILL);
+    }
+    const std::string errors = run_job(sandbox, shared.options(1), 1);
+    CHECK_THAT(errors, Catch::Contains("replaced the address"));
+    (void)doomed.wait(Seconds(10));
     CHECK(sandbox.leftovers() == "");
 }
 

@@ -35,6 +35,8 @@ TEST_CASE("a daemon has ended when its port refuses or another program answers, 
           "[launcher][unit]") {
     const auto error = [](auto code) { return Result<HttpAnswer>(Error{code, "why"}); };
     CHECK(reach_of(HttpAnswer{426, "This is ddprund, the rendezvous daemon", ""}) == Reach::kAnswers);
+    CHECK(reach_of(HttpAnswer{426, "This is ddprund, the …\nIts job is ending.\n", ""}) == Reach::kEnding);
+    CHECK(reach_of(HttpAnswer{426, "This is ddprund, the …\nIts job has all its nodes.\n", ""}) == Reach::kComplete);
     CHECK(reach_of(HttpAnswer{200, "<html>", ""}) == Reach::kEnded);
     CHECK(reach_of(error(Errc::kMalformed)) == Reach::kEnded);
     CHECK(reach_of(error(boost::system::errc::make_error_code(boost::system::errc::connection_refused))) ==

@@ -26,7 +26,9 @@ TEST_CASE("each sight of a meeting point has one next move", "[launcher][unit]")
     for (const bool may_host : {false, true}) {
         for (const bool started : {false, true}) {
             CHECK(next_move({true, Reach::kAnswers, may_host, started}) == Move::kJoin);
+            CHECK(next_move({true, Reach::kComplete, may_host, started}) == Move::kJoin);
             CHECK(next_move({true, Reach::kSilent, may_host, started}) == Move::kWait);
+            CHECK(next_move({true, Reach::kEnding, may_host, started}) == Move::kWait);
         }
     }
     CHECK(next_move({true, Reach::kEnded, true, false}) == Move::kStart);
@@ -145,6 +147,22 @@ TEST_CASE("silence is not an end: the agent waits, then names the value to remov
     CHECK(node.now() >= TimePoint{} + 5s);
     REQUIRE(node.reports.size() == 1);
     CHECK_THAT(node.reports[0], Catch::StartsWith("waiting: the daemon at 10.0.0.1:2000"));
+}
+
+TEST_CASE("an agent waits until the job before it has ended, then replaces its address", "[launcher][unit]") {
+    MemoryPoint point;
+    point.put(kName, to_json(record_of(2000)));
+    FakeNode node;
+    node.answers = {{2000, Reach::kEnding}};
+    point.on_read = [&] {
+        if (point.reads == 20) node.answers.clear();
+    };
+    const auto meeting = meet_here(point, node, {.silence_limit = 5s});
+    REQUIRE(meeting.has_value());
+    CHECK(meeting->mine.has_value());
+    CHECK(node.starts == 1);
+    REQUIRE(node.reports.size() == 2);
+    CHECK_THAT(node.reports[0], Catch::Contains("serves a job of this name that is ending"));
 }
 
 TEST_CASE("an agent that waits for a silent daemon sees another one that is published", "[launcher][unit]") {
