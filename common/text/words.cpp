@@ -5,23 +5,26 @@
 #include <algorithm>
 #include <cctype>
 #include <numeric>
-#include <utility>
 #include <vector>
 
 namespace ddprun {
 namespace {
 
-/// Returns the Levenshtein distance of two words (dynamic programming of Wagner & Fischer 1974,
-/// doi:10.1145/321796.321811).
+/// Returns the number of typing errors between two words: letters missing, added or wrong, or two neighbours swapped
+/// (Damerau 1964, doi:10.1145/363958.363994; dynamic programming of Wagner & Fischer 1974, doi:10.1145/321796.321811).
 std::size_t edit_distance(std::string_view a, std::string_view b) {
     std::vector<std::size_t> row(b.size() + 1);
     std::iota(row.begin(), row.end(), 0u);
+    std::vector<std::size_t> last(row);
+    std::vector<std::size_t> last_but_one(row);
     for (std::size_t i = 0; i < a.size(); ++i) {
-        std::size_t diagonal = std::exchange(row[0], i + 1);
+        last_but_one.swap(last);
+        last.swap(row);
+        row[0] = i + 1;
         for (std::size_t j = 0; j < b.size(); ++j) {
-            const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-            diagonal = row[j + 1];
-            row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
+            row[j + 1] = std::min({last[j] + (a[i] == b[j] ? 0 : 1), row[j] + 1, last[j + 1] + 1});
+            if (i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j])
+                row[j + 1] = std::min(row[j + 1], last_but_one[j - 1] + 1);
         }
     }
     return row.back();

@@ -21,4 +21,7 @@ TEST_CASE("a mistyped word gets a suggestion, a foreign one none", "[common][uni
     CHECK(ddprun::did_you_mean("--prot", known) == " Did you mean --port?");
     CHECK(ddprun::did_you_mean("--po", known) == " Did you mean --port?");
     CHECK(ddprun::did_you_mean("--verbose", known).empty());
+    const std::vector<std::string> options{"--grep", "--help"};
+    CHECK(ddprun::did_you_mean("--hlep", options) == " Did you mean --help?");  // neighbours swapped: one error
+    CHECK(ddprun::did_you_mean("--hepl", options, 1) == " Did you mean --help?");
 }

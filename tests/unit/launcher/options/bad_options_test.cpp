@@ -130,6 +130,7 @@ const std::vector<Mistake> kMistakes{
     {{"--role", "", "p"}, "--role : must not be empty."},
     {{"--nnode", "2", "p"}, "--nnode: no such option. Did you mean --nnodes?"},
     {{"--rdvz_endpoint=n1", "p"}, "--rdvz_endpoint: no such option. Did you mean --rdzv-endpoint?"},
+    {{"--hlep", "p"}, "--hlep: no such option. Did you mean --help?"},
     {{"--frobnicate", "p"}, "--frobnicate: no such option. 'ddprun --help' lists all"},
     {{"-n", "2", "p"},
      "-n is not an option of ddprun, but mpirun's and srun's number of processes. Use --nproc-per-node N"},
