@@ -13,9 +13,8 @@
 namespace ddprun {
 namespace {
 
-Error bad_endpoint(std::string_view text, std::string_view why) {
-    return {Errc::kUsage,
-            fmt::format("bad endpoint '{}': {}. Write host, host:port, [IPv6] or [IPv6]:port", text, why)};
+Error bad_endpoint(std::string_view why) {
+    return {Errc::kUsage, fmt::format("{}. Write host, host:port, [IPv6] or [IPv6]:port", why)};
 }
 
 bool is_ipv6(std::string_view text) {
@@ -32,23 +31,23 @@ Result<Endpoint> parse_endpoint(std::string_view text, std::uint16_t default_por
 
     if (text.starts_with('[')) {
         const auto close = text.find(']');
-        if (close == std::string_view::npos) return bad_endpoint(text, "no closing bracket");
+        if (close == std::string_view::npos) return bad_endpoint("no closing bracket");
         host = text.substr(1, close - 1);
         const std::string_view rest = text.substr(close + 1);
-        if (!rest.empty() && rest.front() != ':') return bad_endpoint(text, "only :port may follow the bracket");
+        if (!rest.empty() && rest.front() != ':') return bad_endpoint("only :port may follow the bracket");
         if (!rest.empty()) port_text = rest.substr(1);
     } else if (std::ranges::count(text, ':') == 1) {
         const auto colon = text.find(':');
         host = text.substr(0, colon);
         port_text = text.substr(colon + 1);
     } else if (text.find(':') != text.npos && !is_ipv6(text)) {
-        return bad_endpoint(text, "it has several colons and is not an IPv6 address");
+        return bad_endpoint("it has several colons and is not an IPv6 address");
     }  // no colon: a host alone; several: a bare IPv6 address, whose last group is not a port
 
-    if (host.empty()) return bad_endpoint(text, "the host is empty");
+    if (host.empty()) return bad_endpoint("the host is empty");
     if (!port_text) return Endpoint{std::string(host), default_port};
     const auto port = parse_number<std::uint16_t>(*port_text);
-    if (!port) return bad_endpoint(text, "the port is not a number from 0 to 65535");
+    if (!port) return bad_endpoint("the port is not a number from 0 to 65535");
     return Endpoint{std::string(host), *port};
 }
 

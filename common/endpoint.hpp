@@ -16,7 +16,8 @@ struct Endpoint {
 };
 
 /// Parses host, host:port, IPv4[:port], [IPv6], [IPv6]:port and a bare IPv6 address (which then has no port).
-/// A missing port becomes `default_port`. Errors: Errc::kUsage with the offending text and the accepted forms.
+/// A missing port becomes `default_port`. Errors: Errc::kUsage with the reason and the accepted forms; the caller
+/// adds the text and its origin.
 [[nodiscard]] Result<Endpoint> parse_endpoint(std::string_view text, std::uint16_t default_port);
 
 /// Returns "host:port", with brackets around an IPv6 address.

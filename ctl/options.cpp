@@ -80,7 +80,7 @@ std::variant<DumpOptions, int> parse_options(int argc, const char* const* argv) 
     if (dump->count("--output") > 0 && options.output.empty()) return refuse_usage(app, "--output: name a folder");
     if (dump->count("--rdzv-endpoint") > 0) {
         const auto parsed = parse_endpoint(endpoint, kDefaultPort);
-        if (!parsed) return refuse_usage(app, "--rdzv-endpoint: " + parsed.error().message);
+        if (!parsed) return refuse_usage(app, fmt::format("--rdzv-endpoint {}: {}", endpoint, parsed.error().message));
         options.endpoint = *parsed;
     }
     return options;

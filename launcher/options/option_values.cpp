@@ -344,7 +344,7 @@ Result<std::vector<Endpoint>> parse_etcd_servers(std::string_view text) {
                 fmt::format("'{}' is a URL. Write HOST:PORT, and --rdzv-conf protocol=https if etcd uses TLS.", entry));
         }
         auto server = parse_endpoint(entry, kDefaultEtcdPort);
-        if (!server) return server.error();
+        if (!server) return entry == text ? server.error() : with_context(fmt::format("'{}'", entry), server.error());
         if (server->port == 0) return usage(fmt::format("'{}': etcd cannot listen on port 0.", entry));
         servers.push_back(std::move(*server));
     }

@@ -41,7 +41,7 @@ std::optional<std::size_t> parse_amount(std::string_view text) {
 
 Result<Endpoint> parse_store_endpoint(const std::string& text) {
     auto endpoint = parse_endpoint(text, 0);
-    if (!endpoint) return with_context("--store", endpoint.error());
+    if (!endpoint) return with_context("--store " + text, endpoint.error());
     const Endpoint usual = parse_endpoint(text, kPyTorchPort).value();
     if (usual == *endpoint) return endpoint;  // the text has a port
     const bool only_port = text.find_first_not_of("0123456789") == std::string::npos;

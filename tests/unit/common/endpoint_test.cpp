@@ -15,14 +15,13 @@ TEST_CASE("an endpoint is read in every form that users write", "[common]") {
     CHECK(parse_endpoint("::ffff:10.0.0.7", 29400).value() == Endpoint{"::ffff:10.0.0.7", 29400});
 }
 
-TEST_CASE("a bad endpoint is refused with its text and the accepted forms", "[common]") {
+TEST_CASE("a bad endpoint is refused with the reason and the accepted forms", "[common]") {
     for (const char* text : {"", ":29400", "n1:", "n1:65536", "n1:-1", "n1:x", "n1:1 ", "[fd77::1", "[fd77::1]29400",
                              "[]:1", "a:b:c", "n1:1:2", "10.0.0.7:1:2"}) {
         CAPTURE(text);
         const auto parsed = parse_endpoint(text, 29400);
         REQUIRE(parsed.has_error());
         CHECK(parsed.error().code == ddprun::Errc::kUsage);
-        CHECK(parsed.error().message.find("'" + std::string(text) + "'") != std::string::npos);
         CHECK(parsed.error().message.find("host:port") != std::string::npos);
     }
 }
