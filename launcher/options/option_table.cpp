@@ -33,6 +33,15 @@ Result<void> store_text(std::optional<std::string>& target, Text text) {
     return {};
 }
 
+Result<void> store_file(std::optional<std::string>& target, Text text) {
+    if (text == "-") {
+        return Error{Errc::kUsage,
+                     "needs the name of a file: stdout and stderr are for the output of the workers. Write ./- for a "
+                     "file of this name."};
+    }
+    return store_text(target, text);
+}
+
 Result<void> store_pattern(std::optional<Pattern>& target, Text text) {
     return text.empty() ? Result<void>() : store(target, Pattern::parse(text));
 }
@@ -316,11 +325,11 @@ constexpr std::array kTable{
     OptionRow{"report", 0, kOutput, "FILE",
               "write to FILE how the job ended, as one JSON object: result, exit code, reason, culprit, the other "
               "ranks that failed, phases",
-              [](Options& o, Text t) { return store_text(o.report, t); }},
+              [](Options& o, Text t) { return store_file(o.report, t); }},
     OptionRow{"events", 0, kOutput, "FILE",
               "append what happens to FILE, one JSON object per line: assignments, starts, exits, stops, the "
               "connection to the daemon, the verdict, and the durations of the phases of each restart",
-              [](Options& o, Text t) { return store_text(o.events, t); }},
+              [](Options& o, Text t) { return store_file(o.events, t); }},
     OptionRow{"verbose", 'v', kOutput, "",
               "log what ddprun decides, and why, whatever LOGLEVEL is; the daemon heeds LOGLEVEL alone",
               [](Options& o, Text t) { return store(o.verbose, parse_bool(t)); }},

@@ -331,7 +331,9 @@ std::string named_report(const std::vector<std::string>& arguments, const Enviro
     const auto line = read_first_options(arguments);
     const auto row = std::ranges::find(option_table(), "report", &OptionRow::name);
     const auto source = line ? source_of(*row, *line, environment) : std::nullopt;
-    return source ? source->text : "";
+    Options options;
+    if (!source || !row->apply(options, source->text)) return "";
+    return options.report.value_or("");
 }
 
 }  // namespace ddprun::launcher

@@ -131,7 +131,8 @@ struct Invocation {
 [[nodiscard]] Result<Invocation> parse_options(const std::vector<std::string>& arguments,
                                                const Environment& environment);
 
-/// Returns the value of --report or its variable, although parse_options() may refuse other options; empty: none.
+/// Returns the value of --report or its variable, although parse_options() may refuse other options; empty: none,
+/// or not a file.
 [[nodiscard]] std::string named_report(const std::vector<std::string>& arguments, const Environment& environment);
 
 }  // namespace ddprun::launcher

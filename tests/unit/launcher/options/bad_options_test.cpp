@@ -159,6 +159,8 @@ const std::vector<Mistake> kMistakes{
      "--signals-to-handle SIGTERM,SIGKILL: 'SIGKILL' is not a signal that can end a job."},
     {{"--signals-to-handle", "SIGTERM,", "p"}, "--signals-to-handle SIGTERM,: '' is not a signal"},
     {{"--fence", "vm", "p"}, "--fence vm: not one of auto, cgroup, namespace, guard."},
+    {{"--report", "-", "p"}, "--report -: needs the name of a file: stdout and stderr are for the output"},
+    {{"--events", "-", "p"}, "--events -: needs the name of a file"},
     {{"--event-log-handler", "syslog", "p"}, "--event-log-handler syslog: not one of null, console."},
     {{"-nx", "p"}, "-nx: no such option."},
     {{"--standalone=yes", "p"}, "--standalone yes: takes no value; it is there or not."},

@@ -474,6 +474,7 @@ TEST_CASE("a node waits as long as torchrun's for a first node that starts late"
 TEST_CASE("the report is named although other options are refused", "[launcher][unit]") {
     CHECK(named_report({"--nnodes", "x", "--report", "r.json", "prog"}, {}) == "r.json");
     CHECK(named_report({"--nnodes", "x", "prog"}, {{"PET_REPORT", "r.json"}}) == "r.json");
+    CHECK(named_report({"--report", "-", "prog"}, {}).empty());
     CHECK(named_report({"--nnodes", "x", "prog", "--report", "r.json"}, {}).empty());  // the program's own option
     CHECK(named_report({"--no-such-option", "--report", "r.json", "prog"}, {}).empty());
 }
