@@ -32,11 +32,11 @@ constexpr int kMaxReads = 10;  // of a value that is replaced each time it is re
 std::string shown(const fs::path& path) { return log_line(path.string(), 300); }
 
 Error directory_error(const fs::path& directory, int errno_value) {
-    const char* remedy = errno_value == ENOENT || errno_value == ENOTDIR
-                             ? "Make a directory on a file system that all nodes share, and pass it to --rdzv-dir."
-                             : "Pass a --rdzv-dir in which this user may read and write.";
+    const bool absent = errno_value == ENOENT || errno_value == ENOTDIR;
     Error error = system_error(fmt::format("cannot meet in --rdzv-dir {}", shown(directory)), errno_value);
-    error.message += fmt::format(". {}", remedy);
+    error.message += absent ? ". Make a directory on a file system that all nodes share, and pass it to --rdzv-dir."
+                            : ". Pass a --rdzv-dir in which this user may read and write.";
+    if (absent) error.code = Errc::kUsage;
     return error;
 }
 

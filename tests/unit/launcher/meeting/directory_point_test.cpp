@@ -129,10 +129,12 @@ TEST_CASE("of many claims at one time exactly one wins, and all others see its v
 TEST_CASE("a directory that cannot be used is an error that names it", "[launcher][unit]") {
     const TemporaryDirectory temp;
     DirectoryPoint absent(temp.path() / "absent", 10s);
-    const std::string message = absent.read(kJob).error().message;
-    CHECK_THAT(message, Catch::StartsWith("cannot meet in --rdzv-dir " + (temp.path() / "absent").string() +
-                                          ": No such file or directory. Make a directory"));
+    const Error error = absent.read(kJob).error();
+    CHECK(error.code == Errc::kUsage);
+    CHECK_THAT(error.message, Catch::StartsWith("cannot meet in --rdzv-dir " + (temp.path() / "absent").string() +
+                                                ": No such file or directory. Make a directory"));
     DirectoryPoint file(temp.file("file", "", 0600), 10s);
+    CHECK(file.read(kJob).error().code == Errc::kUsage);
     CHECK_THAT(file.read(kJob).error().message, Catch::Contains("Not a directory. Make a directory"));
     if (::geteuid() != 0) {
         REQUIRE(::chmod(temp.path().c_str(), 0500) == 0);
