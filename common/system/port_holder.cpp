@@ -12,6 +12,8 @@
 #include <sstream>
 #include <vector>
 
+#include "common/text/cut.hpp"
+
 namespace fs = std::filesystem;
 
 namespace ddprun {
@@ -88,17 +90,21 @@ std::optional<pid_t> process_with_socket(const std::string& inode) {
     return std::nullopt;
 }
 
-std::string first_bytes(const std::string& path) {
+/// Returns the text of a file in /proc, cut after a word if it is long.
+std::string first_words(const std::string& path) {
     constexpr std::size_t kMaxBytes = 120;  // enough to recognise a command
     std::ifstream file(path, std::ios::binary);
-    std::string text(kMaxBytes, '\0');
+    std::string text(kMaxBytes + 1, '\0');
     file.read(text.data(), static_cast<std::streamsize>(text.size()));
     text.resize(static_cast<std::size_t>(file.gcount()));
     while (!text.empty() && (text.back() == '\0' || text.back() == '\n')) text.pop_back();
     // Arguments end with a zero byte, and control characters in them must not reach a terminal.
     std::ranges::replace_if(
         text, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
-    return text;
+    if (text.size() <= kMaxBytes) return text;
+    const auto blank = text.rfind(' ');
+    if (blank == std::string::npos) return cut(text, kMaxBytes);
+    return fmt::format("{} {}", text.substr(0, blank), kCutMark);
 }
 
 }  // namespace
@@ -113,8 +119,8 @@ std::optional<PortHolder> find_port_holder(const Endpoint& endpoint) {
     holder.uid = socket->uid;
     holder.pid = process_with_socket(socket->inode);
     if (holder.pid) {
-        holder.program = first_bytes(fmt::format("/proc/{}/comm", *holder.pid));
-        holder.command = first_bytes(fmt::format("/proc/{}/cmdline", *holder.pid));
+        holder.program = first_words(fmt::format("/proc/{}/comm", *holder.pid));
+        holder.command = first_words(fmt::format("/proc/{}/cmdline", *holder.pid));
     }
     return holder;
 }

@@ -4,11 +4,15 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <csignal>
 #include <cstddef>
 #include <fstream>
 #include <sstream>
@@ -87,6 +91,30 @@ TEST_CASE("the holder of a port is named by pid and command", "[launcher][unit]"
         CHECK_THAT(holder->command, Catch::Contains(own_name));
         CHECK_THAT(to_string(*holder), Catch::StartsWith("pid " + std::to_string(::getpid()) + " ("));
     }
+}
+
+TEST_CASE("a long command of a port's holder is cut between two words", "[launcher][unit]") {
+    Listener listener("127.0.0.1");
+    const int inherited = ::fcntl(listener.socket.get(), F_DUPFD, 0);  // not closed on exec
+    std::array<int, 2> executed{};
+    REQUIRE(::pipe2(executed.data(), O_CLOEXEC) == 0);
+    const std::string number = "0." + std::string(50, '1');
+    const pid_t holder = ::fork();
+    if (holder == 0) {
+        ::execl("/bin/sleep", "sleep", "60", number.c_str(), number.c_str(), number.c_str(), nullptr);
+        ::_exit(127);
+    }
+    ::close(inherited);
+    listener.socket.reset();
+    ::close(executed[1]);
+    char none = 0;
+    CHECK(::read(executed[0], &none, 1) == 0);
+    ::close(executed[0]);
+    const std::string text = explain_port_in_use(listener.endpoint);
+    ::kill(holder, SIGKILL);
+    ::waitpid(holder, nullptr, 0);
+    CHECK_THAT(text, Catch::StartsWith(
+                         fmt::format("held by pid {} (sleep 60 {} {} …). End that process", holder, number, number)));
 }
 
 TEST_CASE("a free port has no holder", "[launcher][unit]") {
