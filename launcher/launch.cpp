@@ -112,12 +112,12 @@ int refuse_daemon(const Error& error, const ReportTarget& report) {
 }
 
 void report_endpoint(const Plan& plan, const Hosted& hosted) {
-    if (plan.options.as_local_node || hosted.endpoint.port != plan.placement.endpoint.port)
-        return;  // a free port of this job alone
+    if (plan.options.as_local_node) return;
     spdlog::debug("{} the rendezvous at {} ({})", hosted.started_here ? "hosting" : "joining",
                   to_string(hosted.endpoint), plan.placement.reason);
+    const bool named_port = hosted.endpoint.port == plan.placement.endpoint.port;  // else a free one of this job alone
     const bool loopback = hosted.endpoint.host == "127.0.0.1" || hosted.endpoint.host == "::1";
-    if (hosted.started_here && loopback && plan.options.nodes.max > 1) {
+    if (named_port && hosted.started_here && loopback && plan.options.nodes.max > 1) {
         spdlog::info("only this machine can join at {}; for several machines pass --rdzv-endpoint HOST to each of them",
                      to_string(hosted.endpoint));
     }

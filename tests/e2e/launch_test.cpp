@@ -294,6 +294,7 @@ TEST_CASE("Python scripts run under the active environment, and the box names it
     const auto shown = run({"-v", "show.py"});
     INFO(shown.err);
     CHECK(shown.out == "1\n");
+    CHECK_THAT(shown.err, Catch::Contains("[ddprun] hosting the rendezvous at 127.0.0.1:"));  // of one node, too
     CHECK_THAT(shown.err, Catch::Contains("[ddprun] interpreter of the program: " + python + " (from VIRTUAL_ENV)\n"));
     CHECK(run({"show.py"}).err == "");
     const auto failed = run({"train.py"});
