@@ -80,7 +80,7 @@ void StatusReporter::report_start(const Assignment& assignment) {
     waiting_line_.drop();
     stop_line_.drop();  // this node's own view of the cause: the assignment contains the daemon's, which knows more
     report_ranks(assignment);
-    report_absent_ranks(assignment.world_size);
+    report_absent_ranks(assignment);
     report_other_number(assignment);
     if (assignment.restart_count == 0 || (config_.emulated && !first)) return;
     const int workers = assignment.world_size;
@@ -95,15 +95,27 @@ void StatusReporter::report_start(const Assignment& assignment) {
                  assignment.reason.empty() ? "" : fmt::format(" ({})", assignment.reason));
 }
 
-/// Warns if --ranks-filter names no rank of the job.
-void StatusReporter::report_absent_ranks(int world_size) const {
+/// Warns of ranks in --ranks-filter that the job does not have, and will not have when further nodes join with as many
+/// workers as this one. If the job has none of the ranks now, reports all of them, because nothing is shown.
+void StatusReporter::report_absent_ranks(const Assignment& assignment) {
     const RankRanges& shown = config_.output.console_job_ranks;
-    const auto is_absent = [&](const NumberRange& range) { return range.first >= world_size; };
-    if (shown.empty() || !std::ranges::all_of(shown, is_absent) || (config_.emulated && number(*node_rank_) != 0))
-        return;
-    spdlog::warn(
-        "{}--ranks-filter names no rank of the job (world size {}), so that nothing its workers print is shown", tag(),
-        world_size);
+    if (shown.empty() || (config_.emulated && number(*node_rank_) != 0)) return;
+    const int joining = config_.max_nodes - assignment.node_count;
+    const int largest = assignment.world_size + joining * config_.slots();
+    const bool nothing =
+        std::ranges::all_of(shown, [&](const NumberRange& range) { return range.first >= assignment.world_size; });
+    const int limit = nothing ? assignment.world_size : largest;
+    RankRanges absent;
+    for (const auto& [first, last] : shown)
+        if (last >= limit) absent.push_back({std::max(first, limit), last});
+    if (absent.empty()) return;
+    const bool one = absent.size() == 1 && absent.front().first == absent.front().last;
+    std::string line = fmt::format("--ranks-filter: the job has no {} {} (world size {}{}){}", one ? "rank" : "ranks",
+                                   join_ranges(absent, ","), nothing || joining == 0 ? "" : "at most ", limit,
+                                   nothing ? ", so that nothing its workers print is shown" : "");
+    if (line == absent_ranks_line_) return;
+    spdlog::warn("{}{}", tag(), line);
+    absent_ranks_line_ = std::move(line);
 }
 
 void StatusReporter::report_log_folder(const std::string& folder) {

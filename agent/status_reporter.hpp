@@ -56,7 +56,7 @@ public:
 private:
     void report_files_kept(int exit_code) const;
     void report_ranks(const protocol::Assignment& assignment);
-    void report_absent_ranks(int world_size) const;
+    void report_absent_ranks(const protocol::Assignment& assignment);
     void report_other_number(const protocol::Assignment& assignment);
     void report_verdict(const JobReport& report);
     [[nodiscard]] CulpritStderr stderr_in_box(const std::optional<protocol::Verdict>& verdict) const;
@@ -67,6 +67,7 @@ private:
     DelayedLine waiting_line_;
     DelayedLine stop_line_;
     std::string ranks_line_;             ///< the latest line about this node's ranks
+    std::string absent_ranks_line_;      ///< the latest line about ranks that the job lacks
     std::optional<NodeRank> node_rank_;  ///< in the latest group
     bool log_folder_reported_ = false;
     bool other_number_reported_ = false;

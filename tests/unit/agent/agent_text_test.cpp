@@ -79,6 +79,35 @@ TEST_CASE("a node among several prints its number and ranks in one line, under t
     CHECK(agent.err() == "[ddprun] this is node 1 of 2 (n12#2): ranks 2-3 of 4, generation 1\n");
 }
 
+TEST_CASE("ranks in --ranks-filter that the job cannot have are reported once, also while nodes may join", "[agent]") {
+    struct Filter {
+        RankRanges ranks;
+        std::string reported;
+    };
+    const auto filter = GENERATE(values<Filter>({
+        {{{2, 2}, {5, 9}, {11, 11}}, "the job has no ranks 6-9,11 (world size at most 6)\n"},  // a third node: 4 and 5
+        {{{0, 5}}, ""},
+        {{{4, 4}}, "the job has no rank 4 (world size 4), so that nothing its workers print is shown\n"},
+    }));
+    FakeDaemon daemon;
+    AgentConfig c = config(daemon, {"wait"});
+    c.output.console_job_ranks = filter.ranks;
+    AgentProcess agent(std::move(c));
+    daemon.welcome();
+    daemon.send(assignment(1));
+    daemon.send(Abort{Generation{1}, "a test"});
+    daemon.expect<GroupStopped>();
+    daemon.send(assignment(2));
+    daemon.send(finished(Outcome::kStopped, 143));
+    CHECK(agent.end().exit_code() == 143);
+    const std::string err = agent.err();
+    const auto at = err.find("--ranks-filter: ");
+    CHECK((at == std::string::npos) == filter.reported.empty());
+    if (at == std::string::npos) return;
+    CHECK_THAT(err.substr(at), Catch::StartsWith("--ranks-filter: " + filter.reported));
+    CHECK(err.find("--ranks-filter", at + 1) == std::string::npos);
+}
+
 TEST_CASE("a restart is counted against the maximum, but not one because nodes joined or were lost", "[agent]") {
     const int restart = GENERATE(0, 2);
     FakeDaemon daemon;
