@@ -11,10 +11,12 @@
 #include <utility>
 
 #include "agent/config/destinations.hpp"
+#include "agent/output/label.hpp"
 #include "agent/output/log_files.hpp"
 #include "agent/output/result_file.hpp"
 #include "common/system/standard_fds.hpp"
 #include "common/system/within.hpp"
+#include "common/text/list.hpp"
 #include "common/text/number.hpp"
 
 namespace fs = std::filesystem;
@@ -49,6 +51,17 @@ void note_absent_ranks(Options& options, int slots) {
     options.notes.push_back(fmt::format(
         "--local-ranks-filter: no local rank {} among the {} of this node{}", *absent, slots,
         std::ranges::all_of(options.console_ranks, is_absent) ? ", so that nothing its workers print is shown" : ""));
+}
+
+void note_unknown_variables(Options& options) {
+    if (!options.label && !options.fold && !options.tee.any()) return;
+    std::vector<std::string> unknown = agent::unknown_label_variables(options.label_template);
+    if (unknown.empty()) return;
+    for (std::string& name : unknown) name = fmt::format("${{{}}}", name);
+    options.notes.push_back(
+        fmt::format("--log-line-prefix-template: {} {} as written. The variables are {}", list_of(unknown),
+                    inflect(unknown.size(), "is not a variable and stays", "are not variables and stay"),
+                    list_of({agent::kLabelVariables.begin(), agent::kLabelVariables.end()})));
 }
 
 void note_absent_terminal(Options& options) {

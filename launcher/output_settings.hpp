@@ -13,6 +13,9 @@ namespace ddprun::launcher {
 /// Notes ranks that options name and this node lacks. That is no error: another node may have them.
 void note_absent_ranks(Options& options, int slots);
 
+/// Notes the variables of --log-line-prefix-template that do not exist.
+void note_unknown_variables(Options& options);
+
 /// Notes that --pty has no effect without a terminal.
 void note_absent_terminal(Options& options);
 

@@ -80,6 +80,7 @@ std::optional<Refusal> prepare(Plan& plan, const Environment& environment) {
     if (!slots) return Refusal{slots.error(), exit_code::kUsage};
     plan.slots = std::accumulate(slots->begin(), slots->end(), 0);
     note_absent_ranks(plan.options, plan.slots);
+    note_unknown_variables(plan.options);
     note_absent_terminal(plan.options);
     plan.device_variables = device_variables(options, machine, environment);
     if (const Result<void> enough = check_visible_devices(plan.device_variables, plan.slots, environment); !enough)

@@ -186,6 +186,18 @@ TEST_CASE("ranks in --ranks-filter that the job lacks are reported, and refuse n
     CHECK_THAT(run("0"), !Contains("--ranks-filter"));
 }
 
+TEST_CASE("an unknown variable of --log-line-prefix-template stays in the lines, and is reported once", "[e2e]") {
+    const e2e::Sandbox sandbox("unknown-variable");
+    const std::vector<std::string> options{"--label",    "--nnodes", "2", "--local-nodes", "--log-line-prefix-template",
+                                           "${rnk} $x: "};
+    const auto outcome = launch(sandbox, options, "echo out");
+    CHECK(outcome.status.exit_code() == 0);
+    CHECK(outcome.out == "${rnk} $x: out\n${rnk} $x: out\n");
+    CHECK(outcome.err ==
+          "[ddprun] --log-line-prefix-template: ${rnk} and ${x} are not variables and stay as written. "
+          "The variables are role_name, local_rank, rank and hostname\n");
+}
+
 TEST_CASE("a traceback that the console has shown is not shown again in the box", "[e2e]") {
     const e2e::Sandbox sandbox("once");
     const auto outcome = launch(sandbox, {}, "printf 'Value%s: x\\n' Error >&2; exit 1");

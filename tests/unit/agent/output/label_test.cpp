@@ -18,6 +18,12 @@ TEST_CASE("a line is labelled with host and rank, or as a template says", "[agen
     CHECK(worker_label("", in_a_domain) == "[n1.cluster.example:5] ");
 }
 
+TEST_CASE("unknown variables of a label are found", "[agent]") {
+    using Names = std::vector<std::string>;
+    CHECK(unknown_label_variables("${rnk}/$hst $rnk ${rank}: ") == Names{"rnk", "hst"});
+    CHECK(unknown_label_variables("$role_name ${local_rank} $rank ${hostname} $$rnk ${rnk $5 ${} $ ").empty());
+}
+
 TEST_CASE("a folded line is labelled with its ranks", "[agent]") {
     const LineSource one{"n1", "trainer", Rank{4}, {1}};
     const LineSource some{"n1", "trainer", Rank{4}, {0, 1, 2, 5, 7, 8}};
