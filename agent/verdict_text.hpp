@@ -10,7 +10,7 @@ namespace ddprun::agent {
 /// The names of a job, for its verdict.
 struct JobName {
     std::string program;       ///< or several: "trainer and server"
-    std::string command = {};  ///< the programs with their arguments; empty: there is one without any
+    std::string command = {};  ///< what the workers execute; empty: not known
     std::string run_id = {};   ///< from --rdzv-id; empty: the user gave none
     /// Of a Python program on this node, with the reason of its choice; empty: no Python program.
     std::string interpreter = {};

@@ -44,6 +44,7 @@ agent::AgentConfig agent_config(Plan plan, const Endpoint& endpoint) {
     config.node_rank = options.node_rank;
     config.min_nodes = options.nodes.min;
     config.max_nodes = options.nodes.max;
+    config.command_line = started_command(plan.programs);
     for (std::size_t index = 0; index < options.programs.size(); ++index) {
         const Program& program = options.programs[index];
         auto& [command, slots] = plan.programs[index];
@@ -51,8 +52,6 @@ agent::AgentConfig agent_config(Plan plan, const Endpoint& endpoint) {
         config.programs.push_back(
             {std::move(command.argv), slots, program.max_restarts, program.role, std::move(name)});
     }
-    const bool has_arguments = options.programs.size() > 1 || options.programs.front().command.size() > 1;
-    if (has_arguments) config.program_line = typed_command(options.programs);
     config.launch = std::move(plan.launch);
     config.spare = options.spare;
     if (const Interpreter* const python = interpreter_of(plan))

@@ -68,9 +68,12 @@ std::string typed_names(const std::vector<Program>& programs) {
     return list_of(std::move(names));
 }
 
-ReportTarget report_target(const Options& options) {
+ReportTarget report_target(const Plan& plan) {
+    const Options& options = plan.options;
     return {options.as_local_node ? "" : options.report.value_or(""),
-            {typed_names(options.programs), typed_command(options.programs), options.rdzv_id.value_or("")}};
+            {typed_names(options.programs),
+             plan.programs.empty() ? typed_command(options.programs) : started_command(plan.programs),
+             options.rdzv_id.value_or("")}};
 }
 
 int refuse(const Error& error, int code, const ReportTarget& report = {}) {
@@ -164,7 +167,7 @@ void report_daemon_left(const Hosted& hosted) {
 
 int emulate(Plan plan, const std::vector<std::string>& arguments, DaemonOfJob daemon,
             const std::filesystem::path& guard_path) {
-    const ReportTarget report = report_target(plan.options);
+    const ReportTarget report = report_target(plan);
     share_cpus(plan);
     const pid_t guard = ::getpid();  // the parent keeps it after the fork below
     const agent::GuardPipes unread = agent::become_guarded(guard_path);
@@ -222,7 +225,7 @@ int print_plan(const Plan& plan, const Environment& environment) {
 
 int run(Plan plan, std::optional<JobMeeting> meeting, const std::vector<std::string>& arguments,
         const Environment& environment) {
-    const ReportTarget report = report_target(plan.options);
+    const ReportTarget report = report_target(plan);
     // Looks for the guard before anything is started, because a daemon would be left behind without it.
     const std::filesystem::path guard = agent::find_guard();
     if (const Result<void> offered = probe_fence(plan.options.fence); !offered)
@@ -323,7 +326,7 @@ int launch(const std::vector<std::string>& arguments) {
         plan.error_file = named->second;
     const bool dry = plan.options.dry_run;
     if (!plan.options.as_local_node && !dry) clear_error_file(plan.error_file);
-    const ReportTarget report = dry ? ReportTarget() : report_target(plan.options);
+    const ReportTarget report = dry ? ReportTarget() : report_target(plan);
     try {
         return prepare_and_run(std::move(plan), report, arguments, environment);
     } catch (const ErrorException& failure) {

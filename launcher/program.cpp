@@ -59,6 +59,8 @@ std::string program_name(const Program& program, const std::vector<std::string>&
 
 namespace {
 
+constexpr std::size_t kMaxTypedBytes = 200;  // of a line in a message
+
 /// Returns `word`, in single quotes if a shell would not read it as one word.
 std::string shell_word(const std::string& word) {
     const auto is_plain = [](unsigned char c) {
@@ -89,29 +91,37 @@ std::string without_secret(const std::string& word, const std::string& before) {
     return hidden ? "***" : shell_word(word);
 }
 
-std::string typed_line(const Program& program) {
+/// Returns the words as a shell takes them; values of secrets are replaced by ***.
+std::string shell_line(const std::vector<std::string>& words) {
     std::string line;
     std::string before;
-    for (const std::string& word : program.command) {
-        line += fmt::format("{}{}", line.empty() ? "" : " ", escape_controls(without_secret(word, before)));
+    for (const std::string& word : words) {
+        line += fmt::format("{}{}", line.empty() ? "" : " ", without_secret(word, before));
         before = word;
     }
     return line;
 }
 
-std::string cut(std::string line) {
-    constexpr std::size_t kMax = 200;
-    return line.size() <= kMax ? line : line.substr(0, kept_bytes(line, kMax)) + " …";
+std::string typed_line(const Program& program) {
+    return (program.module && !program.run_path ? "-m " : "") + shell_line(program.command);
 }
 
 }  // namespace
 
-std::string typed_command(const Program& program) { return cut(typed_line(program)); }
+std::string typed_command(const Program& program) { return log_line(typed_line(program), kMaxTypedBytes); }
 
 std::string typed_command(const std::vector<Program>& programs) {
     std::string line;
     for (const Program& program : programs) line += (line.empty() ? "" : " : ") + typed_line(program);
-    return cut(std::move(line));
+    return log_line(line, kMaxTypedBytes);
+}
+
+std::string started_command(const std::vector<ResolvedProgram>& programs) {
+    constexpr std::size_t kMaxBytes = 64u << 10;
+    std::string line;
+    for (const ResolvedProgram& program : programs)
+        line += (line.empty() ? "" : " : ") + shell_line(program.command.argv);
+    return cut(line, kMaxBytes);
 }
 
 std::uint64_t command_hash(const std::vector<Program>& programs) {

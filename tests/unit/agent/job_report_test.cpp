@@ -39,7 +39,7 @@ AgentConfig config() {
     AgentConfig config;
     config.node_name = "n1";
     config.programs = {{.command = {"/bin/train"}}};
-    config.program_line = "train --key ***";
+    config.command_line = "train --key ***";
     return config;
 }
 

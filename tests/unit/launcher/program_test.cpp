@@ -197,7 +197,7 @@ TEST_CASE("a Python script whose name does not end in .py is to be run with --ru
     std::filesystem::current_path(before);
 }
 
-TEST_CASE("the box has the program with its arguments as typed, cut", "[launcher][unit]") {
+TEST_CASE("messages have the program with its arguments as typed, cut", "[launcher][unit]") {
     CHECK(typed_command(asked({"train"})) == "train");
     CHECK(typed_command(asked({"./train", "--lr", "1", "", "a b"})) == "./train --lr 1 '' 'a b'");
     CHECK(typed_command(asked({"sh", "-c", "a\nb"})) == "sh -c 'a\\x0ab'");
@@ -209,8 +209,21 @@ TEST_CASE("the box has the program with its arguments as typed, cut", "[launcher
     CHECK(typed_command(asked({"train", "--use-key", "--lr", "1", "--mode=token", "2", "--monkey", "3", "--key=4",
                                "5"})) == "train --use-key --lr 1 --mode=token 2 --monkey 3 --key=*** 5");
     const std::string cut = typed_command(asked({"train", std::string(300, 'x')}));
-    CHECK_THAT(cut, Catch::StartsWith("train xxx") && Catch::EndsWith("x …"));
+    CHECK_THAT(cut, Catch::StartsWith("train xxx") && Catch::EndsWith("x…"));
     CHECK(cut.size() < 210);
+    Program module = asked({"pkg.train", "x"});
+    module.module = true;
+    CHECK(typed_command(module) == "-m pkg.train x");
+}
+
+TEST_CASE("the report has the command that was started, in a form that can be pasted", "[launcher][unit]") {
+    const auto started = [](Words argv) { return started_command({{{std::move(argv), {}}, 1}}); };
+    CHECK(started({"/usr/bin/python3", "-u", "env.py"}) == "/usr/bin/python3 -u env.py");
+    CHECK(started({"/usr/bin/python3", "-u", "env.py", "a b"}) == "/usr/bin/python3 -u env.py 'a b'");
+    CHECK(started({"/bin/sh", "-c", "a\nb"}) == "/bin/sh -c 'a\nb'");
+    CHECK(started({"/bin/train", "--key", "abc"}) == "/bin/train --key ***");
+    CHECK(started({"/bin/train", std::string(300, 'x')}) == "/bin/train " + std::string(300, 'x'));
+    CHECK(started_command({{{{"/bin/a", "1"}, {}}, 1}, {{{"/bin/b"}, {}}, 2}}) == "/bin/a 1 : /bin/b");
 }
 
 TEST_CASE("a script must be there, and so must Python", "[launcher][unit]") {
