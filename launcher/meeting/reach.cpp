@@ -1,12 +1,16 @@
 #include "launcher/meeting/reach.hpp"
 
+#include <string_view>
+
+#include "common/daemon_answer.hpp"
+
 namespace ddprun::launcher {
 
 Reach reach_of(const Result<HttpAnswer>& answer) {
-    if (answer && answer->body.starts_with("This is ddprund")) {  // rendezvous/transport/websocket.hpp: kAboutDaemon
-        const auto reports = [&](const char* remark) { return answer->body.find(remark) != std::string::npos; };
-        if (reports("job is ending")) return Reach::kEnding;
-        return reports("has all its nodes") ? Reach::kComplete : Reach::kAnswers;
+    if (answer && answer->body.starts_with(kAboutDaemon)) {
+        const std::string_view job = std::string_view(answer->body).substr(kAboutDaemon.size());
+        if (job.starts_with(kJobIsEnding)) return Reach::kEnding;
+        return job.starts_with(kJobIsComplete) ? Reach::kComplete : Reach::kAnswers;
     }
     if (answer) return Reach::kEnded;
     const bool refused = answer.error().code == boost::system::errc::connection_refused;

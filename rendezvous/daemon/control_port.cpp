@@ -128,7 +128,7 @@ awaitable<ControlPort::FirstByte> ControlPort::first_byte(tcp::socket& socket, T
 }
 
 awaitable<std::optional<Introduction>> ControlPort::introduce(tcp::socket socket, std::string peer,
-                                                              transport::Remark about_job) {
+                                                              transport::JobLine job_line) {
     const TimePoint deadline = Clock::now() + handshake_time_;
     const FirstByte first = co_await first_byte(socket, deadline);
     if (first != FirstByte::kOther) {
@@ -137,7 +137,7 @@ awaitable<std::optional<Introduction>> ControlPort::introduce(tcp::socket socket
         Introduction client = StoreClient{UniqueFd(socket.release(released)), first == FirstByte::kNone};
         co_return std::move(client);
     }
-    Result<Greeting> greeting = co_await greet(std::move(socket), deadline, std::move(about_job));
+    Result<Greeting> greeting = co_await greet(std::move(socket), deadline, std::move(job_line));
     --unidentified_;
     if (!greeting) {
         log_closed(peer, greeting.error().message);

@@ -51,7 +51,7 @@ public:
     /// Waits for the first message of a connection that was accepted. Returns nothing, and logs why, when it is another
     /// message, or an agent's is not there in time. `peer`: for the log.
     [[nodiscard]] boost::asio::awaitable<std::optional<Introduction>> introduce(tcp::socket socket, std::string peer,
-                                                                                transport::Remark about_job);
+                                                                                transport::JobLine job_line);
     /// Logs that the connection of `peer` was closed, unless there were many such lines just now.
     void log_closed(const std::string& peer, const std::string& why);
     void close();

@@ -33,9 +33,9 @@ awaitable<Result<std::string>> receive_before(std::shared_ptr<Channel> channel, 
 
 }  // namespace
 
-awaitable<Result<Greeting>> greet(asio::ip::tcp::socket socket, TimePoint deadline, transport::Remark about_job) {
+awaitable<Result<Greeting>> greet(asio::ip::tcp::socket socket, TimePoint deadline, transport::JobLine job_line) {
     Result<std::shared_ptr<Channel>> channel =
-        co_await transport::accept_websocket(std::move(socket), deadline, std::move(about_job));
+        co_await transport::accept_websocket(std::move(socket), deadline, std::move(job_line));
     if (!channel) co_return channel.error();
     const Result<std::string> text = co_await receive_before(*channel, deadline);
     if (!text) co_return text.error();

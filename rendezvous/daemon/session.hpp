@@ -29,7 +29,7 @@ struct Greeting {
 /// Accepts the WebSocket and reads the first message, both before `deadline`. Errors, after which the connection is
 /// closed: those of accept_websocket; kTimeout without a message in time; kMalformed, kLimit for another message.
 [[nodiscard]] boost::asio::awaitable<Result<Greeting>> greet(boost::asio::ip::tcp::socket socket, TimePoint deadline,
-                                                             transport::Remark about_job);
+                                                             transport::JobLine job_line);
 
 /// Reads the next message of an agent that has joined. Errors: those of Channel::receive; kMalformed, also for a second
 /// Join.

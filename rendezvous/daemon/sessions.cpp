@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "common/daemon_answer.hpp"
 #include "common/text/escape.hpp"
 #include "rendezvous/coordinator/admission.hpp"
 #include "rendezvous/daemon/session.hpp"
@@ -19,12 +20,12 @@ using asio::ip::tcp;
 
 namespace {
 
-/// Returns what the nodes at a meeting point are told about the job (launcher/meeting/reach.cpp).
-std::string_view about(coordinator::Room room) {
+/// Returns the line about the job in the answer to a plain HTTP request (read by launcher/meeting/reach.cpp).
+std::string_view line_about(coordinator::Room room) {
     switch (room) {
         case coordinator::Room::kOpen: break;
-        case coordinator::Room::kComplete: return "Its job has all its nodes.\n";
-        case coordinator::Room::kEnding: return "Its job is ending.\n";
+        case coordinator::Room::kComplete: return kJobIsComplete;
+        case coordinator::Room::kEnding: return kJobIsEnding;
     }
     return {};
 }
@@ -38,7 +39,7 @@ Sessions::Sessions(asio::any_io_executor executor, ControlPort port, Connections
       connections_(connections),
       decisions_(decisions),
       store_clients_(stores),
-      about_job_([this] { return about(room_for_node(decisions_.job())); }),
+      job_line_([this] { return line_about(room_for_node(decisions_.job())); }),
       handle_(std::move(handle)) {}
 
 void Sessions::start(std::weak_ptr<void> owner) {
@@ -78,7 +79,7 @@ awaitable<void> Sessions::accept_connections() {
 awaitable<void> Sessions::serve(tcp::socket socket, std::optional<Generation> generation) {
     const std::string peer = name_of_peer(socket);
     const std::string address = address_of_peer(socket);
-    std::optional<Introduction> introduction = co_await port_.introduce(std::move(socket), peer, about_job_);
+    std::optional<Introduction> introduction = co_await port_.introduce(std::move(socket), peer, job_line_);
     if (!introduction || closed_) co_return;
     if (auto* client = std::get_if<StoreClient>(&*introduction)) {
         const std::string closed = store_clients_.pass_on(std::move(*client), generation, address, decisions_.job());

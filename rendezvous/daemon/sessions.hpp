@@ -52,7 +52,7 @@ private:
     Connections& connections_;
     const Decisions& decisions_;
     StoreClients store_clients_;
-    transport::Remark about_job_;
+    transport::JobLine job_line_;
     Handle handle_;
     std::weak_ptr<void> owner_;
     bool closed_ = false;

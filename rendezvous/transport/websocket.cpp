@@ -7,6 +7,7 @@
 #include <boost/beast/websocket/stream.hpp>
 #include <optional>
 
+#include "common/daemon_answer.hpp"
 #include "common/endpoint.hpp"
 #include "rendezvous/transport/completion.hpp"
 #include "rendezvous/transport/websocket_channel.hpp"
@@ -80,14 +81,14 @@ std::string_view refusal_of(const Request& request) {
 }
 
 template <typename Stream>
-awaitable<void> answer_stranger(Stream& stream, unsigned http_version, const Remark& remark) {
+awaitable<void> answer_stranger(Stream& stream, unsigned http_version, const JobLine& job_line) {
     http::response<http::string_body> response(http::status::upgrade_required, http_version);
     response.set(http::field::server, "ddprund");
     response.set(http::field::upgrade, "websocket");
     response.set(http::field::connection, "Upgrade, close");
     response.set(http::field::content_type, "text/plain");
     response.set(kChannelHeader, kChannelVersion);
-    response.body() = fmt::format("{}{}", kAboutDaemon, remark ? remark() : std::string_view());
+    response.body() = fmt::format("{}{}", kAboutDaemon, job_line ? job_line() : std::string_view());
     response.prepare_payload();
     co_await http::async_write(stream, response, kTuple);  // an error cannot matter: the connection ends either way
 }
@@ -96,7 +97,7 @@ awaitable<void> answer_stranger(Stream& stream, unsigned http_version, const Rem
 /// Result<void>: g++ 12 warns about those here.)
 template <typename Stream>
 awaitable<std::optional<Error>> upgrade(WebSocketChannel<Stream>& channel, beast::flat_buffer& buffer,
-                                        const Watchdog& watchdog, const Remark& remark) {
+                                        const Watchdog& watchdog, const JobLine& job_line) {
     http::request_parser<http::empty_body> parser;
     parser.header_limit(kMaxHandshakeBytes);
     auto [ec, n] = co_await http::async_read(channel.websocket().next_layer(), buffer, parser, kTuple);
@@ -106,7 +107,7 @@ awaitable<std::optional<Error>> upgrade(WebSocketChannel<Stream>& channel, beast
     if (ec) co_return handshake_error(watchdog, ec);
 
     if (const std::string_view why = refusal_of(parser.get()); !why.empty()) {
-        co_await answer_stranger(channel.websocket().next_layer(), parser.get().version(), remark);
+        co_await answer_stranger(channel.websocket().next_layer(), parser.get().version(), job_line);
         co_return Error{Errc::kRefused, std::string(why)};
     }
     // Beast would lose these bytes, and an agent sends none before it is answered.
@@ -149,7 +150,7 @@ awaitable<Result<std::shared_ptr<Channel>>> connect_websocket(tcp::endpoint endp
     co_return owned(channel);
 }
 
-awaitable<Result<std::shared_ptr<Channel>>> accept_websocket(tcp::socket socket, TimePoint deadline, Remark remark) {
+awaitable<Result<std::shared_ptr<Channel>>> accept_websocket(tcp::socket socket, TimePoint deadline, JobLine job_line) {
     prepare(socket);
     auto made = WebSocketChannel<TcpStream>::make(TcpStream(std::move(socket)));
     if (!made) co_return made.error();
@@ -165,7 +166,7 @@ awaitable<Result<std::shared_ptr<Channel>>> accept_websocket(tcp::socket socket,
     if (first == kTlsHandshake) co_return Error{Errc::kMalformed, "TLS, which this ddprund does not support"};
     if (first != kHttpGet) co_return Error{Errc::kMalformed, "neither an agent nor HTTP"};
 
-    const std::optional<Error> problem = co_await upgrade(*channel, buffer, watchdog, remark);
+    const std::optional<Error> problem = co_await upgrade(*channel, buffer, watchdog, job_line);
     if (problem) co_return *problem;
     co_return owned(channel);
 }

@@ -30,17 +30,14 @@ inline constexpr std::size_t kMaxHandshakeBytes = 8u << 10;
 [[nodiscard]] boost::asio::awaitable<Result<std::shared_ptr<Channel>>> connect_websocket(
     boost::asio::ip::tcp::endpoint endpoint, TimePoint deadline);
 
-/// What a plain HTTP request is answered, for people and for the nodes at a meeting point.
-inline constexpr std::string_view kAboutDaemon =
-    "This is ddprund, the rendezvous daemon of ddprun. Only its agents are served here.\n";
+/// Returns the second line of the answer to a plain HTTP request, about the state of the job at that time; empty: none.
+using JobLine = std::function<std::string_view()>;
 
-using Remark = std::function<std::string_view()>;
-
-/// Answers the upgrade on an accepted connection, before `deadline`. A plain HTTP request is answered with kAboutDaemon
-/// and what `remark` returns then.
+/// Answers the upgrade on an accepted connection, before `deadline`. Body of the answer to a plain HTTP request:
+/// kAboutDaemon (common/daemon_answer.hpp), then `job_line` if there is one.
 /// Errors: kTimeout, kClosed, kMalformed (not HTTP), kRefused (HTTP, but not an agent; it has been
 /// answered). The socket is closed then.
 [[nodiscard]] boost::asio::awaitable<Result<std::shared_ptr<Channel>>> accept_websocket(
-    boost::asio::ip::tcp::socket socket, TimePoint deadline, Remark remark = {});
+    boost::asio::ip::tcp::socket socket, TimePoint deadline, JobLine job_line = {});
 
 }  // namespace ddprun::transport

@@ -2,6 +2,7 @@
 
 #include "launcher/meeting/daemon_record.hpp"
 
+#include "common/daemon_answer.hpp"
 #include "launcher/meeting/reach.hpp"
 #include "tests/catch.hpp"
 
@@ -34,9 +35,12 @@ TEST_CASE("a value of another kind or version is refused", "[launcher][unit]") {
 TEST_CASE("a daemon has ended when its port refuses or another program answers, not when it is silent",
           "[launcher][unit]") {
     const auto error = [](auto code) { return Result<HttpAnswer>(Error{code, "why"}); };
-    CHECK(reach_of(HttpAnswer{426, "This is ddprund, the rendezvous daemon", ""}) == Reach::kAnswers);
-    CHECK(reach_of(HttpAnswer{426, "This is ddprund, the …\nIts job is ending.\n", ""}) == Reach::kEnding);
-    CHECK(reach_of(HttpAnswer{426, "This is ddprund, the …\nIts job has all its nodes.\n", ""}) == Reach::kComplete);
+    const auto about_job = [](std::string_view line) {
+        return reach_of(HttpAnswer{426, std::string(kAboutDaemon).append(line), ""});
+    };
+    CHECK(about_job("") == Reach::kAnswers);
+    CHECK(about_job(kJobIsEnding) == Reach::kEnding);
+    CHECK(about_job(kJobIsComplete) == Reach::kComplete);
     CHECK(reach_of(HttpAnswer{200, "<html>", ""}) == Reach::kEnded);
     CHECK(reach_of(error(Errc::kMalformed)) == Reach::kEnded);
     CHECK(reach_of(error(boost::system::errc::make_error_code(boost::system::errc::connection_refused))) ==
