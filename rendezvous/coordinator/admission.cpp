@@ -110,44 +110,62 @@ std::string disagreement(const State& state, const Join& join) {
     return {};
 }
 
+/// Returns whether the group is being stopped, and the job ends with it.
+bool ends_with_group(const State& state) {
+    return state.phase == Phase::kStopping && (state.cause.verdict || failure_ends_job(state));
+}
+
+/// Returns the role without a restart whose lost connection ends a job of a fixed number of nodes, unless that node
+/// reconnects or a spare replaces it; nullopt: the job goes on.
+std::optional<std::string> role_that_ends_job(const State& state) {
+    const auto disconnected = [](const Node& lost) { return lost.link != Link::kConnected; };
+    const auto is_here = [&](const auto& member) {
+        const auto node = state.nodes.find(member.first);
+        return node != state.nodes.end() && node->second.link == Link::kConnected;
+    };
+    const bool takes_others = state.shape->min_nodes != state.shape->max_nodes;
+    if (takes_others || std::ranges::all_of(state.group.members, is_here)) return std::nullopt;
+    return role_without_restart(state, disconnected);
+}
+
+/// Returns whether the job has had a worker group.
+bool has_started(const State& state) { return state.shape && state.groups_started > 0; }
+
 /// Returns why a job that is over, or is bound to end, needs no further node; empty: it may need one. Such a node may
 /// belong to the next job at this endpoint, which must not begin as the rest of this one.
 std::string ending(const State& state, const Join& join) {
     if (state.phase == Phase::kFinished) return "the job is over: " + state.verdict->reason;
     const bool is_of_this_job = join.session.has_value();
-    if (is_of_this_job || !state.shape || state.groups_started == 0) return {};
-    const JobShape& job = *state.shape;
-    const Cause& cause = state.cause;
-    const auto disconnected = [](const Node& lost) { return lost.link != Link::kConnected; };
-    const std::optional<std::string> spent = role_without_restart(state, disconnected);
-    const bool ends = state.phase == Phase::kStopping && (cause.verdict || failure_ends_job(state));
-    if (ends)
-        return fmt::format("this daemon serves the job '{}', which is ending: {}", job.launch.command, cause.reason);
-    const bool takes_others = !spent || join.spare || job.min_nodes != job.max_nodes;
-    const auto is_here = [&](const auto& member) {
-        const auto node = state.nodes.find(member.first);
-        return node != state.nodes.end() && node->second.link == Link::kConnected;
-    };
-    if (takes_others || std::ranges::all_of(state.group.members, is_here)) return {};
+    if (is_of_this_job || !has_started(state)) return {};
+    const std::string& command = state.shape->launch.command;
+    if (ends_with_group(state))
+        return fmt::format("this daemon serves the job '{}', which is ending: {}", command, state.cause.reason);
+    const std::optional<std::string> spent = join.spare ? std::nullopt : role_that_ends_job(state);
+    if (!spent) return {};
     const int max_restarts = state.roles.at(*spent).max_restarts;
     return fmt::format(
         "this daemon serves the job '{}', which has lost the connection to a node and {} (--max-restarts {}{})",
-        job.launch.command, max_restarts == 0 ? "is not to be restarted" : "has no restart left", max_restarts,
+        command, max_restarts == 0 ? "is not to be restarted" : "has no restart left", max_restarts,
         of_role(state, *spent));
 }
 
-/// Returns why a job of a fixed number of nodes needs no further one; empty: it may need one. A node that has been
-/// silent for two heartbeats may be about to be lost, and the joining one may be there to replace it.
-std::string complete(const State& state, const Join& join) {
-    const JobShape& job = *state.shape;
-    const bool returns = join.session.has_value();  // it was counted as lost, and may wait as a spare
-    if (job.min_nodes != job.max_nodes || join.spare || returns) return {};
-    const auto is_alive = [&](const Node& node) {
+/// Returns whether a job of a fixed number of nodes has them all. A node that has been silent for two heartbeats may be
+/// about to be lost, and the joining one may be there to replace it.
+bool is_complete(const State& state) {
+    if (!state.shape || state.shape->min_nodes != state.shape->max_nodes) return false;
+    const auto is_alive = [&](const auto& entry) {
+        const Node& node = entry.second;
         return node.link == Link::kConnected && !node.leaving &&
                state.now - node.heard_at <= 2 * state.config.heartbeat_interval;
     };
-    const auto alive = std::ranges::count_if(state.nodes, [&](const auto& entry) { return is_alive(entry.second); });
-    if (alive < job.max_nodes) return {};
+    return std::ranges::count_if(state.nodes, is_alive) >= state.shape->max_nodes;
+}
+
+/// Returns why a job of a fixed number of nodes needs no further one; empty: it may need one.
+std::string complete(const State& state, const Join& join) {
+    const JobShape& job = *state.shape;
+    const bool returns = join.session.has_value();  // it was counted as lost, and may wait as a spare
+    if (join.spare || returns || !is_complete(state)) return {};
     return fmt::format(
         "this daemon serves the job '{}' of user {}, which has {} already: {} (--nnodes {}). {}. With --spare, this "
         "node waits to take the place of a lost one",
@@ -202,9 +220,9 @@ Refusal lasting_refusal(const State& state, const NodeId& id, const Join& join) 
 }  // namespace
 
 Room room_for_node(const State& state) {
-    const Join any;
-    if (!ending(state, any).empty()) return Room::kEnding;
-    return state.shape && !complete(state, any).empty() ? Room::kComplete : Room::kOpen;
+    const bool ends = has_started(state) && (ends_with_group(state) || role_that_ends_job(state));
+    if (state.phase == Phase::kFinished || ends) return Room::kEnding;
+    return is_complete(state) ? Room::kComplete : Room::kOpen;
 }
 
 Refusal refusal(const State& state, const NodeId& id, const Join& join) {

@@ -19,12 +19,15 @@ struct Refusal {
     std::chrono::milliseconds try_for{0};
 };
 
-/// Whether a job takes a node that comes now.
+/// The room that a job has for a joining node.
 enum class Room {
-    kOpen,
-    kComplete,  ///< it has all nodes that it takes, unless one has just died unnoticed
-    kEnding,    ///< it is over, or bound to end: the node can only be one of the next job
+    kOpen,      ///< it may take the node
+    kComplete,  ///< it has its fixed number of nodes; a loss may not be noticed yet
+    kEnding,    ///< it is over or bound to end: the node belongs to the next job
 };
+
+/// Returns the room for a node that joins now, is new to the job and was started without --spare. Options, command and
+/// user of the node are not considered.
 [[nodiscard]] Room room_for_node(const State& state);
 
 /// Returns whether, and why, this Join cannot be served.

@@ -1,5 +1,7 @@
 // Which nodes a job takes: those of its user that run its command, and of a job of a fixed size no further one.
 
+#include "rendezvous/coordinator/admission.hpp"
+
 #include "tests/catch.hpp"
 #include "tests/unit/rendezvous/coordinator/job.hpp"
 
@@ -175,6 +177,86 @@ TEST_CASE("a node does not begin as the rest of a job that is about to end, but 
     CHECK_THAT(refusal_of(job), Contains("this daemon serves the job 'train', ") && Contains(says));
     CHECK(job.asked<Refuse>().at(0).try_again);
     CHECK(job.state.nodes.size() == 1);
+}
+
+TEST_CASE("a job has room for a joining node unless it is complete or ending", "[coordinator]") {
+    struct Row {
+        const char* description;
+        Shape shape;
+        void (*happen)(Job&);
+        Room room;
+    };
+    const auto row = GENERATE(values<Row>({
+        {"no node", {}, [](Job&) {}, Room::kOpen},
+        {"one node of two", {}, [](Job& job) { job.join("n1"); }, Room::kOpen},
+        {"all nodes, before the start",
+         {},
+         [](Job& job) {
+             job.join("n1");
+             job.join("n2");
+         },
+         Room::kComplete},
+        {"all nodes",
+         {},
+         [](Job& job) {
+             job.start({"n1", "n2"});
+         },
+         Room::kComplete},
+        {"all nodes of 1:2",
+         {.min_nodes = 1},
+         [](Job& job) {
+             job.start({"n1", "n2"});
+         },
+         Room::kOpen},
+        {"a silent member",
+         {},
+         [](Job& job) {
+             job.start({"n1", "n2"});
+             job.silent = {"n2"};
+             job.pass(2100ms);
+         },
+         Room::kOpen},
+        {"a killed member, not to be restarted",
+         {},
+         [](Job& job) {
+             job.start({"n1", "n2"});
+             job.disconnect("n2");
+         },
+         Room::kEnding},
+        {"a killed member, with a restart left",
+         {.max_restarts = 1},
+         [](Job& job) {
+             job.start({"n1", "n2"});
+             job.disconnect("n2");
+         },
+         Room::kOpen},
+        {"stopping, not to be restarted",
+         {},
+         [](Job& job) {
+             job.start({"n1", "n2"});
+             job.fail("n1", failure(0, "n1"));
+         },
+         Room::kEnding},
+        {"stopping, to be restarted",
+         {.max_restarts = 1},
+         [](Job& job) {
+             job.start({"n1", "n2"});
+             job.fail("n1", failure(0, "n1"));
+         },
+         Room::kComplete},
+        {"finished",
+         {},
+         [](Job& job) {
+             job.start({"n1", "n2"});
+             job.succeeded("n1");
+             job.succeeded("n2");
+         },
+         Room::kEnding},
+    }));
+    CAPTURE(row.description);
+    Job job(row.shape);
+    row.happen(job);
+    CHECK(room_for_node(job.state) == row.room);
 }
 
 TEST_CASE("a spare may join a job that has lost a node for good", "[coordinator]") {
