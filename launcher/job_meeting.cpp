@@ -82,7 +82,7 @@ Result<std::string> password_of(const EtcdConf& conf, const Environment& environ
 Result<JobMeeting> JobMeeting::make(const Options& options, const Environment& environment) {
     const RdzvConf& conf = options.rdzv_conf;
     const auto read_timeout = conf.read_timeout.value_or(kDefaultReadTimeout);
-    const MeetingSettings settings{conf.is_host.value_or(true), read_timeout,
+    const MeetingSettings settings{conf.is_host.value_or(true), options.spare, read_timeout,
                                    conf.join_timeout.value_or(kDefaultJoinTimeout)};
     const std::string id = options.rdzv_id.value_or("");
     if (options.rdzv_dir) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "common/text/number.hpp"
@@ -13,20 +14,31 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kLookAgain{200};
+/// Between two questions about a job that is ending: thousands of nodes may ask.
+constexpr milliseconds kMaxPause{2000};
 constexpr milliseconds kReportAfter{1000};
 /// For a ddprund of this machine to publish its address or to end: ddprun waits as long for a daemon to start.
 constexpr milliseconds kPortLimit{10'000};
 
-/// Returns whether what is published may soon be that of an ended daemon, and is not yet.
-bool is_held_up(const Sight& sight) {
-    return sight.published && (sight.reach == Reach::kSilent || sight.reach == Reach::kEnding);
+/// The reasons of a wait, each with its own limit.
+enum class Wait {
+    kSilence,  ///< the published daemon does not answer
+    kEnd,      ///< the published daemon serves a job that is ending
+    kPort,     ///< another ddprund of this machine has the port
+    kAddress,  ///< another node has to host the daemon
+};
+
+Wait wait_of(const Sight& sight) {
+    if (sight.published && sight.reach == Reach::kSilent) return Wait::kSilence;
+    if (sight.published && sight.reach == Reach::kEnding) return Wait::kEnd;
+    return sight.port_taken ? Wait::kPort : Wait::kAddress;
 }
 
 const char* state_of(Reach reach) {
     switch (reach) {
         case Reach::kAnswers: return "answers";
         case Reach::kComplete: return "has all its nodes";
-        case Reach::kEnding: return "serves a job of this name that is ending";
+        case Reach::kEnding: return "serves a job that is ending";
         case Reach::kEnded: return "has ended";
         case Reach::kSilent: return "does not answer";
     }
@@ -37,7 +49,10 @@ const char* state_of(Reach reach) {
 class Participant {
 public:
     Participant(MeetingPoint& point, const std::string& name, const MeetingSettings& settings, MeetingNode& node)
-        : point_(point), name_(name), settings_(settings), node_(node), waiting_since_(node.now()) {}
+        : point_(point), name_(name), settings_(settings), node_(node) {
+        sight_.may_host = settings.may_host;
+        sight_.spare = settings.spare;
+    }
     ~Participant() { stop_own(); }
     Participant(const Participant&) = delete;
     Participant& operator=(const Participant&) = delete;
@@ -61,11 +76,10 @@ private:
 
     /// Takes in the value under the name and asks at its address.
     Result<void> take(std::optional<Published> seen) {
-        if (seen != seen_) waiting_since_ = node_.now();
+        if (seen != seen_) wait_.reset();
         seen_ = std::move(seen);
         published_.reset();
         sight_.published = seen_.has_value();
-        sight_.may_host = settings_.may_host;
         if (!seen_) return {};
         auto record = parse_daemon_record(seen_->value);
         if (!record) {
@@ -126,10 +140,16 @@ private:
     }
 
     Result<void> wait() {
-        const milliseconds limit = is_held_up(sight_) ? settings_.silence_limit
-                                   : sight_.may_host  ? kPortLimit
-                                                      : settings_.publish_limit;
         const TimePoint now = node_.now();
+        if (const Wait wait = wait_of(sight_); wait != wait_) {
+            wait_ = wait;
+            waiting_since_ = now;
+            reported_ = false;
+            pause_ = kLookAgain;
+        }
+        const milliseconds limit = wait_ == Wait::kPort      ? kPortLimit
+                                   : wait_ == Wait::kAddress ? settings_.publish_limit
+                                                             : settings_.silence_limit;
         if (now - waiting_since_ >= limit) return gave_up(limit);
         if (!reported_ && now - waiting_since_ >= kReportAfter) {
             reported_ = true;
@@ -137,15 +157,13 @@ private:
         }
         stop_own();  // without an agent it would end meanwhile
         sight_.port_taken = false;
-        node_.pause(kLookAgain);
+        node_.pause(pause_);
+        if (wait_ == Wait::kEnd) pause_ = std::min(2 * pause_, kMaxPause);
         return look();
     }
 
-    /// Returns whether this node could host the job if the port were free.
-    [[nodiscard]] bool lacks_port() const { return sight_.port_taken || (!sight_.published && sight_.may_host); }
-
     [[nodiscard]] std::string reason() const {
-        if (lacks_port())
+        if (wait_ == Wait::kPort)
             return "a ddprund of this machine has the port of --master-port, and has not published its address";
         if (!sight_.published) return fmt::format("no daemon is published at {}", point_.where(name_));
         return fmt::format("the daemon at {}, published at {}, {}", to_string(*published_), point_.where(name_),
@@ -153,12 +171,18 @@ private:
     }
 
     [[nodiscard]] Error gave_up(milliseconds limit) const {
-        const std::string remedy = lacks_port() ? "If it belongs to another job, pass another --master-port, or none."
-                                   : sight_.published
-                                       ? advice()
-                                       : "is_host=0 keeps this node from hosting it: start the node that may host it.";
-        return {lacks_port() ? Errc::kInUse : Errc::kTimeout,
-                fmt::format("cannot join the job within {}: {}. {}", seconds_text(limit), reason(), remedy)};
+        return {wait_ == Wait::kPort ? Errc::kInUse : Errc::kTimeout,
+                fmt::format("cannot join the job within {}: {}. {}", seconds_text(limit), reason(), remedy())};
+    }
+
+    [[nodiscard]] std::string remedy() const {
+        if (wait_ == Wait::kPort) return "If it belongs to another job, pass another --master-port, or none.";
+        if (wait_ == Wait::kEnd) {
+            return "Start this node again when that job has ended, or pass a longer time to wait: --rdzv-conf "
+                   "read_timeout=SECONDS.";
+        }
+        if (sight_.published) return advice();
+        return "is_host=0 keeps this node from hosting it: start the node that may host it.";
     }
 
     [[nodiscard]] std::string advice() const {
@@ -175,15 +199,20 @@ private:
     std::optional<DaemonRecord> published_;  ///< seen_, parsed
     std::optional<DaemonRecord> own_;        ///< the daemon that was started here
     std::optional<Published> mine_;
-    TimePoint waiting_since_;  ///< since the value under the name has not changed
+    std::optional<Wait> wait_;  ///< empty: the value under the name has changed
+    TimePoint waiting_since_;   ///< for the reason wait_
+    milliseconds pause_ = kLookAgain;
     bool reported_ = false;
 };
 
 }  // namespace
 
 Move next_move(const Sight& sight) {
-    if (sight.published && (sight.reach == Reach::kAnswers || sight.reach == Reach::kComplete)) return Move::kJoin;
-    if (is_held_up(sight)) return Move::kWait;
+    if (sight.published) {
+        if (sight.reach == Reach::kAnswers || sight.reach == Reach::kComplete) return Move::kJoin;
+        if (sight.reach == Reach::kEnding) return sight.spare ? Move::kJoin : Move::kWait;
+        if (sight.reach == Reach::kSilent) return Move::kWait;
+    }
     if (!sight.may_host) return Move::kWait;
     if (sight.started) return Move::kClaim;
     return sight.port_taken ? Move::kWait : Move::kStart;

@@ -16,8 +16,8 @@ namespace ddprun::launcher {
 /// The answer at a published address.
 enum class Reach {
     kAnswers,   ///< a ddprund
-    kComplete,  ///< a ddprund whose job has all the nodes that it takes, unless one has just died unnoticed
-    kEnding,    ///< a ddprund whose job is over or bound to end: it ends as soon as that has left no process
+    kComplete,  ///< a ddprund whose job has its fixed number of nodes; a loss may not be noticed yet
+    kEnding,    ///< a ddprund whose job is over or bound to end; the daemon ends when no process of the job is left
     kEnded,     ///< the connection is refused, or another program answers: the daemon has ended
     kSilent,    ///< neither: it is slow, or its host is down or cut off
 };
@@ -27,6 +27,7 @@ struct Sight {
     bool published = false;
     Reach reach = Reach::kSilent;  ///< of the published address
     bool may_host = true;          ///< false: is_host=0
+    bool spare = false;            ///< --spare: this node may take the place of one that is disconnected
     bool started = false;          ///< its own daemon runs, unclaimed
     bool port_taken = false;       ///< another ddprund of this machine has the port that the user named
 };
@@ -59,7 +60,8 @@ public:
 
 struct MeetingSettings {
     bool may_host = true;
-    std::chrono::milliseconds silence_limit{60'000};   ///< for a published address that does not answer
+    bool spare = false;
+    std::chrono::milliseconds silence_limit{60'000};   ///< for a published address to answer, or its job to end
     std::chrono::milliseconds publish_limit{600'000};  ///< for an address to be published, with is_host=0
 };
 

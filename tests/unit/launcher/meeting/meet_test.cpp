@@ -25,15 +25,18 @@ TEST_CASE("each sight of a meeting point has one next move", "[launcher][unit]")
     CHECK(next_move({.may_host = false}) == Move::kWait);
     for (const bool may_host : {false, true}) {
         for (const bool started : {false, true}) {
-            CHECK(next_move({true, Reach::kAnswers, may_host, started}) == Move::kJoin);
-            CHECK(next_move({true, Reach::kComplete, may_host, started}) == Move::kJoin);
-            CHECK(next_move({true, Reach::kSilent, may_host, started}) == Move::kWait);
-            CHECK(next_move({true, Reach::kEnding, may_host, started}) == Move::kWait);
+            for (const bool spare : {false, true}) {
+                const auto move = [&](Reach reach) { return next_move({true, reach, may_host, spare, started}); };
+                CHECK(move(Reach::kAnswers) == Move::kJoin);
+                CHECK(move(Reach::kComplete) == Move::kJoin);
+                CHECK(move(Reach::kSilent) == Move::kWait);
+                CHECK(move(Reach::kEnding) == (spare ? Move::kJoin : Move::kWait));
+            }
         }
     }
-    CHECK(next_move({true, Reach::kEnded, true, false}) == Move::kStart);
-    CHECK(next_move({true, Reach::kEnded, true, true}) == Move::kClaim);
-    CHECK(next_move({true, Reach::kEnded, false, false}) == Move::kWait);
+    CHECK(next_move({.published = true, .reach = Reach::kEnded}) == Move::kStart);
+    CHECK(next_move({.published = true, .reach = Reach::kEnded, .started = true}) == Move::kClaim);
+    CHECK(next_move({.published = true, .reach = Reach::kEnded, .may_host = false}) == Move::kWait);
 }
 
 TEST_CASE("the first agent hosts at the address by which the meeting point knows it", "[launcher][unit]") {
@@ -155,14 +158,87 @@ TEST_CASE("an agent waits until the job before it has ended, then replaces its a
     FakeNode node;
     node.answers = {{2000, Reach::kEnding}};
     point.on_read = [&] {
-        if (point.reads == 20) node.answers.clear();
+        if (point.reads == 5) node.answers.clear();
     };
     const auto meeting = meet_here(point, node, {.silence_limit = 5s});
     REQUIRE(meeting.has_value());
     CHECK(meeting->mine.has_value());
     CHECK(node.starts == 1);
     REQUIRE(node.reports.size() == 2);
-    CHECK_THAT(node.reports[0], Catch::Contains("serves a job of this name that is ending"));
+    CHECK(node.reports[0] ==
+          "waiting: the daemon at 10.0.0.1:2000 (host n1, pid 71), published at memory, ddprun/x, serves a job that is "
+          "ending; giving up after 5 s");
+}
+
+TEST_CASE("an agent asks a job that is ending less and less often, and another one soon", "[launcher][unit]") {
+    MemoryPoint point;
+    point.put(kName, to_json(record_of(2000)));
+    FakeNode node;
+    node.answers = {{2000, Reach::kEnding}, {3000, Reach::kEnding}};
+    point.on_read = [&] {
+        if (point.reads == 7) point.put(kName, to_json(record_of(3000)));
+        if (point.reads == 9) node.answers[3000] = Reach::kSilent;
+        if (point.reads == 11) node.answers[3000] = Reach::kAnswers;
+    };
+    REQUIRE(meet_here(point, node).has_value());
+    CHECK(node.pauses ==
+          std::vector<Duration>{200ms, 400ms, 800ms, 1600ms, 2000ms, 2000ms, 200ms, 400ms, 200ms, 200ms});
+}
+
+TEST_CASE("an agent that has waited for the end of a job too long advises to start it again", "[launcher][unit]") {
+    MemoryPoint point;
+    point.put(kName, to_json(record_of(2000)));
+    FakeNode node;
+    node.answers = {{2000, Reach::kEnding}};
+    const auto meeting = meet_here(point, node, {.silence_limit = 5s});
+    REQUIRE_FALSE(meeting.has_value());
+    CHECK(meeting.error().code == Errc::kTimeout);
+    CHECK_THAT(meeting.error().message,
+               Catch::EndsWith("serves a job that is ending. Start this node again when that job has ended, or pass a "
+                               "longer time to wait: --rdzv-conf read_timeout=SECONDS."));
+}
+
+TEST_CASE("each reason of a wait has its whole limit", "[launcher][unit]") {
+    MemoryPoint point;
+    point.put(kName, to_json(record_of(2000)));
+    FakeNode node;
+    node.answers = {{2000, Reach::kEnding}, {3000, Reach::kAnswers}};
+    point.on_read = [&] {
+        if (node.now() >= TimePoint{} + 15s) node.answers.erase(2000);
+        node.port_is_taken = node.now() >= TimePoint{} + 15s;
+        if (node.now() >= TimePoint{} + 22s) point.put(kName, to_json(record_of(3000)));
+    };
+    const auto meeting = meet_here(point, node);
+    INFO((meeting ? "" : meeting.error().message));
+    REQUIRE(meeting.has_value());
+    CHECK(meeting->daemon == record_of(3000));
+    REQUIRE(node.reports.size() == 2);
+    CHECK_THAT(node.reports[1], Catch::Contains("has the port of --master-port") && Catch::EndsWith("after 10 s"));
+}
+
+TEST_CASE("a job that seems complete is asked again, and may be ending", "[launcher][unit]") {
+    MemoryPoint point;
+    point.put(kName, to_json(record_of(2000)));
+    FakeNode node;
+    node.on_ask = [&] {
+        const std::vector<Reach> answers{Reach::kComplete, Reach::kEnding, Reach::kEnded, Reach::kEnded};
+        node.answers = {{2000, answers.at(node.asked.size() - 1)}};
+    };
+    const auto meeting = meet_here(point, node);
+    REQUIRE(meeting.has_value());
+    CHECK(meeting->mine.has_value());
+    CHECK(node.asked.size() == 4);
+}
+
+TEST_CASE("a spare node joins a job that is ending, which may need it", "[launcher][unit]") {
+    MemoryPoint point;
+    point.put(kName, to_json(record_of(2000)));
+    FakeNode node;
+    node.answers = {{2000, Reach::kEnding}};
+    const auto meeting = meet_here(point, node, {.spare = true});
+    REQUIRE(meeting.has_value());
+    CHECK(meeting->daemon == record_of(2000));
+    CHECK(node.pauses.empty());
 }
 
 TEST_CASE("an agent that waits for a silent daemon sees another one that is published", "[launcher][unit]") {

@@ -67,11 +67,15 @@ public:
     bool daemon_runs() override { return starts > ends_of_daemons; }
     Reach reach(const Endpoint& address) override {
         asked.push_back(address.port);
+        if (on_ask) on_ask();
         const auto it = answers.find(address.port);
         return it == answers.end() ? Reach::kEnded : it->second;
     }
     void report(const std::string& line) override { reports.push_back(line); }
-    void pause(Duration duration) override { time += duration; }
+    void pause(Duration duration) override {
+        pauses.push_back(duration);
+        time += duration;
+    }
     TimePoint now() const override { return time; }
     std::string host() const override { return "own"; }
 
@@ -83,6 +87,8 @@ public:
     int stops = 0;
     std::string bound_at;
     std::vector<std::uint16_t> asked;
+    std::function<void()> on_ask;
+    std::vector<Duration> pauses;
     std::vector<std::string> reports;
     TimePoint time{};
 };
