@@ -31,15 +31,6 @@ constexpr int kMaxReads = 10;  // of a value that is replaced each time it is re
 
 std::string shown(const fs::path& path) { return log_line(path.string(), 300); }
 
-Error directory_error(const fs::path& directory, int errno_value) {
-    const bool absent = errno_value == ENOENT || errno_value == ENOTDIR;
-    Error error = system_error(fmt::format("cannot meet in --rdzv-dir {}", shown(directory)), errno_value);
-    error.message += absent ? ". Make a directory on a file system that all nodes share, and pass it to --rdzv-dir."
-                            : ". Pass a --rdzv-dir in which this user may read and write.";
-    if (absent) error.code = Errc::kUsage;
-    return error;
-}
-
 /// The files of one name in the directory.
 struct Entries {
     std::int64_t newest = 0;          ///< 0: there is none
@@ -49,7 +40,19 @@ struct Entries {
 /// EntryFiles: the file operations for one name. Copied into the thread that performs a call; holds no state.
 struct EntryFiles {
     fs::path directory;
-    std::string prefix;  ///< of the file names: "ddprun-x."
+    std::string prefix;     ///< of the file names: "ddprun-x."
+    bool was_there = true;  ///< the directory, at an earlier call
+
+    [[nodiscard]] Error directory_error(int errno_value) const {
+        const bool absent = errno_value == ENOENT || errno_value == ENOTDIR;
+        Error error = system_error(fmt::format("cannot meet in --rdzv-dir {}", shown(directory)), errno_value);
+        error.message += !absent ? ". Pass a --rdzv-dir in which this user may read and write."
+                         : was_there
+                             ? ". It was there before: check the file system that has it."
+                             : ". Make a directory on a file system that all nodes share, and pass it to --rdzv-dir.";
+        if (absent && !was_there) error.code = Errc::kUsage;
+        return error;
+    }
 
     [[nodiscard]] fs::path file(std::int64_t version) const { return directory / fmt::format("{}{}", prefix, version); }
 
@@ -64,7 +67,7 @@ struct EntryFiles {
             if (entries.newest != 0) entries.older.push_back(std::min(entries.newest, *version));
             entries.newest = std::max(entries.newest, *version);
         }
-        if (ec) return directory_error(directory, ec.value());
+        if (ec) return directory_error(ec.value());
         return entries;
     }
 
@@ -123,7 +126,7 @@ struct EntryFiles {
     [[nodiscard]] Result<fs::path> write_temporary(const std::string& value) const {
         const fs::path path = directory / fmt::format("{}{}.tmp", prefix, random_id());
         const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-        if (!fd) return directory_error(directory, errno);
+        if (!fd) return directory_error(errno);
         const std::string line = value.empty() ? "" : value + "\n";
         const bool written = ::write(fd.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size());
         if (written && ::fsync(fd.get()) == 0) return path;
@@ -244,7 +247,11 @@ Error link_error(const std::filesystem::path& directory, int errno_value) {
 }
 
 Result<std::optional<Published>> DirectoryPoint::read(const std::string& name) {
-    return in_time(directory_, limit_, [files = files_of(directory_, name)] { return files.read(); });
+    EntryFiles files = files_of(directory_, name);
+    files.was_there = was_there_;
+    auto seen = in_time(directory_, limit_, [files = std::move(files)] { return files.read(); });
+    was_there_ = was_there_ || seen;
+    return seen;
 }
 
 Result<Claim> DirectoryPoint::claim(const std::string& name, const std::string& value,

@@ -12,7 +12,7 @@
 namespace ddprun::launcher {
 
 /// A MeetingPoint in one directory. Each call has `limit` to complete, on a thread of its own: a file system that hangs
-/// is an error, and leaves the thread behind.
+/// is an error, and leaves the thread behind. A directory that is absent at the first read() is kUsage.
 class DirectoryPoint final : public MeetingPoint {
 public:
     DirectoryPoint(std::filesystem::path directory, std::chrono::milliseconds limit)
@@ -28,6 +28,7 @@ public:
 private:
     std::filesystem::path directory_;
     std::chrono::milliseconds limit_;
+    bool was_there_ = false;  ///< the directory, at an earlier read()
 };
 
 /// Returns `name` with every byte but letters, digits, '-' and '_' as %HH, and "/" as "-" ("ddprun/x" is

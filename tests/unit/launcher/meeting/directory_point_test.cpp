@@ -136,6 +136,15 @@ TEST_CASE("a directory that cannot be used is an error that names it", "[launche
     DirectoryPoint file(temp.file("file", "", 0600), 10s);
     CHECK(file.read(kJob).error().code == Errc::kUsage);
     CHECK_THAT(file.read(kJob).error().message, Catch::Contains("Not a directory. Make a directory"));
+    const auto later = temp.path() / "later";  // an automount that goes away
+    DirectoryPoint vanished(later, 10s);
+    std::filesystem::create_directory(later);
+    REQUIRE(vanished.read(kJob).has_value());
+    std::filesystem::remove(later);
+    CHECK(vanished.read(kJob).error().code != Errc::kUsage);
+    CHECK_THAT(vanished.read(kJob).error().message,
+               Catch::EndsWith("It was there before: check the file system that has it."));
+    CHECK(vanished.claim(kJob, "v", std::nullopt).error().code != Errc::kUsage);
     if (::geteuid() != 0) {
         REQUIRE(::chmod(temp.path().c_str(), 0500) == 0);
         CHECK_THAT(point_in(temp).claim(kJob, "v", std::nullopt).error().message,
