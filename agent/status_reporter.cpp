@@ -95,24 +95,21 @@ void StatusReporter::report_start(const Assignment& assignment) {
                  assignment.reason.empty() ? "" : fmt::format(" ({})", assignment.reason));
 }
 
-/// Warns of ranks in --ranks-filter that the job does not have, and will not have when further nodes join with as many
-/// workers as this one. If the job has none of the ranks now, reports all of them, because nothing is shown.
+/// Warns of ranks in --ranks-filter that the job does not have: of all of them if it has none, because nothing is
+/// shown; else if no further node can join, because that may have any number of workers.
 void StatusReporter::report_absent_ranks(const Assignment& assignment) {
     const RankRanges& shown = config_.output.console_job_ranks;
-    if (shown.empty() || (config_.emulated && number(*node_rank_) != 0)) return;
-    const int joining = config_.max_nodes - assignment.node_count;
-    const int largest = assignment.world_size + joining * config_.slots();
-    const bool nothing =
-        std::ranges::all_of(shown, [&](const NumberRange& range) { return range.first >= assignment.world_size; });
-    const int limit = nothing ? assignment.world_size : largest;
+    const int size = assignment.world_size;
     RankRanges absent;
     for (const auto& [first, last] : shown)
-        if (last >= limit) absent.push_back({std::max(first, limit), last});
-    if (absent.empty()) return;
+        if (last >= size) absent.push_back({std::max(first, size), last});
+    const bool nothing = std::ranges::all_of(shown, [&](const NumberRange& range) { return range.first >= size; });
+    const bool may_grow = assignment.node_count < config_.max_nodes;
+    if (absent.empty() || (may_grow && !nothing) || (config_.emulated && number(*node_rank_) != 0)) return;
     const bool one = absent.size() == 1 && absent.front().first == absent.front().last;
-    std::string line = fmt::format("--ranks-filter: the job has no {} {} (world size {}{}){}", one ? "rank" : "ranks",
-                                   join_ranges(absent, ","), nothing || joining == 0 ? "" : "at most ", limit,
-                                   nothing ? ", so that nothing its workers print is shown" : "");
+    std::string line =
+        fmt::format("--ranks-filter: the job has no {} {} (world size {}){}", one ? "rank" : "ranks",
+                    join_ranges(absent, ","), size, nothing ? ", so that nothing its workers print is shown" : "");
     if (line == absent_ranks_line_) return;
     spdlog::warn("{}{}", tag(), line);
     absent_ranks_line_ = std::move(line);
