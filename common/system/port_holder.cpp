@@ -94,7 +94,7 @@ std::optional<pid_t> process_with_socket(const std::string& inode) {
 std::string first_words(const std::string& path) {
     constexpr std::size_t kMaxBytes = 120;  // enough to recognise a command
     std::ifstream file(path, std::ios::binary);
-    std::string text(kMaxBytes + 1, '\0');
+    std::string text(4 * kMaxBytes, '\0');
     file.read(text.data(), static_cast<std::streamsize>(text.size()));
     text.resize(static_cast<std::size_t>(file.gcount()));
     while (!text.empty() && (text.back() == '\0' || text.back() == '\n')) text.pop_back();
@@ -102,7 +102,7 @@ std::string first_words(const std::string& path) {
     std::ranges::replace_if(
         text, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
     if (text.size() <= kMaxBytes) return text;
-    const auto blank = text.rfind(' ');
+    const auto blank = text.rfind(' ', kMaxBytes);
     if (blank == std::string::npos) return cut(text, kMaxBytes);
     return fmt::format("{} {}", text.substr(0, blank), kCutMark);
 }
