@@ -55,13 +55,12 @@ void note_absent_ranks(Options& options, int slots) {
 
 void note_unknown_variables(Options& options) {
     if (!options.label && !options.fold && !options.tee.any()) return;
-    std::vector<std::string> unknown = agent::unknown_label_variables(options.label_template);
+    const std::vector<std::string> unknown = agent::unknown_label_variables(options.label_template);
     if (unknown.empty()) return;
-    for (std::string& name : unknown) name = fmt::format("${{{}}}", name);
     options.notes.push_back(
-        fmt::format("--log-line-prefix-template: {} {} as written. The variables are {}", list_of(unknown),
+        fmt::format("{}: {} {} as written. The variables are {}", options.label_source, list_of(unknown),
                     inflect(unknown.size(), "is not a variable and stays", "are not variables and stay"),
-                    list_of({agent::kLabelVariables.begin(), agent::kLabelVariables.end()})));
+                    list_of(agent::label_variables())));
 }
 
 void note_absent_terminal(Options& options) {

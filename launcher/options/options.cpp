@@ -14,14 +14,16 @@ namespace {
 /// A value for a row, and its origin as the user wrote it: "--nnodes 3:2" or "PET_NNODES=3:2".
 struct Source {
     std::string text;
-    std::string shown;
+    std::string name;   ///< "--nnodes" or "PET_NNODES"
+    std::string shown;  ///< with the text
 };
 
 std::optional<Source> given_source(const OptionRow& row, const ProgramLine& line) {
     const auto it = line.given.find(row.name);
     if (it == line.given.end()) return std::nullopt;
-    return Source{it->second,
-                  row.is_flag() ? fmt::format("--{}", row.name) : fmt::format("--{} {}", row.name, it->second)};
+    std::string name = fmt::format("--{}", row.name);
+    std::string shown = row.is_flag() ? name : fmt::format("{} {}", name, it->second);
+    return Source{it->second, std::move(name), std::move(shown)};
 }
 
 std::optional<Source> source_of(const OptionRow& row, const ProgramLine& line, const Environment& environment) {
@@ -29,7 +31,7 @@ std::optional<Source> source_of(const OptionRow& row, const ProgramLine& line, c
     if (row.group.empty()) return std::nullopt;  // an internal option has no variable: it would reach nested jobs
     for (const std::string& name : {variable_name(row), std::string(row.other_variable)}) {
         const auto it = environment.find(name);
-        if (it != environment.end()) return Source{it->second, fmt::format("{}={}", name, it->second)};
+        if (it != environment.end()) return Source{it->second, name, fmt::format("{}={}", name, it->second)};
     }
     return std::nullopt;
 }
@@ -301,6 +303,7 @@ Result<Invocation> parse_options(const std::vector<std::string>& arguments, cons
         if (!source) continue;
         const Result<void> applied = row.apply(options, source->text);
         if (!applied) return with_context(source->shown, applied.error());
+        if (row.name == "log-line-prefix-template") options.label_source = source->name;
     }
     if (uses_etcd(options) && options.etcd_servers.empty())
         options.etcd_servers.push_back({"localhost", kDefaultEtcdPort});

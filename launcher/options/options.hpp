@@ -86,6 +86,7 @@ struct Options {
     std::vector<std::string> stderr_filters;
     bool label = false;
     std::string label_template;      ///< of labelled lines; empty: as in worker_label() and kTorchrunLabel
+    std::string label_source;        ///< of label_template: "--log-line-prefix-template", or the name of a variable
     std::vector<int> console_ranks;  ///< local ranks; empty: all
     RankRanges console_job_ranks;    ///< ranks in the job; empty: all
     std::optional<Pattern> shown;    ///< in lines of the console (--grep)

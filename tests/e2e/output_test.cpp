@@ -194,7 +194,7 @@ TEST_CASE("an unknown variable of --log-line-prefix-template stays in the lines,
     CHECK(outcome.status.exit_code() == 0);
     CHECK(outcome.out == "${rnk} $x: out\n${rnk} $x: out\n");
     CHECK(outcome.err ==
-          "[ddprun] --log-line-prefix-template: ${rnk} and ${x} are not variables and stay as written. "
+          "[ddprun] --log-line-prefix-template: ${rnk} and $x are not variables and stay as written. "
           "The variables are role_name, local_rank, rank and hostname\n");
 }
 

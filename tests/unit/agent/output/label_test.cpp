@@ -20,7 +20,7 @@ TEST_CASE("a line is labelled with host and rank, or as a template says", "[agen
 
 TEST_CASE("unknown variables of a label are found", "[agent]") {
     using Names = std::vector<std::string>;
-    CHECK(unknown_label_variables("${rnk}/$hst $rnk ${rank}: ") == Names{"rnk", "hst"});
+    CHECK(unknown_label_variables("${rnk}/$hst $rnk ${rank}: ") == Names{"${rnk}", "$hst", "$rnk"});
     CHECK(unknown_label_variables("$role_name ${local_rank} $rank ${hostname} $$rnk ${rnk $5 ${} $ ").empty());
 }
 

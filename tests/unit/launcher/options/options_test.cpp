@@ -183,6 +183,9 @@ TEST_CASE("each option sets its member of Options", "[launcher][unit]") {
     CHECK_FALSE(parsed({"--grep", "", "prog"}).shown.has_value());
     CHECK(parsed({"--log-line-prefix-template", "${rank}: ", "prog"}).label_template == "${rank}: ");
     CHECK(parsed({"prog"}, {{"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "x"}}).label_template == "x");
+    CHECK(parsed({"prog"}, {{"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "x"}}).label_source ==
+          "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
+    CHECK(parsed({"--log-line-prefix-template", "x", "prog"}).label_source == "--log-line-prefix-template");
     CHECK(parsed({"--run_path", "prog"}).programs[0].run_path);
     CHECK(parsed({"-v", "prog"}).verbose);
     CHECK(parsed({"--nproc-per-node", "xpu", "prog"}).programs[0].slots.kind == Slots::Kind::kXpu);
