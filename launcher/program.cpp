@@ -83,20 +83,65 @@ bool is_secret(const std::string& name) {
 
 bool is_option(const std::string& word) { return word.starts_with('-'); }
 
-std::string without_secret(const std::string& word, const std::string& before) {
-    const auto equals = word.find('=');
-    if (equals != std::string::npos && is_secret(word.substr(0, equals))) return word.substr(0, equals + 1) + "***";
-    // "--use-key --lr 1": that was a switch, without a value
-    const bool hidden = is_option(before) && is_secret(before) && !word.starts_with("--");
-    return hidden ? "***" : shell_word(word);
+bool is_blank(char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; }
+
+/// Returns the end of a value in a shell script that begins at `at`: a blank outside quotes, or the end of `text`.
+std::size_t end_of_value(std::string_view text, std::size_t at) {
+    char quote = 0;
+    for (; at < text.size() && (quote != 0 || !is_blank(text[at])); ++at) {
+        const char c = text[at];
+        if (c == '\\' && quote != '\'')
+            ++at;
+        else if (quote == 0 && (c == '\'' || c == '"'))
+            quote = c;
+        else if (c == quote)
+            quote = 0;
+    }
+    return std::min(at, text.size());
 }
 
-/// Returns the words as a shell takes them; values of secrets are replaced by ***.
+/// Returns `word` without the values in "API_KEY=x" and the like anywhere in it. With no blank before the name, the
+/// value is the rest of the word.
+std::string without_secret_values(const std::string& word) {
+    const auto in_name = [](char c) {
+        return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '.';
+    };
+    std::string result;
+    std::size_t done = 0;
+    const auto first_blank = static_cast<std::size_t>(std::ranges::find_if(word, is_blank) - word.begin());
+    for (auto equals = word.find('='); equals != word.npos; equals = word.find('=', std::max(equals + 1, done))) {
+        auto name = equals;
+        while (name > done && in_name(word[name - 1])) --name;
+        if (!is_secret(word.substr(name, equals - name))) continue;
+        result += word.substr(done, equals + 1 - done) + "***";
+        done = equals < first_blank ? word.size() : end_of_value(word, equals + 1);
+    }
+    return result + word.substr(done);
+}
+
+/// Returns `word` without user and password of the URLs in it ("https://user:password@host/").
+std::string without_userinfo(std::string word) {
+    for (auto at = word.find("://"); at != word.npos; at = word.find("://", at)) {
+        at += 3;
+        const auto end = std::min(word.find_first_of("/?#'\" \t\n", at), word.size());
+        const auto sign = std::string_view(word).substr(at, end - at).rfind('@');
+        if (sign != word.npos) word.replace(at, sign, "***");
+    }
+    return word;
+}
+
+std::string without_secret(const std::string& word, const std::string& before) {
+    // "--use-key --lr 1": that was a switch, without a value
+    const bool hidden = is_option(before) && is_secret(before) && !word.starts_with("--");
+    return hidden ? "***" : without_userinfo(without_secret_values(word));
+}
+
+/// Returns the words as a shell takes them; secrets are replaced by ***.
 std::string shell_line(const std::vector<std::string>& words) {
     std::string line;
     std::string before;
     for (const std::string& word : words) {
-        line += fmt::format("{}{}", line.empty() ? "" : " ", without_secret(word, before));
+        line += fmt::format("{}{}", line.empty() ? "" : " ", shell_word(without_secret(word, before)));
         before = word;
     }
     return line;

@@ -37,14 +37,14 @@ struct ResolvedProgram {
 /// (python3)". `command` is the argv of worker_command().
 [[nodiscard]] std::string program_name(const Program& program, const std::vector<std::string>& command);
 
-/// Returns the program with its arguments as typed, a module with "-m", cut, for messages. Values of secrets
-/// ("--wandb-key X", "--api-token=X") are replaced by ***.
+/// Returns the program with its arguments as typed, a module with "-m", cut, for messages. Secrets are replaced by ***:
+/// the values in "--wandb-key X", "--api-token=X" and, anywhere in a word, "API_KEY=X"; user and password of URLs.
 [[nodiscard]] std::string typed_command(const Program& program);
 /// Returns all programs so, "trainer --lr 1 : server", cut.
 [[nodiscard]] std::string typed_command(const std::vector<Program>& programs);
 
 /// Returns what the workers of all programs execute, as a shell takes it, "/usr/bin/python3 -u train.py --lr 1", with
-/// " : " between programs. Secrets are replaced as above.
+/// " : " between programs, cut after 64 KiB. Secrets are replaced as above.
 [[nodiscard]] std::string started_command(const std::vector<ResolvedProgram>& programs);
 
 /// Returns a hash of all programs as typed. Nodes of one job compare it.

@@ -102,7 +102,7 @@ TEST_CASE("a success and a failure of a worker leave their reports", "[e2e]") {
     CHECK(failure.at("culprit").at("signal_name") == "SIGSEGV");
     CHECK(failure.at("culprit").at("last_lines").at(0) == "oh");
     CHECK_THAT(text_of(failure, "command"),
-               Catch::Contains("/sh -c '[ $RANK = 0 ] && exec sleep 1000; ") && Catch::EndsWith(" x --api-key ***"));
+               Catch::Contains("/sh -c '[ $RANK = 0 ] && exec sleep 1000; ") && Catch::EndsWith(" x --api-key '***'"));
     CHECK_THAT(outcome.err, Catch::Contains(text_of(failure, "reason")) && Catch::Contains(text_of(failure, "hint")));
     CHECK(job.sandbox.leftovers() == "");
 }

@@ -203,11 +203,11 @@ TEST_CASE("messages have the program with its arguments as typed, cut", "[launch
     CHECK(typed_command(asked({"sh", "-c", "a\nb"})) == "sh -c 'a\\x0ab'");
     CHECK(typed_command(asked({"train", "--name", "it's", "$HOME;*"})) == "train --name 'it'\\''s' '$HOME;*'");
     CHECK(typed_command(asked({"train", "--wandb-key", "abc", "--API_TOKEN=x y", "--keys", "3", "key"})) ==
-          "train --wandb-key *** --API_TOKEN=*** --keys 3 key");
+          "train --wandb-key '***' '--API_TOKEN=***' --keys 3 key");
     CHECK(typed_command(asked({"env", "WANDB_API_KEY=abc", "train", "logger.api_key=abc", "--password", "-x1"})) ==
-          "env WANDB_API_KEY=*** train logger.api_key=*** --password ***");
+          "env 'WANDB_API_KEY=***' train 'logger.api_key=***' --password '***'");
     CHECK(typed_command(asked({"train", "--use-key", "--lr", "1", "--mode=token", "2", "--monkey", "3", "--key=4",
-                               "5"})) == "train --use-key --lr 1 --mode=token 2 --monkey 3 --key=*** 5");
+                               "5"})) == "train --use-key --lr 1 --mode=token 2 --monkey 3 '--key=***' 5");
     const std::string cut = typed_command(asked({"train", std::string(300, 'x')}));
     CHECK_THAT(cut, Catch::StartsWith("train xxx") && Catch::EndsWith("x…"));
     CHECK(cut.size() < 210);
@@ -216,12 +216,27 @@ TEST_CASE("messages have the program with its arguments as typed, cut", "[launch
     CHECK(typed_command(module) == "-m pkg.train x");
 }
 
+TEST_CASE("secrets anywhere in a word are masked, and user and password of URLs", "[launcher][unit]") {
+    const auto masked = [](const std::string& word) { return typed_command(asked({"sh", word})).substr(3); };
+    CHECK(masked("LR=1 WANDB_API_KEY=geheim PATH=/x train") == "'LR=1 WANDB_API_KEY=*** PATH=/x train'");
+    CHECK(masked("cd x; TOKEN=\"a b\\\" c\"d train --api-token=e f") == "'cd x; TOKEN=*** train --api-token=*** f'");
+    CHECK(masked("export HF_TOKEN=a; exec env PWD=b c") == "'export HF_TOKEN=*** exec env PWD=*** c'");
+    CHECK(masked("a PASSWORD='it is open") == "'a PASSWORD=***'");
+    CHECK(masked("+model.api_key=a b") == "'+model.api_key=***'");
+    CHECK(masked("--env=API_KEY=a") == "'--env=API_KEY=***'");
+    CHECK(masked("https://user:pw@host/x@1") == "'https://***@host/x@1'");
+    CHECK(masked("--proxy=http://a:b@c@h:80") == "'--proxy=http://***@h:80'");
+    CHECK(masked("git clone https://ghp_x@h/r s3://bucket/@v") == "'git clone https://***@h/r s3://bucket/@v'");
+    CHECK(masked("http://h/?a=1@b") == "'http://h/?a=1@b'");
+    CHECK(masked("x=1 keys=2 a==b =") == "'x=1 keys=2 a==b ='");
+}
+
 TEST_CASE("the report has the command that was started, in a form that can be pasted", "[launcher][unit]") {
     const auto started = [](Words argv) { return started_command({{{std::move(argv), {}}, 1}}); };
     CHECK(started({"/usr/bin/python3", "-u", "env.py"}) == "/usr/bin/python3 -u env.py");
     CHECK(started({"/usr/bin/python3", "-u", "env.py", "a b"}) == "/usr/bin/python3 -u env.py 'a b'");
     CHECK(started({"/bin/sh", "-c", "a\nb"}) == "/bin/sh -c 'a\nb'");
-    CHECK(started({"/bin/train", "--key", "abc"}) == "/bin/train --key ***");
+    CHECK(started({"/bin/train", "--key", "abc"}) == "/bin/train --key '***'");
     CHECK(started({"/bin/train", std::string(300, 'x')}) == "/bin/train " + std::string(300, 'x'));
     CHECK(started_command({{{{"/bin/a", "1"}, {}}, 1}, {{{"/bin/b"}, {}}, 2}}) == "/bin/a 1 : /bin/b");
 }
@@ -285,7 +300,7 @@ TEST_CASE("programs of ours are found in our own folder only", "[launcher][unit]
 
 TEST_CASE("several programs are one command line, which nodes compare", "[launcher][unit]") {
     const std::vector<Program> both{asked({"train", "--key", "abc"}), asked({"serve"})};
-    CHECK(typed_command(both) == "train --key *** : serve");
+    CHECK(typed_command(both) == "train --key '***' : serve");
     CHECK(typed_command({asked({"train"})}) == "train");
     CHECK(command_hash(both) != command_hash({asked({"train", "--key", "abc", ":", "serve"})}));
     CHECK(command_hash(both) != command_hash({both[1], both[0]}));
