@@ -136,7 +136,8 @@ std::string_view result_of(const Verdict* verdict, int exit_code) {
 JobName job_name(const AgentConfig& config) {
     std::vector<std::string> programs;
     for (const WorkerProgram& program : config.programs) programs.push_back(name_of(program));
-    return {list_of(programs), config.command_line, config.run_id.value_or(""), config.interpreter};
+    return {list_of(programs), config.program_line, config.run_id.value_or(""), config.interpreter,
+            config.command_line};
 }
 
 JobReport report_of(const Finish& finish, const AgentConfig& config, const JobHistory& history) {
@@ -165,7 +166,7 @@ json::object to_json(const JobReport& report) {
         {"diagnosis", ""},
         {"signal_name", nullptr},
         {"program", text_json(report.job.program)},
-        {"command", text_json(report.job.command)},
+        {"command", text_json(report.job.started)},
         {"interpreter", name_or_null(report.job.interpreter)},
         {"run_id", name_or_null(report.run_id)},
         {"host", name_or_null(report.host)},

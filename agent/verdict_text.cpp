@@ -8,7 +8,6 @@
 #include <string_view>
 
 #include "common/exit_codes.hpp"
-#include "common/text/escape.hpp"
 #include "common/text/list.hpp"
 #include "common/text/number.hpp"
 #include "common/text/utf8.hpp"
@@ -23,7 +22,6 @@ using protocol::Outcome;
 using protocol::Verdict;
 
 constexpr int kWidth = 78;
-constexpr std::size_t kMaxCommandBytes = 200;
 
 std::string rule(char c) { return std::string(kWidth, c) + "\n"; }
 
@@ -252,7 +250,7 @@ std::string format_verdict(const Verdict& verdict, const JobName& job, CulpritSt
     if (!second.empty()) text += second + "\n";
     if (verdict.culprit) text += describe(*verdict.culprit, verdict, shown);
     text += describe_others(verdict.also_failed);
-    if (!job.command.empty()) text += field("command", log_line(job.command, kMaxCommandBytes));
+    if (!job.command.empty()) text += field("command", job.command);
     if (!job.run_id.empty()) text += field("job", job.run_id);
     if (verdict.restarts > 0) text += field("restarts", std::to_string(verdict.restarts));
     text += field("exit code", std::to_string(verdict.exit_code));

@@ -7,13 +7,14 @@
 
 namespace ddprun::agent {
 
-/// The names of a job, for its verdict.
+/// The names of a job, for its verdict and its report.
 struct JobName {
     std::string program;       ///< or several: "trainer and server"
-    std::string command = {};  ///< what the workers execute; empty: not known
+    std::string command = {};  ///< the programs as typed; empty: there is one without arguments
     std::string run_id = {};   ///< from --rdzv-id; empty: the user gave none
     /// Of a Python program on this node, with the reason of its choice; empty: no Python program.
     std::string interpreter = {};
+    std::string started = {};  ///< what the workers execute, for the report
 };
 
 /// The part of the culprit's stderr that the box shows.

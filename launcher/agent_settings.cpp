@@ -52,6 +52,8 @@ agent::AgentConfig agent_config(Plan plan, const Endpoint& endpoint) {
         config.programs.push_back(
             {std::move(command.argv), slots, program.max_restarts, program.role, std::move(name)});
     }
+    const bool has_arguments = options.programs.size() > 1 || options.programs.front().command.size() > 1;
+    if (has_arguments) config.program_line = plan.launch.command;
     config.launch = std::move(plan.launch);
     config.spare = options.spare;
     if (const Interpreter* const python = interpreter_of(plan))

@@ -70,10 +70,11 @@ std::string typed_names(const std::vector<Program>& programs) {
 
 ReportTarget report_target(const Plan& plan) {
     const Options& options = plan.options;
-    return {options.as_local_node ? "" : options.report.value_or(""),
-            {typed_names(options.programs),
-             plan.programs.empty() ? typed_command(options.programs) : started_command(plan.programs),
-             options.rdzv_id.value_or("")}};
+    const bool found = plan.programs.size() == options.programs.size();
+    return {options.as_local_node || options.dry_run ? "" : options.report.value_or(""),
+            {.program = typed_names(options.programs),
+             .run_id = options.rdzv_id.value_or(""),
+             .started = found ? started_command(plan.programs) : typed_command(options.programs)}};
 }
 
 int refuse(const Error& error, int code, const ReportTarget& report = {}) {
@@ -268,13 +269,14 @@ int run(Plan plan, std::optional<JobMeeting> meeting, const std::vector<std::str
     return code;
 }
 
-/// Checks everything that can be checked before anything is started, and starts it.
-int prepare_and_run(Plan plan, const ReportTarget& report, const std::vector<std::string>& arguments,
+/// Checks everything that can be checked before anything is started, and starts it. Keeps `report` up to date.
+int prepare_and_run(Plan plan, ReportTarget& report, const std::vector<std::string>& arguments,
                     Environment& environment) {
     if (const Result<void> applied = apply_gpus(plan.options, environment); !applied)
         return refuse(applied.error(), exit_code::kUsage, report);
-    if (const std::optional<Refusal> refused = prepare(plan, environment))
-        return refuse(refused->error, refused->code, report);
+    const std::optional<Refusal> refused = prepare(plan, environment);
+    report = report_target(plan);
+    if (refused) return refuse(refused->error, refused->code, report);
     if (const Result<void> ready = prepare_report(report.path, plan.options.events.value_or("")); !ready)
         return refuse(ready.error(), exit_code::kUsage);
     if (!plan.options.as_local_node) {  // the launcher of the nodes has reported both
@@ -326,7 +328,7 @@ int launch(const std::vector<std::string>& arguments) {
         plan.error_file = named->second;
     const bool dry = plan.options.dry_run;
     if (!plan.options.as_local_node && !dry) clear_error_file(plan.error_file);
-    const ReportTarget report = dry ? ReportTarget() : report_target(plan);
+    ReportTarget report = report_target(plan);
     try {
         return prepare_and_run(std::move(plan), report, arguments, environment);
     } catch (const ErrorException& failure) {

@@ -103,6 +103,8 @@ TEST_CASE("a success and a failure of a worker leave their reports", "[e2e]") {
     CHECK(failure.at("culprit").at("last_lines").at(0) == "oh");
     CHECK_THAT(text_of(failure, "command"),
                Catch::Contains("/sh -c '[ $RANK = 0 ] && exec sleep 1000; ") && Catch::EndsWith(" x --api-key '***'"));
+    CHECK_THAT(outcome.err,
+               Catch::Contains("\n  command     : sh -c '[ $RANK = 0 ] && exec sleep 1000; "));  // as typed
     CHECK_THAT(outcome.err, Catch::Contains(text_of(failure, "reason")) && Catch::Contains(text_of(failure, "hint")));
     CHECK(job.sandbox.leftovers() == "");
 }
@@ -133,18 +135,22 @@ TEST_CASE("a job that cannot run leaves a report with the reason that was printe
         std::vector<std::string> options;
         int code;
         std::string result;
+        std::string command;  // the end of it
     };
     const std::string port = std::to_string(e2e::free_port());
     const auto refused = GENERATE_COPY(values<Refused>({
-        {{"no-such-program"}, 127, "usage"},
-        {{"--nnodes", "3:2", "true"}, 2, "usage"},
-        {{"--log-dir", "/proc/none", "true"}, 2, "usage"},
+        {{"no-such-program"}, 127, "usage", "no-such-program"},
+        {{"true", ":", "--nproc-per-node", "1", "no-such-program"}, 127, "usage", "true : no-such-program"},
+        {{"--nnodes", "3:2", "true"}, 2, "usage", ""},
+        {{"--log-dir", "/proc/none", "true"}, 2, "usage", "/true"},
         {{"--nnodes", "2", "--rdzv-endpoint", "127.0.0.1:" + port, "--rdzv-conf", "is_host=0,read_timeout=0.2", "true"},
          69,
-         "infrastructure"},
+         "infrastructure",
+         "/true"},
         {{"--nnodes", "2", "--rdzv-endpoint", "127.0.0.1:" + port, "--rdzv-conf", "join_timeout=0.2", "true"},
          69,
-         "infrastructure"},
+         "infrastructure",
+         "/true"},
     }));
     const ReportedJob job("report-refused");
     CAPTURE(refused.options);
@@ -155,6 +161,7 @@ TEST_CASE("a job that cannot run leaves a report with the reason that was printe
     const json::object report = job.report();
     CHECK(text_of(report, "result") == refused.result);
     CHECK(report.at("exit_code") == refused.code);
+    CHECK_THAT(text_of(report, "command"), Catch::EndsWith(refused.command));
     CHECK_THAT(outcome.err, Catch::Contains(text_of(report, "reason")));
     CHECK(job.sandbox.leftovers() == "");
 }

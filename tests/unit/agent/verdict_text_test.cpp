@@ -85,8 +85,6 @@ TEST_CASE("the box names command and job, for a terminal that shows two jobs", "
     CHECK_THAT(
         format_verdict(verdict, {"train", "train --lr 1", "mnist"}),
         Contains("\ntrain FAILED\n") && Contains("\n  command     : train --lr 1\n  job         : mnist\n  restarts"));
-    CHECK_THAT(format_verdict(verdict, {"sh", "sh -c 'a\nb" + std::string(200, 'x')}),
-               Contains("\n  command     : sh -c 'a\\x0abxxx") && Contains("x…\n"));
     CHECK_THAT(format_verdict(verdict, {"train"}), !Contains("command     :") && !Contains("job         :"));
 }
 
