@@ -74,15 +74,17 @@ bool is_alive(pid_t pid) {
 /// Starts a server from a script that ends after the agent has started, so that the guard becomes the server's parent.
 /// Returns the server's pid when the guard has ended.
 pid_t server_of_older_script(bool own_session) {
-    const Pipe out, go;
+    const Pipe out, go, ready;
     const pid_t guard = fork_flushed();
     if (guard == 0) {
         if (fork_flushed() == 0) {  // the script
             const pid_t server = fork_flushed();
             if (server == 0) {
                 if (own_session) ::setsid();
+                if (::write(ready.write_end.get(), "\n", 1) != 1) ::_exit(1);
                 for (;;) ::pause();
             }
+            static_cast<void>(read_line(ready.read_end.get()));
             static_cast<void>(read_line(go.read_end.get()));
             const std::string line = std::to_string(server) + "\n";
             ::_exit(::write(out.write_end.get(), line.data(), line.size()) > 0 ? 0 : 1);
