@@ -118,7 +118,8 @@ std::string_view result_of(const Verdict* verdict, int exit_code) {
     if (verdict != nullptr) {
         switch (verdict->outcome) {
             case Outcome::kSucceeded: return "succeeded";
-            case Outcome::kWorkerFailed: return "worker_failed";
+            case Outcome::kWorkerFailed:  // if a worker was never started, its program cannot be executed
+                return verdict->culprit && verdict->culprit->pid == 0 ? "usage" : "worker_failed";
             case Outcome::kStopped: return "interrupted";
             case Outcome::kInfrastructure: return "infrastructure";
         }

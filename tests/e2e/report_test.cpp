@@ -166,6 +166,20 @@ TEST_CASE("a job that cannot run leaves a report with the reason that was printe
     CHECK(job.sandbox.leftovers() == "");
 }
 
+TEST_CASE("a program that cannot be executed is wrong usage", "[e2e]") {
+    const ReportedJob job("report-noexec");
+    const std::string path = job.sandbox.path() / "nox";
+    e2e::write_file(path, "no program\n");
+    REQUIRE(::chmod(path.c_str(), 0755) == 0);
+    const auto outcome = job.run({path});
+    INFO(outcome.err);
+    CHECK(outcome.status.exit_code() == 126);
+    CHECK(job.report().at("result") == "usage");
+    CHECK(job.run({"sh", "-c", "exit 126"}).status.exit_code() == 126);
+    CHECK(job.report().at("result") == "worker_failed");
+    CHECK(job.sandbox.leftovers() == "");
+}
+
 TEST_CASE("an interruption names its signal in the report, also of emulated nodes", "[e2e]") {
     const ReportedJob job("report-interrupted");
     const bool emulated = GENERATE(false, true);

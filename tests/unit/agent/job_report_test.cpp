@@ -145,6 +145,14 @@ TEST_CASE("each end has a result of its own", "[agent]") {
     CHECK(result_of(&lost, 69) == "infrastructure");
     CHECK(result_of(&worker, 143) == "worker_failed");
     CHECK(result_of(&worker, exit_code::kNeverRan) == "worker_failed");  // a program may use the number
+    for (const int code : {126, 127}) {
+        Verdict verdict = with(Outcome::kWorkerFailed);
+        verdict.culprit = protocol::FailureReport();
+        verdict.culprit->status = {ExitStatus::Kind::kExited, code};
+        CHECK(result_of(&verdict, code) == "usage");  // never started
+        verdict.culprit->pid = 4242;
+        CHECK(result_of(&verdict, code) == "worker_failed");
+    }
     for (const int code : {2, 126, 127}) CHECK(result_of(nullptr, code) == "usage");
     CHECK(result_of(nullptr, 69) == "infrastructure");
     CHECK(result_of(nullptr, 130) == "interrupted");
