@@ -85,6 +85,7 @@ bool names_missing_python(const FailureReport& culprit) {
 std::string_view advice_for_end(const Verdict& verdict) {
     // The coordinator knows which remedy there is, and names it in the reason or as the hint.
     if (verdict.outcome == Outcome::kInfrastructure || !verdict.culprit) return "";
+    if (verdict.culprit->pid == 0) return "";  // its message says what to do about the program
     const ExitStatus& status = verdict.culprit->status;
     if (verdict.culprit->oom == OomKill::kYes) return advice_for_kill(OomKill::kYes);
     if (status.kind == ExitStatus::Kind::kSignaled)

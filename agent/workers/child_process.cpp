@@ -178,7 +178,10 @@ std::string explain_exec_failure(const std::string& path, const error_code& erro
             "--run-path",
             path);
     }
-    return system_error(fmt::format("cannot execute {}", path), error.value()).message;
+    std::string text = system_error(fmt::format("cannot execute {}", path), error.value()).message;
+    if (error == boost::system::errc::no_such_file_or_directory || error == boost::system::errc::not_a_directory)
+        text += ". Check the program's name, and that it is installed on that host too";
+    return text;
 }
 
 Error exec_error(const std::string& path, const error_code& error) {

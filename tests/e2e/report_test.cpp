@@ -166,7 +166,7 @@ TEST_CASE("a job that cannot run leaves a report with the reason that was printe
     CHECK(job.sandbox.leftovers() == "");
 }
 
-TEST_CASE("a program that cannot be executed is wrong usage", "[e2e]") {
+TEST_CASE("a program that cannot be executed is wrong usage, with one remedy", "[e2e]") {
     const ReportedJob job("report-noexec");
     const std::string path = job.sandbox.path() / "nox";
     e2e::write_file(path, "no program\n");
@@ -175,6 +175,9 @@ TEST_CASE("a program that cannot be executed is wrong usage", "[e2e]") {
     INFO(outcome.err);
     CHECK(outcome.status.exit_code() == 126);
     CHECK(job.report().at("result") == "usage");
+    CHECK(job.report().at("hint") == "");  // the reason has the remedy
+    CHECK_THAT(text_of(job.report(), "reason"), Catch::Contains("Build the program for this machine"));
+    CHECK_THAT(outcome.err, !Catch::Contains("chmod"));
     CHECK(job.run({"sh", "-c", "exit 126"}).status.exit_code() == 126);
     CHECK(job.report().at("result") == "worker_failed");
     CHECK(job.sandbox.leftovers() == "");

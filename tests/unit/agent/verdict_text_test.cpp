@@ -216,6 +216,7 @@ TEST_CASE("a worker that never started is not given a process id", "[agent]") {
     verdict.culprit->message = "cannot execute /x/y: No such file or directory";
     const std::string text = format_verdict(verdict, {"y"});
     CHECK_THAT(text, Contains("could not be started") && Contains("| cannot execute /x/y") && !Contains("process 0"));
+    CHECK_THAT(text, !Contains("Check"));  // the message says what to do
 }
 
 TEST_CASE("ends without a culprit are distinguished", "[agent]") {

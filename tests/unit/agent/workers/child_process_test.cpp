@@ -133,6 +133,7 @@ TEST_CASE("a program that cannot be executed is an error with the reason, and le
     const auto text = [&](const std::string& path) {
         return ChildProcess::start(io, {{path}, {}, 1, 2}).error().message;
     };
+    CHECK_THAT(text("/nonexistent/program"), Catch::EndsWith("and that it is installed on that host too"));
     CHECK_THAT(text(script.string()), Catch::EndsWith("Install the interpreter, or correct its path there"));
     CHECK_THAT(
         text(garbage.string()),
