@@ -9,6 +9,16 @@ namespace ddprun::agent::worker_group {
 
 using protocol::Assignment;
 
+namespace {
+
+/// Returns whether the verdict says no more than that the signal which this node got ended the job.
+bool is_own_interruption(const State& state, const Finish& ending) {
+    return state.stop_signal && ending.verdict && ending.verdict->outcome == protocol::Outcome::kStopped &&
+           ending.exit_code == exit_code::kSignalBase + *state.stop_signal;
+}
+
+}  // namespace
+
 void Transition::start(const Assignment& assignment) {
     state_.phase = Phase::kRunning;
     state_.generation = assignment.generation;
@@ -57,7 +67,7 @@ void Transition::end_with(Finish finish) {
 
 void Transition::settle() {
     if (!state_.reaped) return;
-    if (state_.ending) {
+    if (state_.ending && !is_own_interruption(state_, *state_.ending)) {
         act(*state_.ending);
         state_.phase = Phase::kDone;
     } else if (state_.stop_signal) {

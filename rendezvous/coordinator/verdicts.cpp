@@ -143,10 +143,11 @@ Verdict stopped_verdict(const Departure& departure, int nodes_left, const JobSha
 }
 
 Verdict daemon_stopped_verdict(int signal) {
-    return {.outcome = Outcome::kStopped,
-            .exit_code = exit_code::kSignalBase + signal,
-            .reason = fmt::format("the rendezvous daemon was stopped by {}", signal_name(signal)),
-            .culprit = {}};
+    return {
+        .outcome = Outcome::kStopped,
+        .exit_code = exit_code::kSignalBase + signal,
+        .reason = fmt::format("the job was interrupted by {}, which its rendezvous daemon got", signal_name(signal)),
+        .culprit = {}};
 }
 
 Verdict infrastructure_verdict(std::string reason, std::string hint) {

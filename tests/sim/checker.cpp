@@ -264,7 +264,7 @@ void Checker::check_daemon_end(const State& state, const std::vector<Action>& ac
         expect(!daemon_end_, "the daemon ends twice");
         daemon_end_ = end->exit_code;
         if (truth.stop_requested) {
-            const bool ends_job = verdict_ && verdict_->reason.starts_with("the rendezvous daemon was stopped");
+            const bool ends_job = verdict_ && verdict_->reason.starts_with("the job was interrupted by");
             expect(end->exit_code == (ends_job ? exit_code::kSignalBase + 15 : exit_code::kSuccess) && verdict_,
                    "a stopped daemon ends with another code, or without a verdict");
         } else if (verdict_) {

@@ -90,6 +90,18 @@ TEST_CASE("a verdict that arrives during a drain is the exit code", "[agent]") {
     CHECK(group.finished_with(9));
 }
 
+TEST_CASE("a signal to every process of a job has one last line, whichever process reports it first", "[agent]") {
+    const Happening stopped = JobFinished{verdict(Outcome::kStopped, 143)};
+    Group group = running(1);
+    if (GENERATE(false, true))
+        group << stopped << StopSignal{SIGTERM};
+    else
+        group << StopSignal{SIGTERM} << stopped;
+    group << WorkerExited{LocalRank{0}, exited(0)} << GroupReaped{};
+    CHECK(group.finished_with(143));
+    CHECK(std::get<Finish>(group.actions.back()).why == "interrupted by SIGTERM: 1 worker stopped on this node");
+}
+
 TEST_CASE("a second interrupt kills at once, but not within half a second of the first", "[agent]") {
     const int signal = GENERATE(SIGINT, SIGTERM);
     Group group = running() << StopSignal{SIGINT};

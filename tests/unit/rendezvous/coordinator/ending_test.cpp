@@ -139,7 +139,7 @@ TEST_CASE("a signal to the daemon ends the job in every phase, and the daemon wi
     job.feed(StopRequested{SIGTERM});
     CHECK(job.verdict().outcome == Outcome::kStopped);
     CHECK(job.verdict().exit_code == 143);
-    CHECK(job.verdict().reason == "the rendezvous daemon was stopped by SIGTERM");
+    CHECK(job.verdict().reason == "the job was interrupted by SIGTERM, which its rendezvous daemon got");
     CHECK(job.receivers<Finished>().size() == nodes);
     CHECK(job.asked<EndDaemon>() == end_with(143));
     CHECK(job.actions.size() == nodes + 1);
