@@ -17,11 +17,15 @@ void Transition::on(const StopSignal& event) {
         outcome_follows_ = !state_.killed;
         supersedes_reasons_ = true;
         state_.stop_signal = event.signal;
-        if (state_.failed_here && state_.failed_by == event.signal) {  // a scheduler signals every process of a job
+        const bool ended_a_worker = state_.failed_here && state_.failed_by == event.signal;
+        if (ended_a_worker) {  // a scheduler signals every process of a job
             state_.failure.clear();
             state_.failed_here = false;
         }
-        state_.drained = state_.running.size();
+        if ((ended_a_worker || is_own_interruption()) && now_ - state_.stopped_at < kSameSignal)
+            state_.drained += ended_a_worker ? 1 : 0;
+        else
+            state_.drained = state_.running.size();
         state_.stopped_at = now_;
         send(protocol::Leave{event.signal});
         stop_group(for_workers(event.signal));

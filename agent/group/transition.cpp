@@ -9,16 +9,6 @@ namespace ddprun::agent::worker_group {
 
 using protocol::Assignment;
 
-namespace {
-
-/// Returns whether the verdict says no more than that the signal which this node got ended the job.
-bool is_own_interruption(const State& state, const Finish& ending) {
-    return state.stop_signal && ending.verdict && ending.verdict->outcome == protocol::Outcome::kStopped &&
-           ending.exit_code == exit_code::kSignalBase + *state.stop_signal;
-}
-
-}  // namespace
-
 void Transition::start(const Assignment& assignment) {
     state_.phase = Phase::kRunning;
     state_.generation = assignment.generation;
@@ -44,6 +34,8 @@ void Transition::stop_group(int signal) {
     end_held_start();
     if (state_.phase == Phase::kRunning) {
         state_.group_signal = signal;
+        state_.stopped_at = now_;
+        state_.drained = state_.running.size();
         act(SignalGroup{signal});
         state_.deadline = now_ + state_.grace;
     }
@@ -65,9 +57,15 @@ void Transition::end_with(Finish finish) {
     if (!state_.ending || finish.verdict) state_.ending = std::move(finish);
 }
 
+bool Transition::is_own_interruption() const {
+    const auto& ending = state_.ending;
+    return state_.stop_signal && ending && ending->verdict && ending->verdict->outcome == protocol::Outcome::kStopped &&
+           ending->exit_code == exit_code::kSignalBase + *state_.stop_signal;
+}
+
 void Transition::settle() {
     if (!state_.reaped) return;
-    if (state_.ending && !is_own_interruption(state_, *state_.ending)) {
+    if (state_.ending && !is_own_interruption()) {
         act(*state_.ending);
         state_.phase = Phase::kDone;
     } else if (state_.stop_signal) {

@@ -74,6 +74,8 @@ private:
     /// already.
     void stop_group(int signal = SIGTERM);
     void kill_group();
+    /// Returns whether the job's verdict says no more than that the stop signal which this node got ended the job.
+    [[nodiscard]] bool is_own_interruption() const;
     /// Decides how to end. The first ending counts, but the verdict of the whole job replaces this node's own.
     void end_with(Finish finish);
     /// Performs what had to wait until no process of the group is left: ends the agent, or starts the next group.

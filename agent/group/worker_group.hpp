@@ -22,6 +22,8 @@ namespace ddprun::agent::worker_group {
 /// A second INT or TERM at least this long after the first means "now". A sooner one is the same request, sent by both
 /// shell and scheduler.
 inline constexpr std::chrono::milliseconds kSecondSignalAfter{500};
+/// Workers that ran less than this before the stop signal were stopped by it, if it reached them or the daemon first.
+inline constexpr std::chrono::seconds kSameSignal{1};
 /// A stop by a signal that lasts this long is reported with the workers that have not ended.
 inline constexpr std::chrono::milliseconds kStopWaitReportedAfter{1500};
 /// The time for which a worker that is ending by itself is spared the group's signal: a signal before its end would
@@ -65,12 +67,12 @@ struct State {
     std::optional<TimePoint> spared_until;      ///< when the workers that were spared the signal get it
     std::optional<protocol::Assignment> next;   ///< to be started when the group is reaped
     std::optional<int> stop_signal;             ///< this node leaves the job because of this signal
-    TimePoint stopped_at{};                     ///< when the first stop signal came
+    TimePoint stopped_at{};                     ///< when the first stop signal came; before that: of the latest stop
     std::optional<TimePoint> wait_reported_at;  ///< when the workers that have not ended by then are reported
     std::string failure;           ///< of a worker of the latest group, one clause; the last line after a signal has it
     bool failed_here = false;      ///< it was a worker of this node …
     int failed_by = 0;             ///< … that this signal ended; 0: none did
-    std::size_t drained = 0;       ///< workers that were running then
+    std::size_t drained = 0;       ///< workers that were running at `stopped_at`
     int node_count = 1;            ///< of the latest group
     std::optional<Finish> ending;  ///< how to end when the group is reaped
     bool suspended = false;        ///< Ctrl-Z: workers stop, and none is started

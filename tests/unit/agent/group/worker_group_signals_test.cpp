@@ -75,6 +75,16 @@ TEST_CASE("the last line of a drained node names the signal and counts the stopp
     CHECK(last_line(single << GroupReaped{}) == "interrupted by SIGINT: 1 worker stopped on 1 node");
 }
 
+TEST_CASE("workers that the stop signal ended just before it reached the agent count as stopped", "[agent]") {
+    Group group = running(2) << WorkerExited{LocalRank{0}, killed_by(SIGTERM), true};
+    group << WorkerExited{LocalRank{1}, killed_by(SIGTERM)} << GroupReaped{};
+    const bool late = GENERATE(false, true);
+    group.after(late ? 1000ms : 999ms) << StopSignal{SIGTERM};
+    CHECK(std::get<Finish>(group.actions.back()).why ==
+          (late ? "interrupted by SIGTERM; no worker was running"
+                : "interrupted by SIGTERM: 2 workers stopped on this node"));
+}
+
 TEST_CASE("a start that fails because of the node is not a failure of the program", "[agent]") {
     const auto code = [](Errc errc) {
         const Group group = running() << SpawnFailed{LocalRank{1}, {errc, "cannot fork"}};
@@ -92,14 +102,16 @@ TEST_CASE("a verdict that arrives during a drain is the exit code", "[agent]") {
 
 TEST_CASE("a signal to every process of a job has one last line, whichever process reports it first", "[agent]") {
     const Happening stopped = JobFinished{verdict(Outcome::kStopped, 143)};
-    Group group = running(1);
-    if (GENERATE(false, true))
-        group << stopped << StopSignal{SIGTERM};
-    else
-        group << StopSignal{SIGTERM} << stopped;
-    group << WorkerExited{LocalRank{0}, exited(0)} << GroupReaped{};
+    const Happening first = WorkerExited{LocalRank{0}, killed_by(SIGTERM), true};
+    const Happening last = WorkerExited{LocalRank{1}, killed_by(SIGTERM)};
+    Group group = running(2);
+    SECTION("this process") { group << StopSignal{SIGTERM} << stopped << first << last; }
+    SECTION("the daemon") { group << stopped << StopSignal{SIGTERM} << first << last; }
+    SECTION("the daemon, then a worker") { group << stopped << first << StopSignal{SIGTERM} << last; }
+    SECTION("a worker, then the daemon") { group << first << stopped << StopSignal{SIGTERM} << last; }
+    group << GroupReaped{};
     CHECK(group.finished_with(143));
-    CHECK(std::get<Finish>(group.actions.back()).why == "interrupted by SIGTERM: 1 worker stopped on this node");
+    CHECK(std::get<Finish>(group.actions.back()).why == "interrupted by SIGTERM: 2 workers stopped on this node");
 }
 
 TEST_CASE("a second interrupt kills at once, but not within half a second of the first", "[agent]") {
