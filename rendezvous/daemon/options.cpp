@@ -25,7 +25,7 @@ constexpr const char* kFooter =
     "With --store it is instead a TCPStore server alone, for PyTorch processes and torchrun agents that others start\n"
     "(MASTER_ADDR, MASTER_PORT and TORCHELASTIC_USE_AGENT_STORE=True, or --rdzv-endpoint with --rdzv-conf is_host=0).\n"
     "It prints 'store listening on HOST:PORT', sends READY=1 to $NOTIFY_SOCKET where that is set (systemd's\n"
-    "Type=notify), logs statistics on SIGUSR1, and ends on SIGTERM or SIGINT, then with 0.\n"
+    "Type=notify), logs statistics on SIGUSR1, and ends on SIGTERM, SIGINT, SIGHUP or SIGQUIT, then with 0.\n"
     "\n"
     "Limits of a store, with their defaults (K, M, G and T may follow a number):\n"
     "{}"

@@ -22,6 +22,7 @@
 #include "common/endpoint.hpp"
 #include "common/exit_codes.hpp"
 #include "common/system/probe_bind.hpp"
+#include "common/system/signals.hpp"
 #include "common/system/unique_fd.hpp"
 #include "common/text/escape.hpp"
 #include "rendezvous/daemon/startup.hpp"
@@ -88,7 +89,8 @@ int run_program(const Options& options) {
     }
     const std::shared_ptr<Daemon> daemon = *listening;
 
-    asio::signal_set signals(io, SIGINT, SIGTERM);
+    asio::signal_set signals(io, SIGINT, SIGTERM, SIGQUIT);
+    if (!is_ignored(SIGHUP)) signals.add(SIGHUP);  // else nohup
     signals.async_wait([&](const boost::system::error_code& ec, int signal) {
         if (!ec) daemon->stop(signal);
     });

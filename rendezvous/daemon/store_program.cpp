@@ -20,6 +20,8 @@
 #include "common/clock.hpp"
 #include "common/endpoint.hpp"
 #include "common/exit_codes.hpp"
+#include "common/system/exit_status.hpp"
+#include "common/system/signals.hpp"
 #include "common/text/escape.hpp"
 #include "common/text/number.hpp"
 #include "rendezvous/daemon/startup.hpp"
@@ -148,7 +150,8 @@ int run_store(const Options& options) {
 
     asio::io_context io(1);
     // The signals come before the port: a process that sees the port open may send one at once.
-    asio::signal_set stop(io, SIGINT, SIGTERM);
+    asio::signal_set stop(io, SIGINT, SIGTERM, SIGQUIT);
+    if (!is_ignored(SIGHUP)) stop.add(SIGHUP);  // else nohup
     asio::signal_set report(io, SIGUSR1);
     const auto opened = Service::open(io, *options.store);
     if (!opened) {
@@ -160,8 +163,8 @@ int run_store(const Options& options) {
     stop.async_wait([&](const error_code& ec, int signal) {
         if (ec) return;
         notify_service_manager("STOPPING=1");
-        spdlog::info("store {}: stopped by {}; {}", to_string(service.endpoint()),
-                     signal == SIGINT ? "SIGINT" : "SIGTERM", service.statistics());
+        spdlog::info("store {}: stopped by {}; {}", to_string(service.endpoint()), signal_name(signal),
+                     service.statistics());
         service.close();
         io.stop();
     });

@@ -77,6 +77,7 @@ private:
 TEST_CASE("ddprund --store tells its service manager when it serves and when it stops", "[e2e][store]") {
     const e2e::Sandbox sandbox("store");
     const bool abstract = GENERATE(false, true);
+    const int signal = abstract ? SIGTERM : SIGQUIT;
     const std::string name = "ddprun-" + ddprun::random_id();
     const NotifySocket manager(abstract ? "@" + name : (sandbox.path() / "notify").string());
     e2e::Process store(sandbox,
@@ -84,10 +85,10 @@ TEST_CASE("ddprund --store tells its service manager when it serves and when it 
 
     CHECK(manager.next() == "READY=1");
     CHECK(address_of(store).starts_with("127.0.0.1:"));
-    store.signal(SIGTERM);
+    store.signal(signal);
     CHECK(manager.next() == "STOPPING=1");
     CHECK(store.wait(kAtOnce).exit_code() == 0);
-    CHECK_THAT(store.err(), Catch::Contains("stopped by SIGTERM"));
+    CHECK_THAT(store.err(), Catch::Contains("stopped by " + ddprun::signal_name(signal)));
 }
 
 TEST_CASE("ddprund --store serves on when its service manager is not there", "[e2e][store]") {

@@ -58,6 +58,8 @@ struct RestoredLogger {
 }  // namespace
 
 TEST_CASE("ddprund reports where it listens, logs to its file, and ends on a signal", "[daemon][unit]") {
+    const int signal = GENERATE(SIGTERM, SIGHUP, SIGQUIT);
+    std::signal(SIGHUP, SIG_DFL);  // nohup
     const RestoredLogger restored;
     const TemporaryFile log;
     Pipe pipe;
@@ -81,12 +83,12 @@ TEST_CASE("ddprund reports where it listens, logs to its file, and ends on a sig
     };
     CHECK(run(io, knock()));
 
-    ::kill(::getpid(), SIGTERM);
+    ::kill(::getpid(), signal);
     REQUIRE(exit_code.wait_for(20s) == std::future_status::ready);
-    CHECK(exit_code.get() == exit_code::kSignalBase + SIGTERM);
+    CHECK(exit_code.get() == exit_code::kSignalBase + signal);
     std::ifstream file(log.path);
     const std::string text(std::istreambuf_iterator<char>(file), {});
-    CHECK_THAT(text, Catch::Contains("serves run") && Catch::Contains("stopped by SIGTERM"));
+    CHECK_THAT(text, Catch::Contains("serves run") && Catch::Contains("stopped by " + signal_name(signal)));
 }
 
 TEST_CASE("ddprund warns that others can reach it when the first agent joins", "[daemon][unit]") {
