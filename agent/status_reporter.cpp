@@ -55,6 +55,7 @@ void StatusReporter::report_reason(const worker_group::Step& step) {
 }
 
 void StatusReporter::report_wait(const std::string& reason) {
+    stop_line_.drop();  // the daemon sends it to a node whose workers have ended; it contains the cause of the stop
     waiting_line_.set(fmt::format("{}waiting at {}: {}", tag(), to_string(config_.endpoint), reason));
 }
 
