@@ -35,6 +35,7 @@ void add_evidence(protocol::FailureReport& report, WorkerEvidence evidence) {
     report.pid = evidence.pid;
     report.oom = evidence.oom;
     report.message = std::move(evidence.error_message);
+    if (report.message == participle(report.status)) report.message.clear();  // as of a ddprun below this one
     report.last_lines = std::move(evidence.last_lines);
     report.activity = describe_activity(evidence.record);
     report.peer_failed = failed_after_peer(evidence.record);

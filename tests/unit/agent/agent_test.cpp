@@ -68,6 +68,14 @@ TEST_CASE("a failing worker is reported with its evidence, its sibling is stoppe
     CHECK(agent.mark().none_left());
 }
 
+TEST_CASE("an error file that only repeats how its worker ended gives no message", "[agent]") {
+    FakeDaemon daemon;
+    AgentProcess agent(config(daemon, {R"(error-file={"message": "exited with code 3"})", "exit=3"}));
+    daemon.welcome();
+    daemon.send(assignment(1));
+    CHECK(daemon.expect<WorkerFailed>().failure.message.empty());
+}
+
 TEST_CASE("an abort is followed by a new generation", "[agent]") {
     FakeDaemon daemon;
     AgentProcess agent(config(daemon, {"env=TORCHELASTIC_RESTART_COUNT", "wait"}));
