@@ -178,10 +178,13 @@ std::string describe_usage_error(const FailureReport& culprit, CulpritStderr sho
     return text;
 }
 
+/// Returns whether the line is empty, or a rule as those of a box.
+bool is_rule(const std::string& line) { return line.find_first_not_of(" =-") == std::string::npos; }
+
 std::string describe_stderr(const std::vector<std::string>& lines, CulpritStderr shown) {
     if (lines.empty()) return "";
     if (shown == CulpritStderr::kQuoted) return field("stderr", "its last lines") + barred_lines(lines);
-    const auto last = std::find_if(lines.rbegin(), lines.rend(), [](const std::string& line) { return !line.empty(); });
+    const auto last = std::find_if_not(lines.rbegin(), lines.rend(), is_rule);
     if (shown == CulpritStderr::kShownAbove || last == lines.rend()) return field("stderr", "printed above");
     return field("stderr", "printed above; its last line:") + barred(*last);
 }

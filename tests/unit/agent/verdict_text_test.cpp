@@ -53,7 +53,7 @@ TEST_CASE("stderr that the same console has shown is not quoted", "[agent]") {
     const std::string text = format_verdict(verdict, {"train"}, CulpritStderr::kShownAbove);
     CHECK_THAT(text, Contains("\n  stderr      : printed above\n") && !Contains("ValueError") &&
                          Contains("    | the message of the error file\n") && !Contains("wrote nothing"));
-    verdict.culprit->last_lines = {"Traceback", "ValueError: x", ""};
+    verdict.culprit->last_lines = {"Traceback", "ValueError: x", "", "-----", "====="};
     CHECK_THAT(format_verdict(verdict, {"train"}, CulpritStderr::kShownAmongOthers),
                Contains("\n  stderr      : printed above; its last line:\n    | ValueError: x\n  restarts"));
     verdict.culprit->last_lines.clear();
