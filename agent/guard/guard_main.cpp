@@ -107,13 +107,19 @@ void stop_until_continued(pid_t agent) {
     ::kill(agent, SIGCONT);
 }
 
+/// Appends how a process ended: "was killed by SIGKILL".
+Line& add_end(Line& line, int status) {
+    if (WIFEXITED(status)) return line.add("has ended with code ").add(static_cast<long>(WEXITSTATUS(status)));
+    const char* name = ::sigabbrev_np(WTERMSIG(status));
+    line.add("was killed by ");
+    return name != nullptr ? line.add("SIG").add(name) : line.add("signal ").add(static_cast<long>(WTERMSIG(status)));
+}
+
 /// Reports that the keeper has ended before the agent, and forgets it: its pid may pass to another process.
 void report_lost_keeper(Spared& spared, int status) {
-    Line()
-        .add("ddprun-guard: ddprun-keeper (pid ")
-        .add(static_cast<long>(spared.keeper))
-        .add(WIFSIGNALED(status) ? ") was killed by signal " : ") has ended with code ")
-        .add(static_cast<long>(WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status)))
+    Line line;
+    line.add("ddprun-guard: ddprun-keeper (pid ").add(static_cast<long>(spared.keeper)).add(") ");
+    add_end(line, status)
         .add(". The job goes on; restart ddprun on this node to have a keeper again: ")
         .add("without it, workers are left if ddprun and ddprun-guard are killed at once")
         .print();
@@ -210,17 +216,13 @@ void wait_for_daemon(pid_t daemon, const sigset_t& signals) {
     }
 }
 
-void print_end_by_signal(pid_t agent, int signal, int left_behind) {
-    const char* name = ::sigabbrev_np(signal);
+void print_end_by_signal(pid_t agent, int status, int left_behind) {
     Line line;
-    line.add("ddprun-guard: ddprun (pid ").add(static_cast<long>(agent)).add(") was killed by ");
-    if (name != nullptr)
-        line.add("SIG").add(name);
-    else
-        line.add("signal ").add(static_cast<long>(signal));
-    line.add("; stopped ").add(static_cast<long>(left_behind));
+    line.add("ddprun-guard: ddprun (pid ").add(static_cast<long>(agent)).add(") ");
+    add_end(line, status).add("; stopped ").add(static_cast<long>(left_behind));
     line.add(left_behind == 1 ? " process it left" : " processes it left");
-    if (signal == SIGKILL) line.add(". A user or a scheduler sent it, or memory ran out: see dmesg | grep -i oom");
+    if (WTERMSIG(status) == SIGKILL)
+        line.add(". A user or a scheduler sent it, or memory ran out: see dmesg | grep -i oom");
     line.print();
 }
 
@@ -241,7 +243,7 @@ int run_guard(const Arguments& arguments, const sigset_t& signals) {
     const int left_behind = kill_descendants(spared, group);
     if (arguments.group != nullptr) agent::remove_control_group(arguments.group);  // if the keeper was killed
     if (status != 0) terminal_modes.restore();
-    if (WIFSIGNALED(status)) print_end_by_signal(arguments.agent, WTERMSIG(status), left_behind);
+    if (WIFSIGNALED(status)) print_end_by_signal(arguments.agent, status, left_behind);
     const pid_t daemon = ::getpid() == 1 ? find_daemon(spared) : 0;
     if (daemon > 0) wait_for_daemon(daemon, signals);
     return WIFSIGNALED(status) ? exit_code::kSignalBase + WTERMSIG(status) : WEXITSTATUS(status);

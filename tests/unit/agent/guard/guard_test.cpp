@@ -32,15 +32,14 @@ struct Guarded {
     Pipe err;
     pid_t guard = -1;
 
-    explicit Guarded(std::vector<std::string> actions, bool nohup = false,
-                     agent::Leads leads = agent::Leads::kSession) {
+    explicit Guarded(std::vector<std::string> actions, bool nohup = false, const agent::GuardSettings& settings = {}) {
         guard = fork_flushed();
         if (guard == 0) {
             ::setenv("AGENT_TEST", mark.value().c_str(), 1);
             ::dup2(out.write_end.get(), 1);
             ::dup2(err.write_end.get(), 2);
             std::signal(SIGHUP, nohup ? SIG_IGN : SIG_DFL);
-            const agent::GuardPipes pipes = agent::become_guarded(AGENT_TEST_GUARD, {.leads = leads});
+            const agent::GuardPipes pipes = agent::become_guarded(AGENT_TEST_GUARD, settings);
             std::vector<char*> argv{const_cast<char*>(AGENT_TEST_SHAPES)};
             for (const std::string& action : actions) argv.push_back(const_cast<char*>(action.c_str()));
             argv.push_back(nullptr);
@@ -49,6 +48,17 @@ struct Guarded {
         }
         out.write_end.reset();
         err.write_end.reset();
+    }
+    /// Returns the child of the guard with that name, as soon as there is one.
+    [[nodiscard]] pid_t child(const std::string& name) const {
+        pid_t found = 0;
+        const auto is_found = [&] {
+            for (const pid_t pid : mark.processes())
+                if (parent_of(pid) == guard && agent::look_at(pid).name == name) found = pid;
+            return found > 0;
+        };
+        REQUIRE(eventually(is_found));
+        return found;
     }
     ~Guarded() {
         if (guard <= 0) return;
@@ -127,7 +137,7 @@ TEST_CASE("the agent has a session of its own below the process that was started
 }
 
 TEST_CASE("an emulated node's agent leads a process group in the session of its launcher", "[agent]") {
-    Guarded node({"ids", "exit=0"}, false, agent::Leads::kGroup);
+    Guarded node({"ids", "exit=0"}, false, {.leads = agent::Leads::kGroup});
     const std::string ids = node.line();
     const std::string pid = ids.substr(0, ids.find(' '));
     CHECK(pid != std::to_string(node.guard));
@@ -147,6 +157,17 @@ TEST_CASE("processes that a killed agent leaves have ended when the guard ends",
                Catch::Contains("(pid " + std::to_string(agent_pid) + ") was killed by SIGKILL; stopped"));
 }
 
+TEST_CASE("the loss of the keeper is reported with the signal's name", "[agent]") {
+    Guarded node({"signals", "exit=4"}, false, {.control_group = "/nonexistent"});
+    REQUIRE(node.line() == "listening");
+    const pid_t keeper = node.child("ddprun-keeper");
+    ::kill(keeper, SIGKILL);
+    CHECK_THAT(read_line(node.err.read_end.get()),
+               Catch::Contains("ddprun-keeper (pid " + std::to_string(keeper) + ") was killed by SIGKILL. The job"));
+    ::kill(node.guard, SIGTERM);
+    CHECK(node.end().exit_code() == 4);
+}
+
 TEST_CASE("processes that an agent leaves after its own end have ended too, and its exit code stays", "[agent]") {
     Guarded node(kShapes + std::vector<std::string>{"exit=5"});
     CHECK(node.end().exit_code() == 5);
@@ -155,7 +176,7 @@ TEST_CASE("processes that an agent leaves after its own end have ended too, and 
 }
 
 TEST_CASE("processes in the session of an emulated node's guard have ended with its agent", "[agent]") {
-    Guarded node(kShapes + std::vector<std::string>{"exit=5"}, false, agent::Leads::kGroup);
+    Guarded node(kShapes + std::vector<std::string>{"exit=5"}, false, {.leads = agent::Leads::kGroup});
     CHECK(node.end().exit_code() == 5);
     CHECK(node.mark.processes().empty());
 }
