@@ -1,5 +1,5 @@
-// ddprun-guard --agent-pid PID --lifeline FD [--group PATH --keeper PID --keeper-lifeline FD] [--older-session SID]
-//              [--older-child PID]…
+// ddprun-guard --agent-pid PID --lifeline FD [--group PATH --keeper PID --keeper-lifeline FD] [--pid-namespace 1]
+//              [--older-session SID] [--older-child PID]…
 // ddprun-keeper PATH    (the same program under another name, see keeper.hpp)
 //
 // The guard is the last defence against orphans (docs/design/001). The process that forked the agent becomes the guard
@@ -51,6 +51,7 @@ struct Arguments {
     int lifeline = -1;
     const char* group = nullptr;  ///< the control group of the fence; null: none
     int keeper_lifeline = -1;
+    bool pid_namespace = false;  ///< the agent is process 1 of one
     Spared spared;
 };
 
@@ -64,6 +65,7 @@ Arguments parse(int argc, char** argv) {
         if (is("--group")) arguments.group = argv[i + 1];
         if (is("--keeper")) arguments.spared.keeper = number;
         if (is("--keeper-lifeline")) arguments.keeper_lifeline = number;
+        if (is("--pid-namespace")) arguments.pid_namespace = number != 0;
         if (is("--older-session")) arguments.spared.older_session = number;
         if (is("--older-child")) arguments.spared.add_older(number);
     }
@@ -216,11 +218,16 @@ void wait_for_daemon(pid_t daemon, const sigset_t& signals) {
     }
 }
 
-void print_end_by_signal(pid_t agent, int status, int left_behind) {
+void print_end_by_signal(const Arguments& arguments, int status, int left_behind) {
     Line line;
-    line.add("ddprun-guard: ddprun (pid ").add(static_cast<long>(agent)).add(") ");
-    add_end(line, status).add("; stopped ").add(static_cast<long>(left_behind));
-    line.add(left_behind == 1 ? " process it left" : " processes it left");
+    line.add("ddprun-guard: ddprun (pid ").add(static_cast<long>(arguments.agent)).add(") ");
+    add_end(line, status);
+    if (arguments.pid_namespace)  // the kernel has ended and reaped them
+        line.add("; the processes it left have ended with its pid namespace");
+    else
+        line.add("; stopped ")
+            .add(static_cast<long>(left_behind))
+            .add(left_behind == 1 ? " process it left" : " processes it left");
     if (WTERMSIG(status) == SIGKILL)
         line.add(". A user or a scheduler sent it, or memory ran out: see dmesg | grep -i oom");
     line.print();
@@ -243,7 +250,7 @@ int run_guard(const Arguments& arguments, const sigset_t& signals) {
     const int left_behind = kill_descendants(spared, group);
     if (arguments.group != nullptr) agent::remove_control_group(arguments.group);  // if the keeper was killed
     if (status != 0) terminal_modes.restore();
-    if (WIFSIGNALED(status)) print_end_by_signal(arguments.agent, status, left_behind);
+    if (WIFSIGNALED(status)) print_end_by_signal(arguments, status, left_behind);
     const pid_t daemon = ::getpid() == 1 ? find_daemon(spared) : 0;
     if (daemon > 0) wait_for_daemon(daemon, signals);
     return WIFSIGNALED(status) ? exit_code::kSignalBase + WTERMSIG(status) : WEXITSTATUS(status);

@@ -84,6 +84,7 @@ std::string handed_over(const UniqueFd& fd) {
         arguments.insert(arguments.end(), {"--group", settings.control_group, "--keeper", std::to_string(keeper.pid),
                                            "--keeper-lifeline", handed_over(keeper.lifeline)});
     }
+    if (settings.pid_namespace) arguments.insert(arguments.end(), {"--pid-namespace", "1"});
     // The agent leads another session, and a process can only make a session of its own or inherit one. So a process in
     // this session does not descend from the agent.
     if (settings.leads == Leads::kSession)

@@ -157,6 +157,22 @@ TEST_CASE("processes that a killed agent leaves have ended when the guard ends",
                Catch::Contains("(pid " + std::to_string(agent_pid) + ") was killed by SIGKILL; stopped"));
 }
 
+TEST_CASE("the guard does not count the processes that have ended with the pid namespace of a killed agent",
+          "[agent]") {
+    if (!agent::probe_pid_namespace()) {
+        WARN("SKIPPED: this machine allows no pid namespace");
+        return;
+    }
+    Guarded node(kShapes + std::vector<std::string>{"ids", "wait"}, false, {.pid_namespace = true});
+    CHECK_THAT(node.line(), Catch::StartsWith("1 "));
+    const pid_t agent_pid = node.child("agent_test_shap");
+    ::kill(agent_pid, SIGKILL);
+    CHECK(node.end().exit_code() == 137);
+    CHECK_THAT(read_line(node.err.read_end.get()),
+               Catch::Contains("(pid " + std::to_string(agent_pid) +
+                               ") was killed by SIGKILL; the processes it left have ended with its pid namespace."));
+}
+
 TEST_CASE("the loss of the keeper is reported with the signal's name", "[agent]") {
     Guarded node({"signals", "exit=4"}, false, {.control_group = "/nonexistent"});
     REQUIRE(node.line() == "listening");
