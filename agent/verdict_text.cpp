@@ -53,12 +53,21 @@ std::string_view advice_for_kill(OomKill oom) {
            "`dmesg | grep -i oom` on that host, and the memory limit of the job.";
 }
 
-std::string_view advice_for_signal(int signal) {
-    switch (signal) {
+/// Returns whether Python's faulthandler has printed the stacks of the threads.
+bool shows_python_stacks(const FailureReport& culprit) {
+    return std::ranges::any_of(culprit.last_lines, [](std::string_view line) {
+        return line.starts_with("Fatal Python error: ") || line.ends_with(" (most recent call first):");
+    });
+}
+
+std::string_view advice_for_signal(const FailureReport& culprit) {
+    switch (culprit.status.number) {
         case SIGSEGV:
         case SIGBUS:
         case SIGILL:
         case SIGFPE:
+            if (shows_python_stacks(culprit))
+                return "The program crashed. Look for a core file (`coredumpctl`, `ulimit -c unlimited`).";
             return "The program crashed. Look for a core file (`coredumpctl`, `ulimit -c unlimited`); for Python set "
                    "PYTHONFAULTHANDLER=1.";
         case SIGABRT: return "The program aborted (a failed assertion or an uncaught exception): see its stderr.";
@@ -89,7 +98,7 @@ std::string_view advice_for_end(const Verdict& verdict) {
     const ExitStatus& status = verdict.culprit->status;
     if (verdict.culprit->oom == OomKill::kYes) return advice_for_kill(OomKill::kYes);
     if (status.kind == ExitStatus::Kind::kSignaled)
-        return status.number == SIGKILL ? advice_for_kill(verdict.culprit->oom) : advice_for_signal(status.number);
+        return status.number == SIGKILL ? advice_for_kill(verdict.culprit->oom) : advice_for_signal(*verdict.culprit);
     if (status.number == exit_code::kProgramNotFound && names_missing_python(*verdict.culprit)) {
         return "The first line of the script names a Python that does not exist: pass --run-path, and ddprun "
                "chooses the interpreter.";

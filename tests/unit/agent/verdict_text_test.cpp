@@ -133,6 +133,10 @@ TEST_CASE("advice fits the way of failing", "[agent]") {
     using Kind = ExitStatus::Kind;
     CHECK_THAT(format_verdict(failure({Kind::kSignaled, SIGSEGV, true}), {"t"}),
                Contains("core dumped") && Contains("crashed"));
+    Verdict python = failure({Kind::kSignaled, SIGSEGV, false});
+    CHECK_THAT(format_verdict(python, {"t"}), Contains("PYTHONFAULTHANDLER=1"));
+    python.culprit->last_lines = {"Current thread 0x00007f5c2c5f6740 (most recent call first):", "  File \"segv.py\""};
+    CHECK_THAT(format_verdict(python, {"t"}), Contains("core file") && !Contains("PYTHONFAULTHANDLER"));
     CHECK_THAT(format_verdict(failure({Kind::kExited, 127, false}), {"t"}), Contains("installed on that host"));
     CHECK_THAT(format_verdict(failure({Kind::kExited, 126, false}), {"t"}), Contains("chmod +x"));
     CHECK_THAT(format_verdict(failure({Kind::kExited, 1, false}), {"t"}), Contains("--log-dir"));
