@@ -80,6 +80,8 @@ private:
     void perform(const NotifyWorkers& action) { group_.notify_workers(action.signal); }
     void perform(const SuspendGroup&) { group_.suspend(); }
     void perform(const ContinueGroup&) { group_.resume(); }
+    void perform(const FreezeGroup&) { group_.set_frozen(true); }
+    void perform(const ThawGroup&) { group_.set_frozen(false); }
     void perform(const ForwardSignal& action);
     void perform(const DropConnection&) { link_.drop(); }
     void perform(const SendMessage& action) { link_.send(action.message); }

@@ -22,8 +22,12 @@ using namespace protocol;
 using namespace std::chrono_literals;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kDialInterval{200};   // at least, also when each new connection ends at once
-constexpr milliseconds kCloseTimeout{2000};  // a daemon that does not answer must not hold up a finished node
+constexpr milliseconds kDialInterval{100};  // at least, also when each new connection ends at once
+/// Of a daemon that this node has reached before: others wait for this node, and a healed network is to be found soon.
+constexpr client::Pace kDialAgain{
+    .max_pause = kDialInterval, .try_time = 1500ms, .first_try_time = 100ms, .reports = false};
+constexpr milliseconds kWelcomeTimeout{2000};  // then the network has taken the Join, or the daemon stands still
+constexpr milliseconds kCloseTimeout{2000};    // a daemon that does not answer must not hold up a finished node
 
 /// Ends the program when a coroutine throws: that is a bug, and must not end a part of the program silently.
 void rethrow(std::exception_ptr error) {
@@ -38,7 +42,6 @@ DaemonLink::DaemonLink(asio::io_context& io, AgentConfig& config, Join join, Eve
       join_(std::move(join)),
       events_(events),
       connect_timeout_(config.connect_timeout),
-      liveness_(config.connect_timeout),
       heartbeat_timer_(io),
       standby_(std::move(config.standby)) {}
 
@@ -87,42 +90,53 @@ void DaemonLink::lose(std::string why) {
 }
 
 asio::awaitable<void> DaemonLink::converse() {
-    std::string broken;  // why the last connection ended
     begun_ = Clock::now();
     while (!closed_) {
-        const TimePoint deadline = welcomed_ ? liveness_.deadline() : dial_until();
         const TimePoint dialed_at = Clock::now();
-        auto connected = co_await client::ControlClient::connect(endpoint_, deadline);
+        auto connected = co_await connect();
         if (closed_) co_return;
         if (!connected) {
-            lose(welcomed_ ? broken + ", and it could not be reached again" : connected.error().message);
+            lose(welcomed_ ? broken_ + ", and it could not be reached again" : connected.error().message);
             co_return;
         }
-        const bool first = broken.empty();
+        const bool first = broken_.empty();
         client_ = std::move(*connected);
         introduce();
         if (first) asio::co_spawn(io_, keep_alive(), rethrow);
         const std::string why = co_await listen();
         if (closed_) co_return;  // close() may still use the client
         client_.reset();
-        broken = "lost " + why;
+        welcome_due_.reset();
+        lease_.connection_ended(Clock::now());
+        heartbeat_timer_.cancel();
+        broken_ = silence_.empty() ? "lost " + why : std::exchange(silence_, "");
         if (!may_connect_again()) break;
-        const bool rejected = std::exchange(rejected_for_now_, false);
-        if (!rejected && !std::exchange(interrupted_, true))
-            events_.push(ConnectionChanged{fmt::format("{}; connecting again", broken)});
+        if (!std::exchange(interrupted_, true))
+            events_.push(ConnectionChanged{fmt::format("{}; connecting again", broken_)});
         asio::steady_timer pause(io_, dialed_at + kDialInterval);
         co_await pause.async_wait(asio::use_awaitable);
     }
-    if (!over_) lose(std::move(broken));
+    if (!over_) lose(broken_);
 }
 
 /// Sends Join, and every report that the daemon may have missed on an earlier connection, in order. The daemon ignores
 /// those that it has.
 void DaemonLink::introduce() {
     const AgentMessage join = join_;
+    const TimePoint now = Clock::now();
+    lease_.join_sent(now);
+    if (welcomed_) welcome_due_ = std::min(now + kWelcomeTimeout, now + lease_.length());
+    heartbeat_timer_.cancel();
     client_->send(join);
     for (const AgentMessage& report : reports_) client_->send(report);
-    if (!welcomed_) liveness_.heard_at(Clock::now());
+}
+
+/// Before the first Welcome, waits for a daemon that may not have begun. Later, for one that may not be back in time.
+asio::awaitable<Result<std::unique_ptr<client::ControlClient>>> DaemonLink::connect() {
+    if (!welcomed_) return client::ControlClient::connect(endpoint_, dial_until());
+    client::Pace pace = kDialAgain;
+    pace.refused_until = lease_.ended_for_good_at();
+    return client::ControlClient::connect(endpoint_, lease_.given_up_at(), pace);
 }
 
 asio::awaitable<std::string> DaemonLink::listen() {
@@ -130,29 +144,61 @@ asio::awaitable<std::string> DaemonLink::listen() {
         auto received = co_await client_->receive();
         if (!received) co_return received.error().message;
         if (closed_) break;
-        liveness_.heard_at(Clock::now());
         handle(std::move(*received));
     }
     co_return "";
 }
 
+/// Returns when keep_alive() has something to do.
+TimePoint DaemonLink::next_check(TimePoint heartbeat_due) const {
+    if (!welcomed_) return std::max(dial_until(), Clock::now() + lease_.heartbeat_interval());
+    TimePoint next = heartbeat_due;
+    if (!over_) next = std::min(next, lease_ended_ ? lease_.given_up_at() : lease_.ends());
+    return welcome_due_ ? std::min(next, *welcome_due_) : next;
+}
+
 asio::awaitable<void> DaemonLink::keep_alive() {
+    TimePoint heartbeat_due = Clock::now();
     while (!closed_) {
-        const TimePoint due = Clock::now() + liveness_.heartbeat_interval();
+        const TimePoint due = next_check(heartbeat_due);
         heartbeat_timer_.expires_at(due);
         co_await heartbeat_timer_.async_wait(asio::as_tuple(asio::use_awaitable));
         if (closed_) co_return;
         const TimePoint now = Clock::now();
-        // If this process was stopped or starved, messages that the daemon sent meanwhile still wait in the socket.
-        if (now - due > liveness_.heartbeat_interval()) liveness_.heard_at(now);
-        if (client_ && now > liveness_.deadline()) {  // between two connections converse() keeps the time
-            lose(fmt::format("the rendezvous daemon at {} has sent nothing for {}", to_string(endpoint_),
-                             seconds_text(liveness_.lost_after())));
-            co_return;
+        if (now - due > lease_.heartbeat_interval()) lease_.stood_still(now);
+        if (!welcomed_) {
+            if (!client_ || now < dial_until()) continue;  // between two connections converse() keeps the time
+            co_return lose(fmt::format("the rendezvous daemon at {} has sent nothing for {}", to_string(endpoint_),
+                                       seconds_text(connect_timeout_)));
         }
-        const AgentMessage heartbeat = Heartbeat{};
+        if (!over_ && !lease_ended_ && now >= lease_.ends()) end_lease();
+        if (!over_ && now >= lease_.given_up_at())
+            co_return lose((silence_.empty() ? broken_ : silence_) + ", and it could not be reached again");
+        if (welcome_due_ && now >= *welcome_due_) drop_silent();
+        if (now < heartbeat_due) continue;
+        heartbeat_due = now + lease_.heartbeat_interval();
+        if (!client_) continue;
+        const AgentMessage heartbeat = lease_.next_heartbeat(now);
         send(heartbeat);
     }
+}
+
+/// Stops the workers until the daemon is reached again.
+void DaemonLink::end_lease() {
+    lease_ended_ = true;
+    if (client_) drop_silent();
+    const std::string why =
+        silence_.empty() ? fmt::format("the rendezvous daemon at {} is not connected", to_string(endpoint_)) : silence_;
+    events_.push(LeaseEnded{why, lease_.given_up_at()});
+}
+
+/// Drops the connection, which confirms nothing any more; converse() makes another one.
+void DaemonLink::drop_silent() {
+    welcome_due_.reset();
+    if (!client_) return;
+    silence_ = fmt::format("the rendezvous daemon at {} has confirmed nothing for {}", to_string(endpoint_),
+                           rounded_seconds_text(Clock::now() - lease_.confirmed_at()));
+    client_->reset();
 }
 
 void DaemonLink::forget_reports_before(Generation generation) {
@@ -167,8 +213,14 @@ void DaemonLink::forget_reports_before(Generation generation) {
 }
 
 void DaemonLink::accept(const Welcome& welcome) {
-    liveness_.agree(welcome);
-    heartbeat_timer_.cancel();  // the first heartbeat may be due earlier than keep_alive() has assumed
+    lease_.welcomed(welcome);
+    if (welcomed_ && Clock::now() >= lease_.ends()) {  // it has waited in the socket while this process stood still
+        if (!std::exchange(lease_ended_, true)) return end_lease();
+        return drop_silent();
+    }
+    lease_ended_ = false;
+    welcome_due_.reset();
+    heartbeat_timer_.cancel();  // keep_alive() has other times from now on
     const bool again = std::exchange(welcomed_, true);
     standby_.reset();  // this daemon is that of the job
     daemon_knows_records_ = welcome.records;
@@ -176,7 +228,7 @@ void DaemonLink::accept(const Welcome& welcome) {
     if (std::exchange(interrupted_, false))
         events_.push(
             ConnectionChanged{fmt::format("connected to the rendezvous daemon{}", again ? " again" : ""), true});
-    events_.push(Welcomed{welcome.run_id, welcome.node_name, welcome.session});
+    events_.push(Welcomed{welcome.run_id, welcome.node_name, welcome.session, welcome.lost});
 }
 
 /// Reports that the daemon does not take this node now. converse() tries again.
@@ -192,15 +244,13 @@ void DaemonLink::reject_for_now(const Rejected& rejected) {
 }
 
 void DaemonLink::reject(const Rejected& rejected) {
-    rejected_for_now_ = rejected.try_again && welcomed_;
-    if (rejected_for_now_) return;
     const bool is_limited = rejected.try_again && rejected.try_for > 0ms;
     if (is_limited && !give_up_at_) {
         give_up_at_ = Clock::now() + rejected.try_for;
         standby_.reset();  // this node may replace a lost one, and does not begin a job of its own
     }
     const bool in_vain = is_limited && Clock::now() >= *give_up_at_;
-    if (rejected.try_again && !in_vain) return reject_for_now(rejected);
+    if (rejected.try_again && !welcomed_ && !in_vain) return reject_for_now(rejected);
     over_ = true;
     events_.push(DaemonLost{fmt::format("the rendezvous daemon at {} rejects this node{}: {}", to_string(endpoint_),
                                         welcomed_ ? " again" : "", printable(rejected.reason)),
@@ -211,7 +261,7 @@ void DaemonLink::handle(DaemonMessage message) {
     std::visit(
         Overloaded{
             [this](const Welcome& welcome) { accept(welcome); },
-            [](const Heartbeat&) {},
+            [this](const Heartbeat& heartbeat) { lease_.heard(heartbeat); },
             [this](const Waiting& waiting) { events_.push(WaitReceived{printable(waiting.reason)}); },
             [this](const Assignment& assignment) { events_.push(Assigned{assignment}); },
             [this](const Abort& abort) {

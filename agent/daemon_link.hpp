@@ -1,7 +1,8 @@
 #pragma once
 // DaemonLink: owns the agent's connection to the daemon: connects, joins, sends heartbeats, and pushes the daemon's
-// messages, and its loss, into the EventQueue. When a connection breaks it makes a new one and repeats every report
-// that the daemon may have missed, until a silent daemon would count as lost. Owned by Agent; one thread.
+// messages, and its loss, into the EventQueue. When a connection breaks, or confirms nothing any more, it makes a new
+// one and repeats every report that the daemon may have missed, until the daemon is given up. When the lease ends
+// meanwhile it pushes LeaseEnded (docs/design/026). Owned by Agent; one thread.
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
@@ -15,8 +16,8 @@
 #include <vector>
 
 #include "agent/config/agent_config.hpp"
-#include "agent/daemon_liveness.hpp"
 #include "agent/event_queue.hpp"
+#include "agent/lease.hpp"
 #include "common/clock.hpp"
 #include "common/endpoint.hpp"
 #include "common/system/unique_fd.hpp"
@@ -53,6 +54,10 @@ private:
     boost::asio::awaitable<std::string> listen();
     boost::asio::awaitable<void> keep_alive();
     void introduce();
+    boost::asio::awaitable<Result<std::unique_ptr<client::ControlClient>>> connect();
+    void end_lease();
+    void drop_silent();
+    [[nodiscard]] TimePoint next_check(TimePoint heartbeat_due) const;
     void handle(protocol::DaemonMessage message);
     void accept(const protocol::Welcome& welcome);
     void reject(const protocol::Rejected& rejected);
@@ -73,7 +78,11 @@ private:
     EventQueue& events_;
     std::chrono::milliseconds connect_timeout_;
     TimePoint begun_;  ///< when the first connection was tried
-    DaemonLiveness liveness_;
+    Lease lease_;
+    std::string silence_;                            ///< why this side has dropped the connection; empty: it has not
+    std::string broken_;                             ///< why the last connection ended
+    std::optional<TimePoint> welcome_due_;           ///< when a connection without an answer to its Join is dropped
+    bool lease_ended_ = false;                       ///< LeaseEnded was pushed; the next Welcome ends that
     std::unique_ptr<client::ControlClient> client_;  ///< null between two connections
     /// The reports about the latest worker group, and Leave: the daemon may have missed them.
     std::vector<protocol::AgentMessage> reports_;
@@ -83,9 +92,8 @@ private:
     std::string rejection_;  ///< why a daemon that may need this node later has rejected it; empty: it has not
     /// When a job that needs no node now rejects this one for good; nullopt: it has not been rejected by such a job.
     std::optional<TimePoint> give_up_at_;
-    bool interrupted_ = false;       ///< the connection broke, and the user was notified
-    bool rejected_for_now_ = false;  ///< the daemon has not noticed yet that our last connection broke
-    bool over_ = false;              ///< the daemon has sent its last message
+    bool interrupted_ = false;  ///< the connection broke, and the user was notified
+    bool over_ = false;         ///< the daemon has sent its last message
     bool closed_ = false;
     UniqueFd standby_;  ///< of a daemon that takes the port when the one there has ended
 };

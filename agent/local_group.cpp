@@ -75,6 +75,7 @@ std::string LocalGroup::log_folder() const {
 
 void LocalGroup::start(const protocol::Assignment& assignment) {
     if (!assignment_ && number(assignment.generation) > 1) end_older_processes(assignment.generation);
+    set_frozen(false);  // a worker that is born in a frozen group would stop before its exec, and this process with it
     assignment_ = assignment;
     error_texts_.clear();
     processes_.reset();  // before the next one is made: there may be one at a time

@@ -60,6 +60,10 @@ public:
     /// Stops every process of the group until resume().
     void suspend() { processes_->suspend(); }
     void resume() { processes_->resume(); }
+    /// Has the kernel stop or continue the control group, if the workers have one.
+    void set_frozen(bool frozen) {
+        if (fence_.is_open()) fence_.set_frozen(frozen);
+    }
     void notify_workers(int signal) { processes_->notify_workers(signal); }
 
     /// Returns the report to the daemon about a worker that failed or could not be started.

@@ -45,9 +45,9 @@ StatusReporter::StatusReporter(boost::asio::io_context& io, const AgentConfig& c
       stop_line_(io, kReasonIsSure) {}
 
 void StatusReporter::report_reason(const worker_group::Step& step) {
+    if (step.supersedes_reasons) stop_line_.drop();
     if (step.reason.empty()) return;
     const std::string line = tag() + step.reason;
-    if (step.supersedes_reasons) stop_line_.drop();
     if (step.outcome_follows)
         stop_line_.set(line);
     else

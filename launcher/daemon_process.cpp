@@ -102,6 +102,8 @@ Result<std::string> read_line(int fd, TimePoint deadline) {
     return Error{Errc::kLimit, "the ready line is too long"};
 }
 
+constexpr std::chrono::seconds kDefaultHold{30};  // of ddprund
+
 }  // namespace
 
 std::vector<std::string> daemon_arguments(const DaemonRequest& request, int ready_fd, int starter_fd) {
@@ -116,6 +118,11 @@ std::vector<std::string> daemon_arguments(const DaemonRequest& request, int read
     if (request.run_id) arguments.push_back("--run-id=" + *request.run_id);  // it may begin with a dash
     if (request.join_timeout) add("--join-timeout", seconds_number(*request.join_timeout));
     if (request.last_call) add("--last-call", seconds_number(*request.last_call));
+    if (request.lost_after) {
+        add("--lost-after", seconds_number(*request.lost_after));
+        add("--heartbeat-interval", seconds_number(*request.lost_after / 6));
+        add("--hold", seconds_number(std::max<std::chrono::milliseconds>(kDefaultHold, 2 * *request.lost_after)));
+    }
     if (request.standby)
         arguments.push_back("--standby");
     else

@@ -28,6 +28,7 @@ struct DaemonRequest {
     std::chrono::milliseconds linger{10'000};  ///< how long it stays without any agent before the job is over
     std::optional<std::chrono::milliseconds> join_timeout;
     std::optional<std::chrono::milliseconds> last_call;
+    std::optional<std::chrono::milliseconds> lost_after;  ///< silence after which a node is lost
     std::chrono::milliseconds ready_within{10'000};
     bool standby = false;           ///< it waits until the port is free
     bool at_meeting_point = false;  ///< its address is published; for messages

@@ -83,6 +83,15 @@ int refuse(const Error& error, int code, const ReportTarget& report = {}) {
     return code;
 }
 
+/// Returns the silence after which a node is lost, with torchrun's value for a setting that is missing; nullopt: the
+/// daemon has its own.
+std::optional<std::chrono::milliseconds> lost_after(const RdzvConf& conf) {
+    if (!conf.keep_alive_interval && !conf.keep_alive_attempts) return std::nullopt;
+    const std::chrono::milliseconds product =
+        conf.keep_alive_interval.value_or(std::chrono::seconds(5)) * conf.keep_alive_attempts.value_or(3);
+    return std::clamp<std::chrono::milliseconds>(product, std::chrono::seconds(1), std::chrono::hours(24));
+}
+
 DaemonRequest daemon_request(const Plan& plan) {
     DaemonRequest request;
     request.bind = plan.placement.endpoint;
@@ -92,6 +101,7 @@ DaemonRequest daemon_request(const Plan& plan) {
     request.linger = shared ? kLingerShared : kLingerAlone;
     request.join_timeout = plan.options.rdzv_conf.join_timeout;
     request.last_call = plan.options.rdzv_conf.last_call_timeout;
+    request.lost_after = lost_after(plan.options.rdzv_conf);
     return request;
 }
 

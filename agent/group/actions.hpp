@@ -51,6 +51,14 @@ struct SuspendGroup {
 struct ContinueGroup {
     friend bool operator==(const ContinueGroup&, const ContinueGroup&) = default;
 };
+/// Has the kernel stop the control group of the workers, if there is one, or continue it: what forks at this moment
+/// escapes a signal, and another process may send SIGCONT.
+struct FreezeGroup {
+    friend bool operator==(const FreezeGroup&, const FreezeGroup&) = default;
+};
+struct ThawGroup {
+    friend bool operator==(const ThawGroup&, const ThawGroup&) = default;
+};
 
 // ---- the daemon ----
 
@@ -148,9 +156,10 @@ struct Finish {
     friend bool operator==(const Finish&, const Finish&) = default;
 };
 
-using Action = std::variant<StartWorkers, StartMoreWorkers, EndStart, SignalGroup, SignalSpared, NotifyWorkers,
-                            SuspendGroup, ContinueGroup, ForwardSignal, DropConnection, SendMessage, ReportFailure,
-                            ReportTimeouts, CheckForStalls, SendRecord, AdoptNames, PrintWait, PrintStopWait,
-                            PrintDetail, PrintNotice, PrintConnection, PrintLogFileProblem, Finish>;
+using Action =
+    std::variant<StartWorkers, StartMoreWorkers, EndStart, SignalGroup, SignalSpared, NotifyWorkers, SuspendGroup,
+                 ContinueGroup, FreezeGroup, ThawGroup, ForwardSignal, DropConnection, SendMessage, ReportFailure,
+                 ReportTimeouts, CheckForStalls, SendRecord, AdoptNames, PrintWait, PrintStopWait, PrintDetail,
+                 PrintNotice, PrintConnection, PrintLogFileProblem, Finish>;
 
 }  // namespace ddprun::agent

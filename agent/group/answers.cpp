@@ -14,10 +14,6 @@ bool is_current(const State& state, const protocol::RequestRecords& request) {
 
 }  // namespace
 
-std::vector<Action> answer(const State&, const Welcomed& event) {
-    return {AdoptNames{event.run_id, event.node_name, event.session}};
-}
-
 std::vector<Action> answer(const State&, const WaitReceived& event) { return {PrintWait{event.reason}}; }
 
 std::vector<Action> answer(const State& state, const NoticeReceived& event) {
@@ -30,7 +26,7 @@ std::vector<Action> answer(const State&, const ConnectionChanged& event) { retur
 std::vector<Action> answer(const State&, const LogFileProblem& event) { return {PrintLogFileProblem{event.text}}; }
 
 std::vector<Action> answer(const State& state, const StallCheckDue&) {
-    if (state.phase != Phase::kRunning || state.suspended) return {};
+    if (state.phase != Phase::kRunning || is_held(state)) return {};
     return {CheckForStalls{state.running}};
 }
 

@@ -8,7 +8,6 @@
 namespace ddprun::agent::worker_group {
 
 /// Returns the actions for an event that leaves `state` as it is.
-[[nodiscard]] std::vector<Action> answer(const State& state, const Welcomed& event);
 [[nodiscard]] std::vector<Action> answer(const State& state, const WaitReceived& event);
 [[nodiscard]] std::vector<Action> answer(const State& state, const NoticeReceived& event);
 [[nodiscard]] std::vector<Action> answer(const State& state, const ConnectionChanged& event);

@@ -22,6 +22,7 @@ struct Welcomed {
     std::string run_id;
     std::string node_name;  ///< the job's name for this node; empty: it keeps its own
     std::string session;    ///< of the daemon; empty: it has none
+    bool lost = false;      ///< the job has gone on without this node, whose workers must not run any more
 };
 /// The job cannot start yet.
 struct WaitReceived {
@@ -58,6 +59,11 @@ struct RecordsRequested {
 struct ConnectionChanged {
     std::string text;
     bool connected = false;
+};
+/// The daemon may count this node as lost, and start the others again: the workers must not run until it is reached.
+struct LeaseEnded {
+    std::string why;
+    TimePoint given_up_at;  ///< when the daemon is given up
 };
 /// The daemon was not reached, rejects this node, is silent, or closed the connection for good.
 struct DaemonLost {
@@ -117,7 +123,7 @@ struct LogFileProblem {
 };
 
 using Happening = std::variant<Welcomed, WaitReceived, Assigned, AbortReceived, JobFinished, NotifyReceived,
-                               NoticeReceived, RecordsRequested, ConnectionChanged, DaemonLost, StartPaused,
+                               NoticeReceived, RecordsRequested, ConnectionChanged, LeaseEnded, DaemonLost, StartPaused,
                                SpawnFailed, WorkerExited, WorkersSpared, GroupReaped, RecordSent, StopSignal,
                                NotifySignal, Suspended, Continued, GuardLost, Tick, StallCheckDue, LogFileProblem>;
 

@@ -69,17 +69,13 @@ void Transition::on(const NotifyReceived& event) {
 /// Stops the workers, but not this process: its heartbeats keep this node in the job, and the workers of other nodes
 /// wait for those of this one. A group that is being stopped goes on, or it would be killed at the end of its grace.
 void Transition::on(const Suspended&) {
-    if (std::exchange(state_.suspended, true)) return;
-    if (state_.phase == Phase::kRunning) act(SuspendGroup{});
+    const bool held = is_held(state_);
+    state_.suspended = true;
+    if (state_.phase == Phase::kRunning && !held) act(SuspendGroup{});
 }
 
 void Transition::on(const Continued&) {
-    if (!std::exchange(state_.suspended, false)) return;
-    if (state_.phase == Phase::kRunning) {
-        act(ContinueGroup{});
-        if (state_.held_start) act(StartMoreWorkers{*std::exchange(state_.held_start, std::nullopt)});
-    }
-    settle();
+    if (std::exchange(state_.suspended, false)) release_group();
 }
 
 }  // namespace ddprun::agent::worker_group

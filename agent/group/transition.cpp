@@ -30,7 +30,9 @@ void Transition::end_held_start() {
 }
 
 void Transition::stop_group(int signal) {
-    if (state_.reaped || state_.phase == Phase::kStopping) return;
+    if (state_.reaped) return;
+    if (state_.frozen) return kill_group();
+    if (state_.phase == Phase::kStopping) return;
     end_held_start();
     if (state_.phase == Phase::kRunning) {
         state_.group_signal = signal;
@@ -75,9 +77,18 @@ void Transition::settle() {
                    .interrupted = true,
                    .failure = state_.failed_here ? state_.failure : ""});
         state_.phase = Phase::kDone;
-    } else if (state_.next && !state_.suspended) {
+    } else if (state_.next && !is_held(state_)) {
         start(Assignment(*state_.next));
     }
+}
+
+void Transition::release_group() {
+    if (is_held(state_)) return;
+    if (state_.phase == Phase::kRunning) {
+        act(ContinueGroup{});
+        if (state_.held_start) act(StartMoreWorkers{*std::exchange(state_.held_start, std::nullopt)});
+    }
+    settle();
 }
 
 void Transition::fail(LocalRank rank, const ExitStatus& status, std::string why) {

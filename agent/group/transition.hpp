@@ -39,6 +39,8 @@ public:
     void on(const DaemonLost& event);
     void on(const GuardLost& event);
     void on(const Tick& event);
+    void on(const Welcomed& event);
+    void on(const LeaseEnded& event);
     /// Answers the events that change no state.
     void on(const auto& event) {
         for (Action& action : answer(state_, event)) act(std::move(action));
@@ -67,11 +69,13 @@ private:
     void start(const protocol::Assignment& assignment);
     /// Reports a failed worker at once and stops the group; the siblings get their grace.
     void fail(LocalRank rank, const ExitStatus& status, std::string why);
-    /// Gives up a start that waits for Continued: its remaining workers are never started.
+    /// Lets the workers go on, unless they are still held.
+    void release_group();
+    /// Gives up a start that is held: its remaining workers are never started.
     void end_held_start();
     /// Stops the group: sends it `signal` and gives it the grace. A later call sends nothing and does not extend the
     /// grace. Nor does a call after all workers have succeeded: the processes that they left behind have their signal
-    /// already.
+    /// already. A frozen group is killed: it cannot handle a signal, and must not run.
     void stop_group(int signal = SIGTERM);
     void kill_group();
     /// Returns whether the job's verdict says no more than that the stop signal which this node got ended the job.

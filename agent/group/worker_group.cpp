@@ -57,7 +57,7 @@ void Transition::on(const WorkerExited& event) {
 }
 
 void Transition::on(const StartPaused& event) {
-    if (state_.phase == Phase::kRunning && state_.suspended) {
+    if (state_.phase == Phase::kRunning && is_held(state_)) {
         state_.held_start = event.next;
         return;
     }
@@ -96,6 +96,10 @@ void Transition::on(const AbortReceived& event) {
         send(GroupStopped{event.generation});
         return;
     }
+    if (event.generation > state_.generation) {  // its assignment was lost with a connection: nothing of it runs here
+        send(GroupStopped{event.generation});
+        return;
+    }
     if (event.generation != state_.generation) return;
     // The daemon's description has host and message. A failure that a signal has followed is not the cause any more.
     if (event.failed && (!state_.stop_signal || state_.failed_here)) state_.failure = event.reason;
@@ -125,6 +129,38 @@ void Transition::on(const JobFinished& event) {
     settle();
 }
 
+/// The daemon may start the workers of the others again from now on. A group that is being stopped waits as well: it
+/// could still write a file. After the verdict nothing is started any more.
+void Transition::on(const LeaseEnded& event) {
+    if (state_.ending && state_.ending->verdict) return;
+    if (std::exchange(state_.frozen, true) || state_.reaped) return;
+    if (state_.phase == Phase::kRunning) {  // most waits are over before the line is printed
+        explain_stop(fmt::format("{}; the workers of this node wait until it is reached again, for {} at most",
+                                 event.why, rounded_seconds_text(event.given_up_at - now_)));
+    }
+    if (state_.killed) return;
+    if (!state_.suspended || state_.phase != Phase::kRunning) act(SuspendGroup{});
+    act(FreezeGroup{});
+}
+
+void Transition::on(const Welcomed& event) {
+    act(AdoptNames{event.run_id, event.node_name, event.session});
+    if (event.lost && state_.next) {
+        send(GroupStopped{state_.next->generation});
+        state_.next.reset();
+    }
+    if (event.lost && !state_.reaped) {
+        const bool is_news = state_.phase != Phase::kStopping && !leaving();
+        if (is_news) explain_stop("the job has gone on without this node; killing its workers");
+        kill_group();
+    }
+    if (!std::exchange(state_.frozen, false)) return;
+    if (!event.lost && state_.phase == Phase::kRunning) supersedes_reasons_ = true;
+    act(ThawGroup{});  // also without a process: the next group is born in the same control group
+    if (!state_.reaped && !state_.killed && state_.phase != Phase::kRunning) act(ContinueGroup{});
+    release_group();
+}
+
 void Transition::on(const DaemonLost& event) {
     if (leaving()) return;  // the end is decided: the daemon closes its connections at the end of a job
     end_with(Finish{event.exit_code, event.why + describe_fate_of_workers(state_), {}, event.remedy});
@@ -147,7 +183,7 @@ void Transition::on(const GuardLost&) {
 }
 
 void Transition::on(const Tick&) {
-    if (state_.spared_until && now_ >= *state_.spared_until) {
+    if (state_.spared_until && now_ >= *state_.spared_until && !state_.frozen) {
         state_.spared_until.reset();
         act(SignalSpared{});
     }
@@ -173,7 +209,8 @@ void Transition::on(const Tick&) {
 
 std::optional<TimePoint> next_deadline(const State& state) {
     std::optional<TimePoint> next;
-    for (const auto& due : {state.spared_until, state.wait_reported_at, state.deadline}) {
+    const auto spared_until = state.frozen ? std::nullopt : state.spared_until;
+    for (const auto& due : {spared_until, state.wait_reported_at, state.deadline}) {
         if (due) next = next ? std::min(*next, *due) : *due;
     }
     return next;

@@ -76,10 +76,14 @@ struct State {
     int node_count = 1;            ///< of the latest group
     std::optional<Finish> ending;  ///< how to end when the group is reaped
     bool suspended = false;        ///< Ctrl-Z: workers stop, and none is started
-    std::optional<LocalRank> held_start;   ///< suspended before this worker was started
+    bool frozen = false;           ///< the lease has ended: the same, until the daemon is reached
+    std::optional<LocalRank> held_start;   ///< held before this worker was started
     std::map<int, Notification> notified;  ///< by signal
     std::uint64_t newest_forwarded = 0;    ///< the number of the newest notification that another node forwarded
 };
+
+/// Returns whether the workers are held: they stop, and none is started.
+[[nodiscard]] inline bool is_held(const State& state) { return state.suspended || state.frozen; }
 
 /// The result of one event.
 struct Step {

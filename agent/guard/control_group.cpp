@@ -87,6 +87,11 @@ void ControlGroup::kill() noexcept {
     kill_listed(fd());
 }
 
+void ControlGroup::set_frozen(bool frozen) noexcept {
+    // Without the file, in Linux before 5.2, the processes are stopped by signals alone.
+    [[maybe_unused]] const int ignored = write_file(fd(), "cgroup.freeze", frozen ? "1" : "0");
+}
+
 bool ControlGroup::is_populated() const noexcept {
     char text[256];
     const ssize_t size = read_text_at(fd(), "cgroup.events", text, sizeof text);

@@ -23,6 +23,9 @@ public:
     /// Sends SIGKILL to every process of the group and of the groups below it, also to those that are forking. A worker
     /// that was just forked joins only after that, so repeat the call while is_populated().
     void kill() noexcept;
+    /// Has the kernel stop, or continue, every process of the group and of the groups below it. SIGKILL ends them all
+    /// the same.
+    void set_frozen(bool frozen) noexcept;
     /// Returns whether a process has to move into the group (join_control_group()). The kernel kills one that is born
     /// in it if this group and that of its parent were killed a different number of times (seen with Linux 6.18): so
     /// after kill(), or if the parent is itself in such a group.

@@ -224,8 +224,10 @@ constexpr std::array kTable{
               [](Options& o, Text t) { return store_text(o.local_addr, t); }},
     OptionRow{
         "rdzv-conf", 0, kMeeting, "KEY=VALUE,...",
-        "settings: join_timeout or timeout, last_call_timeout, read_timeout (seconds); is_host (whether to start "
-        "the daemon here); rank (as --node-rank); store_type=tcp (the only one); for etcd also protocol=http|https, "
+        "settings: join_timeout or timeout, last_call_timeout, read_timeout (seconds); keep_alive_interval and "
+        "keep_alive_max_attempt (their product is the silence after which a node is lost: 3 seconds unless one is "
+        "given, then 5 and 3); is_host (whether to start the daemon here); rank (as --node-rank); store_type=tcp (the "
+        "only one); for etcd also protocol=http|https, "
         "cacert, cert, key, etcd_prefix, username, password_file",
         apply_conf},
 

@@ -96,6 +96,13 @@ Result<void> set_protocol(RdzvConf& conf, std::string_view text) {
     return {};
 }
 
+Result<void> set_keep_alive_attempts(RdzvConf& conf, std::string_view text) {
+    const auto attempts = parse_integer(text, 1, 1000);
+    if (!attempts) return attempts.error();
+    conf.keep_alive_attempts = *attempts;
+    return {};
+}
+
 struct ConfKey {
     std::string_view name;
     ConfSetter set;  ///< null: accepted, without effect
@@ -120,8 +127,8 @@ constexpr std::array kConfKeys{
     ConfKey{"etcd_prefix", set_etcd_text<&EtcdConf::prefix>, true},
     ConfKey{"username", set_etcd_text<&EtcdConf::user>, true},
     ConfKey{"password_file", set_etcd_text<&EtcdConf::password_file>, true},
-    ConfKey{"keep_alive_interval", nullptr},  // the daemon sets it for every agent
-    ConfKey{"keep_alive_max_attempt", nullptr},
+    ConfKey{"keep_alive_interval", set_seconds<&RdzvConf::keep_alive_interval>},
+    ConfKey{"keep_alive_max_attempt", set_keep_alive_attempts},
     ConfKey{"close_timeout", nullptr},
     ConfKey{"heartbeat_timeout", nullptr},
 };

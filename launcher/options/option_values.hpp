@@ -65,6 +65,8 @@ struct RdzvConf {
     std::optional<std::chrono::milliseconds> join_timeout;
     std::optional<std::chrono::milliseconds> last_call_timeout;
     std::optional<std::chrono::milliseconds> read_timeout;
+    std::optional<std::chrono::milliseconds> keep_alive_interval;
+    std::optional<int> keep_alive_attempts;
     std::optional<bool> is_host;
     EtcdConf etcd;
     std::optional<int> node_rank;  ///< torchrun's key rank, which it sets from --node-rank

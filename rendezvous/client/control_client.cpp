@@ -30,8 +30,9 @@ ControlClient::ControlClient(std::shared_ptr<Channel> channel, Endpoint endpoint
 
 ControlClient::~ControlClient() { channel_->abort(); }
 
-awaitable<Result<std::unique_ptr<ControlClient>>> ControlClient::connect(Endpoint endpoint, TimePoint deadline) {
-    Result<std::shared_ptr<Channel>> channel = co_await dial(endpoint, deadline);
+awaitable<Result<std::unique_ptr<ControlClient>>> ControlClient::connect(Endpoint endpoint, TimePoint deadline,
+                                                                         Pace pace) {
+    Result<std::shared_ptr<Channel>> channel = co_await dial(endpoint, deadline, pace);
     if (!channel) co_return channel.error();
     std::unique_ptr<ControlClient> client(new ControlClient(std::move(*channel), std::move(endpoint)));
     co_return client;
@@ -40,6 +41,8 @@ awaitable<Result<std::unique_ptr<ControlClient>>> ControlClient::connect(Endpoin
 awaitable<Result<protocol::DaemonMessage>> ControlClient::receive() { return receive_message(channel_, endpoint_); }
 
 void ControlClient::send(const protocol::AgentMessage& message) { channel_->send(protocol::encode(message)); }
+
+void ControlClient::reset() { channel_->reset(); }
 
 awaitable<void> ControlClient::close() { return channel_->close(); }
 

@@ -9,6 +9,7 @@
 #include "common/clock.hpp"
 #include "common/endpoint.hpp"
 #include "common/error.hpp"
+#include "rendezvous/client/pace.hpp"
 #include "rendezvous/protocol/messages.hpp"
 
 namespace ddprun::transport {
@@ -19,11 +20,12 @@ namespace ddprun::client {
 
 class ControlClient {
 public:
-    /// Connects and upgrades to WebSocket, retrying while nothing listens there, until `deadline`.
+    /// Connects and upgrades to WebSocket, retrying while nothing listens there, until `deadline`, at `pace`.
     /// Errors: kUnreachable or kTimeout with endpoint, tries and last cause; kRefused when something that is not a
     /// ddprund answers there.
     [[nodiscard]] static boost::asio::awaitable<Result<std::unique_ptr<ControlClient>>> connect(Endpoint endpoint,
-                                                                                                TimePoint deadline);
+                                                                                                TimePoint deadline,
+                                                                                                Pace pace = {});
 
     /// Ends a receive() that still waits.
     ~ControlClient();
@@ -33,6 +35,8 @@ public:
     [[nodiscard]] boost::asio::awaitable<Result<protocol::DaemonMessage>> receive();
     void send(const protocol::AgentMessage& message);
     [[nodiscard]] boost::asio::awaitable<void> close();
+    /// Drops a connection that brings nothing any more; the daemon does not take that for the end of this process.
+    void reset();
     /// Returns the numeric address of this node as the daemon sees it.
     [[nodiscard]] std::string local_address() const;
 

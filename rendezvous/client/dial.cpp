@@ -27,8 +27,6 @@ using std::chrono::milliseconds;
 using transport::Channel;
 
 constexpr milliseconds kFirstPause{50};
-constexpr milliseconds kMaxPause{1000};
-constexpr milliseconds kAddressTimeout{5000};  // a host that drops packets must not use up the time of the next address
 constexpr milliseconds kConclusiveTime{1000};  // a try that timed out in less than this says nothing about the host
 constexpr milliseconds kLookTimeout{1000};     // for the question which server it is that fails the handshake
 constexpr milliseconds kFirstReport{2000};     // a longer wait is reported on the log
@@ -38,7 +36,7 @@ constexpr milliseconds kReportAgain{15'000};
 bool is_foreign(const Error& error) { return error.code == Errc::kRefused || error.code == Errc::kMismatch; }
 
 /// Tries every address once. Returns the first connection, else the error of a foreign server, else the last error.
-awaitable<Result<std::shared_ptr<Channel>>> try_all(Endpoint endpoint, TimePoint deadline) {
+awaitable<Result<std::shared_ptr<Channel>>> try_all(Endpoint endpoint, TimePoint deadline, milliseconds try_time) {
     const Result<Addresses> addresses = co_await async_resolve(std::move(endpoint), deadline);
     if (!addresses) co_return addresses.error();
     Error cause{Errc::kUnreachable, "the name has no address"};
@@ -47,7 +45,7 @@ awaitable<Result<std::shared_ptr<Channel>>> try_all(Endpoint endpoint, TimePoint
         if (address.size > to.capacity()) continue;
         std::memcpy(to.data(), &address.bytes, address.size);
         to.resize(address.size);
-        const TimePoint until = std::min(deadline, Clock::now() + kAddressTimeout);
+        const TimePoint until = std::min(deadline, Clock::now() + try_time);
         auto channel = co_await transport::connect_websocket(to, until);
         if (channel) co_return channel;
         if (!is_foreign(cause)) cause = channel.error();
@@ -79,7 +77,7 @@ awaitable<Result<std::shared_ptr<Channel>>> look_again(Endpoint endpoint, Error 
     if (!in_handshake) co_return cause;
     const bool store = co_await is_tcp_store(endpoint, Clock::now() + kLookTimeout);
     if (!store) co_return cause;
-    auto channel = co_await try_all(std::move(endpoint), Clock::now() + kLookTimeout);
+    auto channel = co_await try_all(std::move(endpoint), Clock::now() + kLookTimeout, kLookTimeout);
     if (channel) co_return channel;
     cause.message = "a TCPStore answers there, perhaps that of torchrun, and all nodes of a job need ddprun";
     co_return cause;
@@ -97,28 +95,30 @@ Error gave_up(const Endpoint& endpoint, const Error& cause, int tries, Duration 
 
 }  // namespace
 
-awaitable<Result<std::shared_ptr<Channel>>> dial(Endpoint endpoint, TimePoint deadline) {
+awaitable<Result<std::shared_ptr<Channel>>> dial(Endpoint endpoint, TimePoint deadline, Pace pace) {
     const TimePoint start = Clock::now();
     TimePoint report_at = start + kFirstReport;
     milliseconds pause = kFirstPause;
+    milliseconds try_time = std::min(pace.first_try_time, pace.try_time);
     asio::steady_timer timer(co_await asio::this_coro::executor);
     Error cause;
     for (int tries = 1;; ++tries) {
         const bool inconclusive = tries > 1 && deadline - Clock::now() < kConclusiveTime;
-        auto channel = co_await try_all(endpoint, deadline);
+        auto channel = co_await try_all(endpoint, deadline, try_time);
         if (channel) co_return channel;
         if (!inconclusive || channel.error().code != Errc::kTimeout) cause = channel.error();
         if (is_foreign(cause)) co_return refused(endpoint, cause);
 
         const TimePoint now = Clock::now();
-        const bool last = now + pause >= deadline;
-        if (last || now >= report_at) {
+        const bool gone = now >= pace.refused_until && cause.code == boost::system::errc::connection_refused;
+        const bool last = gone || now + pause >= deadline;
+        if (last || (now >= report_at && pace.reports)) {
             channel = co_await look_again(endpoint, cause);
             if (channel) co_return channel;
             cause = channel.error();
         }
         if (last) co_return gave_up(endpoint, cause, tries, now - start);
-        if (now >= report_at) {
+        if (now >= report_at && pace.reports) {
             spdlog::info("waiting for the rendezvous daemon at {}: {}; giving up in {}", to_string(endpoint),
                          uncapitalised(cause.message),
                          seconds_text(std::chrono::ceil<std::chrono::seconds>(deadline - now)));
@@ -126,7 +126,8 @@ awaitable<Result<std::shared_ptr<Channel>>> dial(Endpoint endpoint, TimePoint de
         }
         timer.expires_after(pause);
         co_await timer.async_wait(transport::kTuple);
-        pause = std::min(2 * pause, kMaxPause);
+        pause = std::min(2 * pause, pace.max_pause);
+        try_time = std::min(2 * try_time, pace.try_time);
     }
 }
 

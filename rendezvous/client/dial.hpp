@@ -9,6 +9,7 @@
 #include "common/clock.hpp"
 #include "common/endpoint.hpp"
 #include "common/error.hpp"
+#include "rendezvous/client/pace.hpp"
 #include "rendezvous/transport/channel.hpp"
 
 namespace ddprun::client {
@@ -16,6 +17,7 @@ namespace ddprun::client {
 /// Connects to the daemon; tries at least once, and until `deadline`. Errors: kUnreachable or kTimeout with endpoint,
 /// tries and last cause; kRefused and kMismatch at once, when something else answers. Reports a longer wait on the log.
 [[nodiscard]] boost::asio::awaitable<Result<std::shared_ptr<transport::Channel>>> dial(Endpoint endpoint,
-                                                                                       TimePoint deadline);
+                                                                                       TimePoint deadline,
+                                                                                       Pace pace = {});
 
 }  // namespace ddprun::client

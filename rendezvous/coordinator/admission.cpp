@@ -238,10 +238,7 @@ Refusal refusal(const State& state, const NodeId& id, const Join& join) {
         if (!reason.empty() && is_of_other_user(state, join)) reason = other_user(state.shape->launch, join.launch);
         if (!reason.empty()) return {std::move(reason), !join.session};
     }
-    if (Refusal refused = lasting_refusal(state, id, join); !refused.reason.empty()) return refused;
-    if (known != state.nodes.end() && known->second.link == Link::kConnected)
-        return {fmt::format("a node with the id {} is connected already", id), true};
-    return {};
+    return lasting_refusal(state, id, join);
 }
 
 }  // namespace ddprun::coordinator

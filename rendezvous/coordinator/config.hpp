@@ -11,11 +11,12 @@ namespace ddprun::coordinator {
 struct Config {
     std::string run_id;
     std::string session = {};  ///< identifies this daemon process, which cannot continue a job that another one began
-    std::chrono::milliseconds heartbeat_interval{1'000};
-    std::chrono::milliseconds lost_after{3'000};       ///< silence after which a node is lost
-    std::chrono::milliseconds reconnect_grace{1'000};  ///< time to reconnect before a node is lost; no option
-    std::chrono::milliseconds last_call{30'000};       ///< how long a round with MIN nodes waits for more, up to MAX
-    std::chrono::milliseconds join_timeout{600'000};   ///< how long a round waits for MIN nodes
+    std::chrono::milliseconds heartbeat_interval{500};
+    std::chrono::milliseconds lost_after{3'000};      ///< silence after which a node is lost
+    std::chrono::milliseconds reconnect_grace{750};   ///< time to reconnect after the agent's end has closed; no option
+    std::chrono::milliseconds hold{30'000};           ///< for how long nodes wait for a daemon that is silent
+    std::chrono::milliseconds last_call{30'000};      ///< how long a round with MIN nodes waits for more, up to MAX
+    std::chrono::milliseconds join_timeout{600'000};  ///< how long a round waits for MIN nodes
     std::chrono::milliseconds linger{10'000};  ///< after it without any agent, the daemon ends; ddprun passes its own
 };
 

@@ -14,19 +14,25 @@
 namespace ddprun::coordinator {
 namespace {
 
+/// The heartbeats whose time of sending is remembered: an echo that is older says nothing of use.
+constexpr std::size_t kMaxHeartbeatsRemembered = 64;
+
 /// Excludes the time for which the daemon itself was stopped (SIGSTOP, a suspended machine) from every node's silence.
 /// Otherwise it would find every node lost when it continues.
 void forgive_own_pause(State& state, TimePoint now) {
     const Duration pause = now - state.now;
-    if (pause <= std::max<Duration>(state.config.heartbeat_interval, 5 * kTickInterval)) return;
+    if (pause <= 5 * kTickInterval) return;
     for (auto& [id, node] : state.nodes) {
-        if (node.link == Link::kConnected) node.heard_at += pause;
+        if (node.link != Link::kLost) node.heard_at += pause;
         if (node.link == Link::kDisconnected) node.vanished_at += pause;
+        node.alive_at += pause;
     }
+    for (TimePoint& sent : state.heartbeats_sent) sent += pause;
     for (Notification& sent : state.group.notifications) sent.at += pause;
     state.cause.failed_at += pause;  // compared with the times above, and with later ones
     state.cause.failure_began += pause;
     if (state.phase == Phase::kFinished) state.finished_at += pause;
+    if (state.all_silent_at) *state.all_silent_at += pause;
     if (state.alone_since) *state.alone_since += pause;  // agents may reconnect as soon as the daemon continues
 }
 
@@ -34,9 +40,21 @@ void send_heartbeats(Transition& t) {
     State& state = t.state;
     if (state.now < state.heartbeat_due) return;
     state.heartbeat_due = state.now + state.config.heartbeat_interval;
+    ++state.heartbeats;
+    state.heartbeats_sent.push_back(state.now);
+    if (state.heartbeats_sent.size() > kMaxHeartbeatsRemembered) state.heartbeats_sent.pop_front();
     for (const auto& [id, node] : state.nodes) {
-        if (node.link == Link::kConnected) t.send(id, Heartbeat{});
+        if (node.link == Link::kConnected) t.send(id, Heartbeat{state.heartbeats, node.heartbeat});
     }
+}
+
+/// Notes since when the node has been alive for sure. A heartbeat that the network held back has an old echo, however
+/// late it comes.
+void note_heartbeat(const State& state, Node& node, const Heartbeat& message) {
+    node.heartbeat = std::max(node.heartbeat, message.number);
+    const std::uint64_t age = state.heartbeats - message.heard;  // in heartbeats; huge if it claims to have more
+    if (message.heard > 0 && age < state.heartbeats_sent.size())
+        node.alive_at = std::max(node.alive_at, *(state.heartbeats_sent.rbegin() + static_cast<std::ptrdiff_t>(age)));
 }
 
 void receive(Transition& t, const NodeMessage& event) {
@@ -46,10 +64,11 @@ void receive(Transition& t, const NodeMessage& event) {
         return t.say("ignored: a message from a node that is not connected");
     }
     found->second.heard_at = t.state.now;
+    if (const auto* beat = std::get_if<Heartbeat>(&event.message)) note_heartbeat(t.state, found->second, *beat);
     if (t.state.phase == Phase::kFinished) return;
     std::visit(Overloaded{
-                   [](const Join&) {},  // handled above
-                   [](const Heartbeat&) {},
+                   [](const Join&) {},       // handled above
+                   [](const Heartbeat&) {},  // noted above
                    [&](const WorkerFailed& m) { worker_failed(t, event.node, m); },
                    [&](const WorkerFinished& m) { worker_finished(t, event.node, m); },
                    [&](const GroupStopped& m) { group_ended(t, event.node, m.generation, false); },
@@ -83,7 +102,7 @@ Step step(State state, const Event& event) {
     t.state.now = event.now;
     std::visit(Overloaded{
                    [&](const NodeMessage& e) { receive(t, e); },
-                   [&](const NodeDisconnected& e) { disconnected(t, e.node); },
+                   [&](const NodeDisconnected& e) { disconnected(t, e.node, e.broken); },
                    [&](const StoreOpened& e) { store_opened(t, e); },
                    [&](const StoreFailed& e) { store_failed(t, e); },
                    [&](const DiagnosisPending& e) { diagnosis_pending(t, e); },

@@ -23,6 +23,7 @@ struct NodeMessage {
 /// The connection of `node` has ended. Not reported for connections that were refused, or closed by Disconnect.
 struct NodeDisconnected {
     NodeId node;
+    bool broken = false;  ///< by an error of the network; false: the agent's end has closed it
 };
 
 /// StoreOpened and StoreFailed answer OpenStore.

@@ -64,7 +64,10 @@ void end_if_deserted(Transition& t) {
     if (!state.alone_since) state.alone_since = state.now;
     const bool unused = state.starter_ended && !state.shape;  // no agent has joined, and the starter's never will
     const auto linger = unused ? std::min(kUnusedLinger, state.config.linger) : state.config.linger;
-    if (state.daemon_ends || state.now - *state.alone_since < linger) return;
+    const bool any_cut_off = std::ranges::any_of(state.nodes, [&](const auto& entry) {  // and looks for this daemon
+        return entry.second.broken && state.now < entry.second.heard_at + state.config.hold;
+    });
+    if (state.daemon_ends || any_cut_off || state.now - *state.alone_since < linger) return;
     t.say(fmt::format("no agent was connected for {}: the daemon ends", seconds_text(linger)));
     end_daemon(t, exit_code::kInfrastructure);
 }

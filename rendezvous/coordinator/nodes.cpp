@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "common/text/list.hpp"
 #include "common/text/number.hpp"
@@ -18,15 +19,15 @@ namespace {
 
 /// Sends a reconnected node the messages that it may have missed. A node that was lost may have processes of a group
 /// that was given up: it gets an Abort, and takes part again only when it has answered.
-void catch_up(Transition& t, const NodeId& id, const Node& node, bool was_lost) {
+void catch_up(Transition& t, const NodeId& id, const Node& node) {
     const State& state = t.state;
     if (!node.busy && node.leaving && !may_end_the_job(state)) return release(t, id);
     if (!node.busy) return available(t, id);
     const bool of_this_group = *node.busy == state.group.generation;
-    if (of_this_group && !was_lost && state.phase == Phase::kRunning) {
+    if (of_this_group && !node.given_up && state.phase == Phase::kRunning) {
         t.send(id, state.group.members.at(id).assignment);
         repeat_notifications(t, id);
-    } else if (of_this_group && !was_lost) {
+    } else if (of_this_group && !node.given_up) {
         t.send(id, abort_for_cause(state, *node.busy));
     } else {
         t.send(id, Abort{*node.busy, fmt::format("node {} was lost", node.join.host)});
@@ -54,14 +55,29 @@ std::string unique_name(const State& state, const NodeId& id, const std::string&
     return fmt::format("{}{}", prefix, number);
 }
 
+/// A node that has a session had a connection: if it is not known any more it was lost, and forgotten since.
+Welcome welcome_to(const State& state, const NodeId& id, const Join& join) {
+    const auto known = state.nodes.find(id);
+    const bool lost = known != state.nodes.end() ? known->second.given_up : join.session.has_value();
+    return {.run_id = state.config.run_id,
+            .heartbeat_interval = state.config.heartbeat_interval,
+            .lost_after = state.config.lost_after,
+            .reconnect_grace = state.config.reconnect_grace,
+            .hold = state.config.hold,
+            .node_name = join.host,
+            .session = state.config.session,
+            .records = true,
+            .lost = lost};
+}
+
 void reconnected(Transition& t, const NodeId& id, const Join& message) {
     Node& node = t.state.nodes.at(id);
-    const bool was_lost = node.link == Link::kLost;
     node.join = message;
     node.link = Link::kConnected;
-    node.heard_at = t.state.now;
+    node.broken = false;
+    node.heard_at = node.alive_at = t.state.now;
     t.say(fmt::format("node {} reconnected", message.host));
-    catch_up(t, id, node, was_lost);
+    catch_up(t, id, node);
 }
 
 /// Returns whether the worker ended by `signal`: schedulers signal every process of a job.
@@ -99,11 +115,21 @@ Cause loss(const Cause& before, const std::string& host, std::string_view why) {
     return cause;
 }
 
+/// Returns when the node sent the message that came at `received`, at the latest. A healthy network brings an echo
+/// within two intervals of its own number; a message that was held back follows an older one.
+TimePoint sent_at(const State& state, const Node& node, TimePoint received) {
+    return std::min(received, node.alive_at + 2 * state.config.heartbeat_interval);
+}
+
 void lose(Transition& t, const NodeId& id, std::string_view why) {
     const auto found = t.state.nodes.find(id);
     if (found == t.state.nodes.end()) return;  // released by the loss before this one
     Node& node = found->second;
-    if (node.link == Link::kConnected) node.vanished_at = node.heard_at;
+    if (node.link == Link::kConnected) {  // nothing has closed its connection
+        node.vanished_at = node.heard_at;
+        node.broken = true;
+    }
+    node.given_up = node.busy.has_value();
     node.link = Link::kLost;
     const Node lost = node;
     const std::string reason = fmt::format("node {} was lost: {}", lost.join.host, why);
@@ -126,7 +152,7 @@ void lose(Transition& t, const NodeId& id, std::string_view why) {
         case Phase::kStopping:
             if (member && !lost.leaving && id != cause.failed_node) {
                 if (!cause.lost.empty()) cause = loss(cause, lost.join.host, why);
-                reconsider_cause(t, lost.heard_at, loss({}, lost.join.host, why));
+                reconsider_cause(t, sent_at(t.state, lost, lost.heard_at), loss({}, lost.join.host, why));
             }
             return conclude_if_stopped(t);
         case Phase::kFinished: return;
@@ -179,8 +205,7 @@ void join(Transition& t, const NodeId& id, const Join& message) {
     state.alone_since.reset();  // also if the connection ends before the next tick
     Join named = message;
     named.host = unique_name(state, id, message.host);
-    t.send(id, Welcome{state.config.run_id, state.config.heartbeat_interval, state.config.lost_after, named.host,
-                       state.config.session, true});
+    t.send(id, welcome_to(state, id, named));
     if (state.phase == Phase::kFinished) {  // its connection broke before it got the verdict
         state.nodes.at(id).link = Link::kConnected;
         t.send(id, Finished{*state.verdict});
@@ -197,21 +222,31 @@ void join(Transition& t, const NodeId& id, const Join& message) {
     } else {
         Node& node = state.nodes[id];
         node.join = named;
-        node.heard_at = node.idle_since = state.now;
+        node.heard_at = node.alive_at = node.idle_since = state.now;
         t.say(fmt::format("node {} joined with {}", named.host, counted(slots_of(named), "worker")));
         available(t, id);
     }
     explain_waiting_to(t, id);
 }
 
-void disconnected(Transition& t, const NodeId& id) {
+TimePoint lost_at(const Node& node, const Config& config) {
+    const TimePoint by_silence = node.heard_at + config.lost_after;
+    if (node.link == Link::kConnected) return by_silence;
+    const TimePoint by_end = node.vanished_at + config.reconnect_grace;
+    return node.broken ? std::max(by_silence, by_end) : by_end;
+}
+
+void disconnected(Transition& t, const NodeId& id, bool broken) {
     const auto found = t.state.nodes.find(id);
     if (found == t.state.nodes.end() || found->second.link != Link::kConnected) return;
-    found->second.link = Link::kDisconnected;
-    found->second.vanished_at = t.state.now;
+    Node& node = found->second;
+    node.link = Link::kDisconnected;
+    node.vanished_at = t.state.now;
+    node.broken = broken;
     if (t.state.phase == Phase::kFinished) return;
-    t.say(fmt::format("the connection of node {} ended; it may reconnect within {}", found->second.join.host,
-                      seconds_text(t.state.config.reconnect_grace)));
+    const Duration left = lost_at(node, t.state.config) - t.state.now;
+    t.say(fmt::format("the connection of node {} {}; it may reconnect within {}", node.join.host,
+                      broken ? "broke" : "ended", rounded_seconds_text(left)));
     if (t.state.phase == Phase::kGathering) gather(t);
 }
 
@@ -230,7 +265,7 @@ void leave(Transition& t, const NodeId& id, int signal) {
     if (!node.busy) release(t, id);
     if (state.phase == Phase::kGathering) return gather(t);
     if (state.phase == Phase::kStopping && member && !failed_by_itself(state.cause, id, signal)) {
-        reconsider_cause(t, state.now, because(describe(departure)));
+        reconsider_cause(t, sent_at(state, node, state.now), because(describe(departure)));
     }
     if (state.phase != Phase::kRunning || !member) return;  // kStopping: decided when nothing runs any more
 
@@ -251,20 +286,35 @@ void release(Transition& t, const NodeId& id) {
     t.state.nodes.erase(id);
 }
 
+/// If no node at all is heard, the daemon itself is cut off, and no other node could go on: it waits for them as long
+/// as they wait for it, and once more the usual time for the others when the first one is back. The only node of a job
+/// is such a case, too.
 void lose_overdue_nodes(Transition& t) {
-    const Config& config = t.state.config;
+    State& state = t.state;
+    const Config& config = state.config;
+    const bool any_heard = std::ranges::any_of(state.nodes, [&](const auto& entry) {
+        return entry.second.link == Link::kConnected && state.now < entry.second.heard_at + config.lost_after;
+    });
+    if (!any_heard) state.all_silent_at = state.now;
+    const bool cut_off = state.all_silent_at && state.now < *state.all_silent_at + config.lost_after;
     std::vector<NodeId> silent;
-    std::vector<NodeId> expired;
+    std::map<NodeId, std::string_view> expired;
     for (const auto& [id, node] : t.state.nodes) {
-        if (node.link == Link::kConnected && t.state.now - node.heard_at > config.lost_after) silent.push_back(id);
-        if (node.link == Link::kDisconnected && t.state.now - node.vanished_at >= config.reconnect_grace)
-            expired.push_back(id);
+        if (node.link == Link::kLost || t.state.now < lost_at(node, config)) continue;
+        const bool is_closed = node.link == Link::kDisconnected && !node.broken;
+        if (!is_closed && cut_off && t.state.now < node.heard_at + config.hold) continue;
+        if (node.link == Link::kConnected)
+            silent.push_back(id);
+        else
+            expired.emplace(id, node.broken ? "the connection broke" : "connection closed");
     }
+    const std::string silence =
+        fmt::format("no message for {}", seconds_text(any_heard ? config.lost_after : config.hold));
     // Closed connections come first: they are the more certain sign, and the first loss becomes the reason.
-    for (const NodeId& id : expired) lose(t, id, "connection closed");
+    for (const auto& [id, why] : expired) lose(t, id, why);
     for (const NodeId& id : silent) {
         t.actions.push_back(Disconnect{id});
-        lose(t, id, fmt::format("no message for {}", seconds_text(config.lost_after)));
+        lose(t, id, silence);
     }
 }
 

@@ -18,8 +18,10 @@ namespace ddprun::coordinator {
 
 /// Admits a new node, reconnects a known one, or refuses it.
 void join(Transition& t, const NodeId& id, const Join& message);
-/// Starts the time in which the node may reconnect.
-void disconnected(Transition& t, const NodeId& id);
+/// Starts the time in which the node may reconnect. `broken`: as in NodeDisconnected.
+void disconnected(Transition& t, const NodeId& id, bool broken);
+/// Returns when the node is lost unless it is heard, or reconnects, before.
+[[nodiscard]] TimePoint lost_at(const Node& node, const Config& config);
 /// Handles the signal that a node got: stops its group, or releases it if it has no processes.
 void leave(Transition& t, const NodeId& id, int signal);
 /// Sends a leaving node without processes its verdict, disconnects and forgets it.

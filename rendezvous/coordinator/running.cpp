@@ -251,6 +251,7 @@ void group_ended(Transition& t, const NodeId& id, Generation generation, bool su
     }
     const std::string host = node.join.host;
     node.busy.reset();
+    node.given_up = false;
     node.idle_since = state.now;
     t.say(fmt::format("the workers of node {} {}", host, succeeded ? "have succeeded" : "are stopped"));
     const bool of_this_group = generation == state.group.generation;
@@ -277,7 +278,7 @@ void group_ended(Transition& t, const NodeId& id, Generation generation, bool su
 void reconsider_cause(Transition& t, TimePoint left_at, Cause other) {
     Cause& cause = t.state.cause;
     if (!cause.failure || forbids_restart(*cause.failure)) return;
-    if (left_at > cause.failed_at + t.state.config.reconnect_grace) return;
+    if (left_at > cause.failed_at + kCauseWindow) return;
     t.say(fmt::format("that is the cause of: {}", cause.reason));
     cause = std::move(other);
     abort_members(t);

@@ -4,6 +4,7 @@
 // has the table of states and events.
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -55,7 +56,7 @@ struct RestartBudget {
 /// The connection between a node and the daemon.
 enum class Link {
     kConnected,
-    kDisconnected,  ///< its connection ended; it may reconnect within Config::reconnect_grace
+    kDisconnected,  ///< its connection ended; it may reconnect until lost_at() (nodes.hpp)
     kLost,          ///< remembered in case it reconnects: to stop processes that it may have, or to give it its rank
 };
 
@@ -63,9 +64,13 @@ enum class Link {
 struct Node {
     Join join;
     Link link = Link::kConnected;
-    TimePoint heard_at;                 ///< its last message
-    TimePoint idle_since;               ///< since when it has no processes; meaningless while busy
-    TimePoint vanished_at;              ///< when its connection ended, or its last message; meaningless while connected
+    TimePoint heard_at;           ///< when its last message came
+    TimePoint alive_at;           ///< its agent has run since: when it joined, or when what it has heard was sent
+    std::uint64_t heartbeat = 0;  ///< the number of its newest one
+    TimePoint idle_since;         ///< since when it has no processes; meaningless while busy
+    TimePoint vanished_at;        ///< when its connection ended, or its last message; meaningless while connected
+    bool broken = false;          ///< disconnected or lost by the network, or silent: its agent may live
+    bool given_up = false;  ///< it was lost while busy: its processes have no place in the job, and must end at once
     std::optional<Generation> busy;     ///< it may have processes of this worker group
     std::optional<NodeRank> last_rank;  ///< in the newest worker group, if it was a member
     std::optional<int> leaving;         ///< the signal that it got; it takes no further part
@@ -161,6 +166,9 @@ struct State {
     TimePoint now;  ///< of the newest event
     Round round;
     TimePoint heartbeat_due;
+    std::optional<TimePoint> all_silent_at;  ///< when no node was heard any more, the last time; empty: never
+    std::uint64_t heartbeats = 0;            ///< the number of the newest one, the same for all nodes
+    std::deque<TimePoint> heartbeats_sent;   ///< when the newest ones were sent, oldest first
     Explanation explanation;
     std::optional<TimePoint> alone_since;  ///< since when no node is connected, as the ticks saw it; empty: one is
     bool starter_ended = false;            ///< the program that started the daemon has ended

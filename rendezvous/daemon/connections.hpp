@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "common/clock.hpp"
 #include "rendezvous/diagnosis/inquiry/state.hpp"
@@ -35,10 +36,10 @@ public:
 
     /// Sets the connection whose Join is decided on next. admit() or refuse_joining() follows.
     void set_joining(ChannelPtr channel) { joining_ = std::move(channel); }
-    /// Makes the joining connection that of `node`.
+    /// Makes the joining connection that of `node`, and drops an older one, whose other end is gone.
     void admit(const protocol::NodeId& node) {
         assert(joining_);  // a Welcome answers the pending Join
-        agents_[node] = std::move(joining_);
+        if (const auto older = std::exchange(agents_[node], std::move(joining_))) older->abort();
     }
     void refuse_joining(const protocol::Rejected& answer) { refuse(std::move(joining_), answer); }
 

@@ -123,7 +123,7 @@ Result<StoreMode> store_mode(const StoreText& text) {
 /// Returns the first option that was given although only a job's daemon has it; empty: none.
 std::string job_option_given(const CLI::App& app) {
     for (const char* name : {"--bind", "--port", "--store-address", "--run-id", "--starter-fd", "--standby", "--linger",
-                             "--join-timeout", "--last-call", "--heartbeat-interval", "--lost-after"})
+                             "--join-timeout", "--last-call", "--heartbeat-interval", "--lost-after", "--hold"})
         if (app.count(name) > 0) return name;
     return {};
 }
@@ -170,6 +170,8 @@ std::variant<Options, int> parse_options(int argc, const char* const* argv) {
     add_seconds(app, "--last-call", job.last_call, "with MIN nodes here, how long to wait for more, up to MAX");
     add_seconds(app, "--heartbeat-interval", job.heartbeat_interval, "interval of the heartbeats of each side");
     add_seconds(app, "--lost-after", job.lost_after, "silence after which a node is lost");
+    add_seconds(app, "--hold", job.hold,
+                "silence after which a node gives this daemon up; until then its workers wait");
     app.add_option("--log-file", options.log_file, "append log lines to this file as well")->type_name("PATH");
     app.add_flag("--quiet", options.quiet, "log warnings and errors only, unless LOGLEVEL is set");
     StoreText store;
@@ -190,11 +192,13 @@ std::variant<Options, int> parse_options(int argc, const char* const* argv) {
         options.store = *mode;
         return options;
     }
-    if (job.lost_after < 2 * job.heartbeat_interval) {
-        return refuse_usage(
-            app,
-            "--lost-after must be at least twice --heartbeat-interval, or a late heartbeat looks like a lost node");
-    }
+    // A confirmation may be two intervals old, and the lease of a node ends one before it is lost (docs/design/026).
+    if (job.lost_after < 4 * job.heartbeat_interval)
+        return refuse_usage(app,
+                            "--lost-after must be at least four times --heartbeat-interval, or a late heartbeat looks "
+                            "like a lost node");
+    if (job.hold < job.lost_after)
+        return refuse_usage(app, "--hold must be at least --lost-after, or nodes give up a daemon that waits for them");
     options.daemon.bind = boost::asio::ip::make_address(bind);
     if (store_address) options.daemon.store_address = boost::asio::ip::make_address(*store_address);
     if (job.run_id.empty()) job.run_id = random_id();

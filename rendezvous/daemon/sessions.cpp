@@ -109,12 +109,14 @@ awaitable<void> Sessions::serve_agent(protocol::Join join, ChannelPtr channel, s
             handle_(coordinator::NodeMessage{node, std::move(*message)});
             continue;
         }
-        if (message.error().code != Errc::kClosed) {
+        const auto& code = message.error().code;
+        const bool is_fault = code == Errc::kMalformed || code == Errc::kLimit;
+        if (is_fault) {
             spdlog::warn("closed the connection of node {} at {}: {}", log_line(join.host), peer,
                          log_line(message.error().message));
         }
         connections_.drop(node);
-        handle_(coordinator::NodeDisconnected{node});
+        handle_(coordinator::NodeDisconnected{node, code != Errc::kClosed && code != Errc::kMalformed});
     }
 }
 

@@ -216,7 +216,10 @@ void visit_fields(Is<Join> auto& join, auto& field) {
 
 template <>
 inline constexpr std::string_view kType<Heartbeat> = "heartbeat";
-void visit_fields(Is<Heartbeat> auto&, auto&) {}
+void visit_fields(Is<Heartbeat> auto& heartbeat, auto& field) {
+    field("number", heartbeat.number);
+    field("heard", heartbeat.heard);
+}
 
 template <>
 inline constexpr std::string_view kType<WorkerFailed> = "worker_failed";
@@ -292,9 +295,12 @@ void visit_fields(Is<Welcome> auto& welcome, auto& field) {
     field("run_id", welcome.run_id);
     field("heartbeat_interval_ms", welcome.heartbeat_interval, Range{1, kMaxMilliseconds});
     field("lost_after_ms", welcome.lost_after, Range{1, kMaxMilliseconds});
+    field("reconnect_grace_ms", welcome.reconnect_grace, Range{1, kMaxMilliseconds});
+    field("hold_ms", welcome.hold, Range{1, kMaxMilliseconds});
     field.optional("node_name", welcome.node_name);
     field.optional("session", welcome.session);
     field.optional("records", welcome.records);
+    field.optional("lost", welcome.lost);
 }
 
 template <>

@@ -17,7 +17,7 @@
 namespace ddprun::protocol {
 
 /// Raised whenever a message changes its meaning; both sides must agree.
-inline constexpr int kProtocolVersion = 6;
+inline constexpr int kProtocolVersion = 7;
 
 /// Identifies an agent: ddprun::random_id(), drawn once per agent process.
 using NodeId = std::string;
@@ -137,8 +137,11 @@ struct Join {
 /// Returns the program of the worker with this local rank, which the node has.
 [[nodiscard]] const Program& program_of(const Join& join, LocalRank rank);
 
-/// Either direction: shows that the sender is alive.
+/// Either direction: shows that the sender is alive, and how fresh what it has heard of the receiver is. A side knows
+/// by its own clock when it sent the number that comes back.
 struct Heartbeat {
+    std::uint64_t number = 0;  ///< of the sender's heartbeats, from 1; those of an agent go on after a reconnect
+    std::uint64_t heard = 0;   ///< the newest number of the receiver's that the sender has got; 0: none
     friend bool operator==(const Heartbeat&, const Heartbeat&) = default;
 };
 
@@ -194,11 +197,14 @@ using AgentMessage = std::variant<Join, Heartbeat, WorkerFailed, WorkerFinished,
 /// Answers a Join.
 struct Welcome {
     std::string run_id;
-    std::chrono::milliseconds heartbeat_interval{1000};  ///< each side sends a message at least this often
-    std::chrono::milliseconds lost_after{3000};          ///< silence after which a side counts as lost
+    std::chrono::milliseconds heartbeat_interval{500};  ///< each side sends a message at least this often
+    std::chrono::milliseconds lost_after{3000};         ///< silence after which a side counts as lost
+    std::chrono::milliseconds reconnect_grace{750};     ///< after the end of a connection that one side has closed
+    std::chrono::milliseconds hold{30'000};             ///< silence after which an agent gives the daemon up
     std::string node_name = {};  ///< of this node in the job: its host's name, with "#2" … if another node has that one
     std::string session = {};    ///< drawn by the daemon when it began; empty: an older daemon
     bool records = false;        ///< it understands Stalled and RecordReply
+    bool lost = false;           ///< the node has counted as lost: its workers must end at once. An Abort follows
     friend bool operator==(const Welcome&, const Welcome&) = default;
 };
 

@@ -26,7 +26,8 @@ public:
     virtual ~Channel() = default;
 
     /// Returns the next message. One caller at a time. Every error is final, and the connection is then closed: kClosed
-    /// when either side has ended it, kLimit beyond `max_bytes` or kMaxQueuedBytes, kMalformed for bad framing.
+    /// when either side has ended it, kLimit beyond `max_bytes` or kMaxQueuedBytes, kMalformed for bad framing, the
+    /// system's error when the network has broken it.
     [[nodiscard]] virtual boost::asio::awaitable<Result<std::string>> receive(std::size_t max_bytes) = 0;
     [[nodiscard]] boost::asio::awaitable<Result<std::string>> receive() { return receive(kMaxMessageBytes); }
 
@@ -40,6 +41,8 @@ public:
 
     /// Drops the connection now.
     virtual void abort() = 0;
+    /// The same, by a reset: the peer does not take it for the end of this process.
+    virtual void reset() = 0;
 
     /// Returns the numeric address of this end, also after the end of the connection; IPv4 is never written as IPv6.
     [[nodiscard]] virtual boost::asio::ip::address local_address() const = 0;

@@ -85,6 +85,11 @@ public:
     }
 
     void abort() override { fail({Errc::kClosed, "the connection was closed"}); }
+    void reset() override {
+        error_code ignored;  // then it is closed in the ordinary way
+        if (!failure_) socket().set_option(boost::asio::socket_base::linger(true, 0), ignored);
+        abort();
+    }
     boost::asio::ip::address local_address() const override { return local_; }
 
 private:
@@ -167,7 +172,7 @@ private:
         if (ec.category() == ws::make_error_code(ws::error::closed).category()) {
             return {Errc::kMalformed, fmt::format("bad WebSocket framing: {}", ec.message())};
         }
-        return {Errc::kClosed, fmt::format("the connection was lost: {}", ec.message())};
+        return {ec, fmt::format("the connection was lost: {}", ec.message())};
     }
 
     WebSocket websocket_;

@@ -14,7 +14,7 @@ namespace {
 
 using namespace protocol;
 
-constexpr milliseconds kHeartbeat = 1'000ms;
+constexpr milliseconds kHeartbeat = 500ms;
 constexpr milliseconds kCutOff = 3'000ms;       // Welcome::lost_after: then its workers must not go on
 constexpr milliseconds kGiveUp = 60'000ms;      // without any daemon
 constexpr milliseconds kPartingWait = 5'000ms;  // for the verdict, after a signal
@@ -50,7 +50,7 @@ void Agent::tick() {
     if (!connection_ && now >= connect_at_) connect();
     if (welcomed_ && now - sent_at_ >= kHeartbeat) {
         sent_at_ = now;
-        world_.network.to_daemon(*connection_, Heartbeat{});
+        world_.network.to_daemon(*connection_, Heartbeat{++heartbeats_, heartbeat_heard_});
     }
     world_.time.after(100ms, [this] { tick(); });
 }
@@ -76,7 +76,9 @@ void Agent::receive(ConnectionId id, const std::optional<DaemonMessage>& message
     if (life_ != Life::kAlive || connection_ != id) return;
     if (!message) return lost_connection();
     heard_at_ = world_.time.now();
-    if (const auto* welcome = std::get_if<Welcome>(&*message); welcome != nullptr) {
+    if (const auto* heartbeat = std::get_if<Heartbeat>(&*message); heartbeat != nullptr) {
+        heartbeat_heard_ = heartbeat->number;
+    } else if (const auto* welcome = std::get_if<Welcome>(&*message); welcome != nullptr) {
         welcomed_ = true;
         greeting_.session = welcome->session;
         if (leaving_) world_.network.to_daemon(id, Leave{*leaving_});

@@ -88,6 +88,8 @@ private:
     TimePoint connected_at_;
     TimePoint sent_at_;
     TimePoint connect_at_;
+    std::uint64_t heartbeats_ = 0;  ///< sent
+    std::uint64_t heartbeat_heard_ = 0;
     TimePoint exit_at_ = TimePoint::max();
     Generation newest_{0};  ///< the newest that it was assigned
     int rank_base_ = 0;     ///< in that one

@@ -276,9 +276,9 @@ void Checker::check_daemon_end(const State& state, const std::vector<Action>& ac
         }
     }
     const Duration slack = 2 * kTickInterval;
-    expect(
-        daemon_end_ || verdict_ || state.now - std::max(*last_connected_, awake_since_) <= state.config.linger + slack,
-        "the daemon stays without agents");
+    const Duration deserted = std::max(state.config.linger, state.config.hold);  // nodes that are cut off may come back
+    expect(daemon_end_ || verdict_ || state.now - std::max(*last_connected_, awake_since_) <= deserted + slack,
+           "the daemon stays without agents");
     expect(daemon_end_ || !verdict_ ||
                state.now - std::max(verdict_at_, awake_since_) <= state.config.reconnect_grace + slack,
            "the daemon stays after the verdict");

@@ -141,6 +141,9 @@ void SimCluster::plan_faults() {
     some(40, 5, "resets", [this] {
         if (const auto& connection = any_agent().connection()) network_.reset(*connection);
     });
+    some(30, 4, "one-sided breaks", [this] {
+        if (const auto& connection = any_agent().connection()) network_.break_one_end(*connection);
+    });
     some(40, 3, "partitions",
          [this] { network_.cut_off(any_agent().id(), time_.now() + dice_.between(200ms, 8'000ms)); });
     some(10, 1, "daemon pauses", [this] { daemon_.paused_until = time_.now() + dice_.between(200ms, 8'000ms); });
@@ -255,11 +258,10 @@ void SimCluster::check_answer(const State& before, const Join& join, const std::
     }
 }
 
-/// Expects a node to try again only while its own older connection, a member that may be lost, or the end of the job
-/// is waited for, and to give up only where a member may be lost unseen.
+/// Expects a node to try again only while a member that may be lost, or the end of the job, is waited for, and to give
+/// up only where a member may be lost unseen.
 void SimCluster::check_temporary_refusal(const State& before, const Join& join, const Refuse& refusal, bool full) {
     const auto own = before.nodes.find(join.node);
-    const bool is_connected = own != before.nodes.end() && own->second.link == Link::kConnected;
     const bool is_away = std::ranges::any_of(before.group.members, [&](const auto& member) {
         const auto node = before.nodes.find(member.first);
         return node == before.nodes.end() || node->second.link != Link::kConnected;
@@ -270,7 +272,7 @@ void SimCluster::check_temporary_refusal(const State& before, const Join& join, 
     const bool is_new = own == before.nodes.end() && !join.session;
     const Duration loss_unseen = before.config.lost_after + before.config.reconnect_grace;
     const bool limited = refusal.try_for == loss_unseen && full;
-    const bool unlimited = refusal.try_for == 0ms && (is_connected || (is_new && ends));
+    const bool unlimited = refusal.try_for == 0ms && is_new && ends;
     expect(limited || unlimited, fmt::format("{} is to try again: {}", join.node, refusal.reason));
 }
 
@@ -335,7 +337,7 @@ void SimCluster::end_connection(ConnectionId id) {
     const NodeId node = joined->second;
     connections_.joined.erase(joined);
     connections_.of_node.erase(node);
-    handle(NodeDisconnected{node});
+    handle(NodeDisconnected{node, network_.was_broken(id)});
 }
 
 std::vector<daemon::DaemonAction> SimCluster::handle(daemon::DaemonHappening what, ConnectionId from) {
@@ -361,6 +363,10 @@ void SimCluster::perform(const daemon::DaemonAction& action, ConnectionId from) 
     if (to_node == nullptr || !std::holds_alternative<Heartbeat>(to_node->message)) record("  -> " + describe(action));
     if (to_node != nullptr) {
         if (std::holds_alternative<Welcome>(to_node->message)) {
+            if (const auto older = connections_.of_node.find(to_node->node); older != connections_.of_node.end()) {
+                connections_.joined.erase(older->second);
+                network_.close_by_daemon(older->second);
+            }
             connections_.joined[from] = to_node->node;
             connections_.of_node[to_node->node] = from;
             connections_.answered.emplace(from, std::nullopt);

@@ -60,6 +60,16 @@ void Network::close_by_daemon(ConnectionId id) {
     down(id, std::nullopt);
 }
 
+void Network::break_one_end(ConnectionId id) {
+    Connection& connection = connections_.at(id);
+    if (std::exchange(connection.was_reset, true)) return;
+    if (dice_.percent(50)) {
+        if (std::exchange(connection.open_at_agent, false)) ends_.at_agent(id, std::nullopt);
+    } else if (std::exchange(connection.open_at_daemon, false)) {
+        ends_.at_daemon(id, std::nullopt);
+    }
+}
+
 void Network::reset(ConnectionId id) {
     if (std::exchange(connections_.at(id).was_reset, true)) return;
     time_.after(dice_.between(0ms, 200ms), [this, id] {

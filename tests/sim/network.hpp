@@ -35,6 +35,10 @@ public:
     void close_by_daemon(ConnectionId id);
     /// Both ends see the connection end, what is on its way is lost.
     void reset(ConnectionId id);
+    /// One end sees that the connection has ended, the other one does not; what is sent from now on is lost.
+    void break_one_end(ConnectionId id);
+    /// Returns whether the network has ended the connection.
+    [[nodiscard]] bool was_broken(ConnectionId id) const { return connections_.at(id).was_reset; }
     /// Delays everything to and from the host until then, as TCP does.
     void cut_off(const NodeId& agent, TimePoint until) { cut_off_until_[agent] = until; }
     /// Drops everything to and from the host from now on, without the end of a connection.

@@ -62,7 +62,7 @@ Join FakeDaemon::welcome(std::chrono::milliseconds lost_after) {
     Welcome welcome;
     welcome.run_id = "run";
     welcome.heartbeat_interval = 50ms;
-    welcome.lost_after = lost_after;
+    welcome.lost_after = welcome.reconnect_grace = welcome.hold = lost_after;
     welcome.session = kSession;
     welcome.records = true;
     send(welcome);

@@ -353,9 +353,13 @@ TEST_CASE("options without effect are accepted with a note", "[launcher][unit]")
     CHECK(parsed({"--duplicate-stdout-filters", "loss", "--tee", "3", "prog"}).notes.size() == 1);
     CHECK(parsed({"--duplicate-stderr-filters", "loss", "--log-dir", "logs", "prog"}).notes.size() == 1);
     CHECK(parsed({"--duplicate-stdout-filters=loss", "-t1", "--log-dir=logs", "prog"}).notes.empty());
-    const auto notes = quiet({"--rdzv-conf", "keep_alive_interval=5,timeout=3,keep_alive_max_attempt=3", "prog"});
+    const auto notes = quiet({"--rdzv-conf", "close_timeout=5,timeout=3,heartbeat_timeout=3", "prog"});
     REQUIRE(notes.size() == 1);
-    CHECK_THAT(notes[0], Catch::Contains("keep_alive_interval, keep_alive_max_attempt"));
+    CHECK_THAT(notes[0], Catch::Contains("close_timeout, heartbeat_timeout"));
+    const auto keep_alive =
+        parsed({"--rdzv-conf", "keep_alive_interval=0.5,keep_alive_max_attempt=4", "prog"}).rdzv_conf;
+    CHECK(keep_alive.keep_alive_interval == std::chrono::milliseconds(500));
+    CHECK(keep_alive.keep_alive_attempts == 4);
 }
 
 TEST_CASE("a variable that no option reads is noted, aloud if it resembles one that is read", "[launcher][unit]") {

@@ -85,7 +85,7 @@ public:
             for (const auto& [id, node] : state.nodes) {
                 if (node.link == Link::kConnected && !silent.contains(id)) speaking.push_back(id);
             }
-            for (const NodeId& id : speaking) say(id, Heartbeat{});
+            for (const NodeId& id : speaking) say(id, Heartbeat{1, state.heartbeats});
             feed(Tick{});
             all.insert(all.end(), actions.begin(), actions.end());
             over = over || ends_job;
@@ -127,7 +127,8 @@ public:
         return ends_job ? *state.verdict : Verdict{.exit_code = -1, .reason = "no verdict", .culprit = {}};
     }
 
-    State state{Config{.run_id = "mnist", .session = "session"}};
+    State state{Config{
+        .run_id = "mnist", .session = "session", .heartbeat_interval = 1s, .lost_after = 3s, .reconnect_grace = 1s}};
     std::vector<Action> actions;
     std::string reason;
     bool ends_job = false;  ///< that event gave the verdict

@@ -46,7 +46,7 @@ TEST_CASE("silence is a lost node after three seconds, and its connection is clo
     Job job = three();
     job.pass(500ms);
     job.silent = {"n3"};
-    job.pass(3s);
+    job.pass(2900ms);
     CHECK(job.receivers<Abort>().empty());
     job.pass(100ms);
     CHECK(job.receivers<Abort>() == Hosts{"n1", "n2"});
@@ -63,7 +63,7 @@ TEST_CASE("a daemon that was stopped itself does not count its nodes as lost", "
     CHECK(job.receivers<Abort>().empty());
     CHECK(job.state.phase == Phase::kRunning);
     job.silent = {"n1", "n2", "n3"};
-    job.pass(3100ms);
+    job.pass(30100ms);
     CHECK(job.verdict().outcome == Outcome::kInfrastructure);  // but silence afterwards counts again
 }
 
@@ -234,7 +234,7 @@ TEST_CASE("a lost node that caused a failure elsewhere is the culprit, not the w
         job.silent = {"n2"};
         job.pass(500ms);
         job.fail("n1", failure(0, "n1"));
-        job.pass(2500ms);
+        job.pass(2400ms);
     }
     job.stopped("n1");
     job.stopped("n3");
@@ -300,4 +300,44 @@ TEST_CASE("of several nodes that are lost together all are named, to those that 
     job.silent = {"n1"};
     job.pass(4s);
     CHECK_THAT(job.state.explanation.message.reason, Contains("(nodes n2, n4, n3 and n1 were lost)"));
+}
+
+TEST_CASE("a heartbeat that the network has held back does not show that its node lived when it came",
+          "[coordinator]") {
+    Job job = three(1);
+    job.state.config.heartbeat_interval = 500ms;
+    job.pass(2s);
+    job.fail("n1", failure(0, "n1"));  // because n3 is dead
+    job.stopped("n1");
+    job.stopped("n2");
+    job.silent = {"n3"};
+    job.pass(1500ms);
+    const bool held_back = GENERATE(true, false);
+    job.say("n3", Heartbeat{9, held_back ? 2 : job.state.heartbeats});
+    job.pass(3s);
+    CHECK(restarts_spent(job.state) == (held_back ? 0 : 1));
+}
+
+TEST_CASE("a leave that the network has held back explains a failure that was reported before it", "[coordinator]") {
+    Job job = three(1);
+    job.state.config.heartbeat_interval = 500ms;
+    job.pass(2s);
+    job.silent = {"n3"};
+    job.fail("n1", failure(0, "n1"));
+    job.pass(2500ms);
+    job.leave("n3", SIGTERM);
+    CHECK_THAT(job.state.cause.reason, Contains("node n3"));
+    CHECK_FALSE(job.state.cause.failure.has_value());
+}
+
+TEST_CASE("a node that the loss of another one has released is not lost as well", "[coordinator]") {
+    Job job = three(1);
+    job.fail("n1", failure(0, "n1"));
+    job.pass(1500ms);
+    job.leave("n3");
+    job.stopped("n3");
+    job.stopped("n1");
+    job.silent = {"n2", "n3"};
+    job.pass(3s);
+    CHECK_FALSE(job.state.nodes.contains("n3"));
 }

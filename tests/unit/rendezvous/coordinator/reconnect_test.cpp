@@ -118,3 +118,105 @@ TEST_CASE("a known node that may reconnect holds the round for its grace", "[coo
         CHECK(job.opens(2));
     }
 }
+
+TEST_CASE("a node takes over from its older connection, which the network has broken on its side alone",
+          "[coordinator]") {
+    Job job = three();
+    const Assignment assignment = job.sent<Assignment>().at("n2");
+    Join again = job.greeting("n2");
+    if (GENERATE(true, false)) again.session = "session";  // its Welcome may have been lost with that connection
+    job.join(again);
+    CHECK(job.asked<Refuse>().empty());
+    CHECK(job.receivers<Welcome>() == Hosts{"n2"});
+    CHECK_FALSE(job.sent<Welcome>().at("n2").lost);
+    CHECK(job.sent<Assignment>().at("n2") == assignment);
+    job.pass(10s);
+    CHECK(job.state.phase == Phase::kRunning);
+    again.session = "another";
+    job.join(again);
+    CHECK_THAT(job.asked<Refuse>().at(0).reason, Catch::Contains("not the daemon that the job was started with"));
+}
+
+TEST_CASE("a connection that the network has broken has the time of a silent one", "[coordinator]") {
+    Job job = three(1);
+    job.pass(500ms);
+    job.feed(NodeDisconnected{"n2", true});
+    CHECK_THAT(job.reason, Catch::Contains("broke; it may reconnect within 3.0 s"));
+    job.pass(2900ms);
+    CHECK(job.receivers<Abort>().empty());
+    SECTION("in which it comes back") {
+        job.join("n2");
+        CHECK(job.receivers<Assignment>() == Hosts{"n2"});
+    }
+    SECTION("then it is lost, and has to stop at once if it comes back") {
+        job.pass(100ms);
+        CHECK(job.sent<Abort>().at("n1").reason == "node n2 was lost: the connection broke");
+        Join again = job.greeting("n2");
+        again.session = "session";
+        if (GENERATE(false, true)) job.state.nodes.erase("n2");  // as when many more were lost
+        job.join(again);
+        CHECK(job.sent<Welcome>().at("n2").lost);
+    }
+}
+
+TEST_CASE("the only node of a job is waited for as long as it waits for the daemon", "[coordinator]") {
+    Job job({.min_nodes = 1, .max_nodes = 1});
+    job.start({"n1"});
+    job.silent = {"n1"};
+    job.pass(29s);
+    CHECK_FALSE(job.ends_job);
+    SECTION("it is heard again") {
+        job.silent.clear();
+        job.pass(10s);
+        CHECK(job.state.phase == Phase::kRunning);
+    }
+    SECTION("it is lost") {
+        job.pass(1s);
+        CHECK(job.verdict().exit_code == 69);
+        CHECK_THAT(job.verdict().reason, Catch::Contains("no message for 30 s"));
+    }
+}
+
+TEST_CASE("a lost node is told so at each of its connections until its processes have ended", "[coordinator]") {
+    Job job = three(1);
+    job.disconnect("n2");
+    job.pass(2s);
+    job.stopped("n1");
+    job.stopped("n3");
+    job.store_opens();
+    for (int connection = 0; connection < 3; ++connection) {  // the Welcome may be lost with the connection
+        job.join("n2");
+        CHECK(job.sent<Welcome>().at("n2").lost);
+        CHECK(job.sent<Abort>().at("n2") == Abort{Generation{1}, "node n2 was lost"});
+        if (connection == 0) job.disconnect("n2");
+    }
+    job.say("n2", GroupStopped{Generation{1}});
+    job.disconnect("n2");
+    job.join("n2");
+    CHECK_FALSE(job.sent<Welcome>().at("n2").lost);
+}
+
+TEST_CASE("a daemon that hears no node at all is cut off itself, and waits for them as long as they wait for it",
+          "[coordinator]") {
+    Job job = three(1);
+    job.pass(1s);
+    job.silent = {"n1", "n2", "n3"};
+    job.pass(20s);
+    CHECK(job.state.phase == Phase::kRunning);
+    SECTION("all are back") {
+        job.silent.clear();
+        job.pass(5s);
+        CHECK(job.state.phase == Phase::kRunning);
+    }
+    SECTION("one is back, and the others have the usual time to be back as well") {
+        job.silent = {"n1", "n2"};
+        job.pass(2900ms);
+        CHECK(job.state.phase == Phase::kRunning);
+        job.pass(300ms);
+        CHECK(job.sent<Abort>().at("n3").reason == "node n1 was lost: no message for 3 s");
+    }
+    SECTION("none is back") {
+        job.pass(10100ms);
+        CHECK(job.verdict().exit_code == 69);
+    }
+}

@@ -94,16 +94,15 @@ TEST_CASE("a bad message of an agent that has joined ends its connection, and th
     REQUIRE(run(fixture.io, test()));
 }
 
-TEST_CASE("a node of another job is refused with the reason, and may not take another's name", "[daemon][unit]") {
+TEST_CASE("a node of another job is refused with the reason, and an agent takes over from its older connection",
+          "[daemon][unit]") {
     DaemonFixture fixture;
     const auto test = [&]() -> awaitable<void> {
         const auto n1 = fixture.agent(join_as("n1", 2, 2));
         co_await n1->join();
         auto other_run = join_as("n2", 2, 2);
         other_run.run_id = "another";
-        auto same_id = join_as("n3", 2, 2);
-        same_id.node = "id-of-n1";
-        for (const auto& join : {other_run, same_id, join_as("n4", 3, 3)}) {
+        for (const auto& join : {other_run, join_as("n4", 3, 3)}) {
             const auto agent = fixture.agent(join);
             co_await agent->join();
             const auto rejected = co_await agent->expect<Rejected>();
@@ -112,9 +111,13 @@ TEST_CASE("a node of another job is refused with the reason, and may not take an
             CHECK(closed);
         }
         CHECK(n1->end().empty());
+        const auto again = fixture.agent(join_as("n1", 2, 2));
+        co_await again->join();
+        const bool closed = co_await n1->is_closed();
+        CHECK(closed);
         const auto n2 = fixture.agent(join_as("n2", 2, 2));
         co_await n2->join();
-        co_await n1->expect<Assignment>();
+        co_await again->expect<Assignment>();
     };
     REQUIRE(run(fixture.io, test()));
 }
