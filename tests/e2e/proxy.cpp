@@ -57,6 +57,21 @@ std::size_t Proxy::cut() {
     return count;
 }
 
+std::size_t Proxy::cut_end(End end, How how) {
+    const std::lock_guard lock(mutex_);
+    const std::size_t count = connections_.size();
+    for (Connection& c : connections_) {
+        ddprun::UniqueFd& ended = end == End::kClient ? c.near : c.far;
+        const linger at_once{1, 0};  // then close() sends a reset
+        if (how == How::kReset && ::setsockopt(ended.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once) != 0)
+            throw std::runtime_error("the proxy cannot reset a connection");
+        ended.reset();
+        silent_.push_back(std::move(end == End::kClient ? c.far : c.near));
+    }
+    connections_.clear();
+    return count;
+}
+
 void Proxy::accept_one() {
     Connection connection{ddprun::UniqueFd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)), tcp_socket()};
     const sockaddr_in address = loopback(to_port_);
