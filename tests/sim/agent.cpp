@@ -15,21 +15,17 @@ namespace {
 using namespace protocol;
 
 constexpr milliseconds kHeartbeat = 500ms;
-constexpr milliseconds kCutOff = 3'000ms;       // Welcome::lost_after: then its workers must not go on
+constexpr milliseconds kSilence = 3'000ms;      // before the first Welcome
 constexpr milliseconds kGiveUp = 60'000ms;      // without any daemon
 constexpr milliseconds kPartingWait = 5'000ms;  // for the verdict, after a signal
 
 }  // namespace
 
 Agent::Agent(Join greeting, Luck luck, World world)
-    : greeting_(std::move(greeting)),
-      luck_(luck),
-      world_(std::move(world)),
-      heard_at_(world_.time.now()),
-      connect_at_(world_.time.now()) {}
+    : greeting_(std::move(greeting)), luck_(luck), world_(std::move(world)), connect_at_(world_.time.now()) {}
 
 void Agent::start() {
-    heard_at_ = connect_at_ = world_.time.now();
+    connected_at_ = connect_at_ = world_.time.now();
     tick();
 }
 
@@ -37,22 +33,43 @@ void Agent::tick() {
     if (life_ != Life::kAlive) return;
     const TimePoint now = world_.time.now();
     if (now >= exit_at_) return exit();
-    if (connection_ && now - std::max(heard_at_, connected_at_) > kCutOff) {
-        world_.network.close_by_agent(*connection_);
-        lost_connection();
-        if (life_ != Life::kAlive) return;
-    }
-    if (now - heard_at_ > kCutOff && running_ && !stopping_) {
-        ++facts_.own_stops;
-        stop_workers();
-    }
-    if (!connection_ && now - heard_at_ > kGiveUp && !running_) return exit();
+    if (connection_ && !welcomed_ && now - connected_at_ > kSilence) drop();
+    if (known_to_daemon_) check_lease();
+    if (life_ != Life::kAlive) return;
+    if (!known_to_daemon_ && !connection_ && now - connected_at_ > kGiveUp) return exit();
     if (!connection_ && now >= connect_at_) connect();
     if (welcomed_ && now - sent_at_ >= kHeartbeat) {
         sent_at_ = now;
-        world_.network.to_daemon(*connection_, Heartbeat{++heartbeats_, heartbeat_heard_});
+        world_.network.to_daemon(*connection_, lease_.next_heartbeat(now));
     }
     world_.time.after(100ms, [this] { tick(); });
+}
+
+/// Resets the connection, which brings nothing any more. The daemon may not notice.
+void Agent::drop() {
+    world_.network.abandon(*connection_);
+    lost_connection();
+}
+
+void Agent::check_lease() {
+    const TimePoint now = world_.time.now();
+    if (facts_.verdict) return;
+    if (!frozen_ && now >= lease_.ends()) {
+        frozen_ = true;
+        ++facts_.freezes;
+        if (connection_) drop();
+    }
+    if (life_ != Life::kAlive || now < lease_.given_up_at()) return;
+    running_.reset();
+    exit();
+}
+
+void Agent::after_work(milliseconds delay, Generation generation, std::function<void()> what) {
+    world_.time.after(delay, [this, generation, what = std::move(what)] {
+        if (life_ != Life::kAlive || running_ != generation || stopping_) return;
+        if (frozen_) return after_work(100ms, generation, what);
+        what();
+    });
 }
 
 void Agent::connect() {
@@ -62,6 +79,7 @@ void Agent::connect() {
     welcomed_ = false;
     connected_at_ = world_.time.now();
     world_.connected(*this, *connection_);
+    lease_.join_sent(world_.time.now());
     world_.network.to_daemon(*connection_, greeting_);
 }
 
@@ -69,18 +87,22 @@ void Agent::lost_connection() {
     connection_.reset();
     welcomed_ = false;
     if (leaving_ && !running_) return exit();  // it has nothing left to do
-    connect_at_ = world_.time.now() + world_.dice.between(50ms, 1'500ms);
+    lease_.connection_ended(world_.time.now());
+    connect_at_ = world_.time.now() + world_.dice.between(0ms, world_.dice.percent(70) ? 100ms : 1'500ms);
 }
 
 void Agent::receive(ConnectionId id, const std::optional<DaemonMessage>& message) {
     if (life_ != Life::kAlive || connection_ != id) return;
     if (!message) return lost_connection();
-    heard_at_ = world_.time.now();
     if (const auto* heartbeat = std::get_if<Heartbeat>(&*message); heartbeat != nullptr) {
-        heartbeat_heard_ = heartbeat->number;
+        lease_.heard(*heartbeat);
     } else if (const auto* welcome = std::get_if<Welcome>(&*message); welcome != nullptr) {
-        welcomed_ = true;
+        lease_.welcomed(*welcome);
+        if (known_to_daemon_ && world_.time.now() >= lease_.ends()) return drop();
+        welcomed_ = known_to_daemon_ = true;
         greeting_.session = welcome->session;
+        frozen_ = false;
+        if (welcome->lost && running_) kill_workers();
         if (leaving_) world_.network.to_daemon(id, Leave{*leaving_});
         for (const AgentMessage& report : reports_) world_.network.to_daemon(id, report);
     } else if (const auto* assignment = std::get_if<Assignment>(&*message)) {
@@ -122,15 +144,13 @@ void Agent::begin(const Assignment& assignment) {
     const Generation generation = newest_;
     if (world_.dice.percent(luck_.stall_percent)) plan_stalls(generation);
     if (world_.dice.percent(luck_.failure_percent)) {
-        world_.time.after(world_.dice.between(0ms, luck_.work), [this, generation] {
-            if (life_ != Life::kAlive || running_ != generation || stopping_) return;
+        after_work(world_.dice.between(0ms, luck_.work), generation, [this, generation] {
             ++facts_.failures;
             worker_fails(generation, world_.dice.percent(5) ? exit_code::kDoNotRequeue : 3);
         });
         return;
     }
-    world_.time.after(luck_.work + world_.dice.between(0ms, 300ms), [this, generation] {
-        if (life_ != Life::kAlive || running_ != generation || stopping_) return;
+    after_work(luck_.work + world_.dice.between(0ms, 300ms), generation, [this, generation] {
         running_.reset();
         facts_.succeeded = generation;
         facts_.succeeded_at = world_.time.now();
@@ -174,7 +194,7 @@ void Agent::answer(const RequestRecords& request) {
 }
 
 void Agent::peer_vanished(Generation generation) {
-    if (life_ == Life::kAlive && running_ == generation && !stopping_) worker_fails(generation, 1);
+    if (life_ == Life::kAlive && running_ == generation && !stopping_ && !frozen_) worker_fails(generation, 1);
 }
 
 void Agent::worker_fails(Generation generation, int exit_code) {
@@ -191,6 +211,7 @@ void Agent::worker_fails(Generation generation, int exit_code) {
 
 /// Takes a while, as workers with a grace do; workers that had just exited end at once.
 void Agent::stop_workers() {
+    if (frozen_) return kill_workers();
     if (std::exchange(stopping_, true)) return;
     world_.time.after(world_.dice.percent(20) ? world_.dice.between(500ms, 4'000ms) : world_.dice.between(0ms, 100ms),
                       [this, generation = *running_] {
@@ -198,9 +219,18 @@ void Agent::stop_workers() {
                       });
 }
 
+/// None of them executes another instruction.
+void Agent::kill_workers() {
+    stopping_ = frozen_ = true;
+    world_.time.after(world_.dice.between(0ms, 50ms), [this, generation = *running_] {
+        if (life_ == Life::kAlive && running_ == generation) workers_ended();
+    });
+}
+
 void Agent::workers_ended() {
     const Generation generation = *running_;
     running_.reset();
+    if (welcomed_) frozen_ = false;
     world_.workers_vanished(id(), generation);
     report(GroupStopped{generation});
     if (facts_.verdict || !facts_.refused.empty()) return exit();

@@ -1,5 +1,6 @@
 #pragma once
-// Agent: a small agent that does what the coordinator may rely on, and not more. Its workers are a number and timers.
+// Agent: a small agent that does what the coordinator may rely on, and not more. Its workers are a number and timers;
+// they run by the real Lease.
 
 #include <cstdint>
 #include <optional>
@@ -7,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/lease.hpp"
 #include "rendezvous/protocol/messages.hpp"
 #include "tests/sim/network.hpp"
 
@@ -38,7 +40,7 @@ public:
         std::string refused = {};               ///< the reason; empty: it was not
         std::set<std::uint64_t> notified = {};  ///< the notifications that its workers got
         int failures = 0;                       ///< of its workers, that no peer caused
-        int own_stops = 0;                      ///< because it was cut off from the daemon
+        int freezes = 0;                        ///< of its workers, because a lease had ended
         std::string mistake = {};               ///< of the coordinator; empty: none
     };
 
@@ -59,6 +61,8 @@ public:
     [[nodiscard]] const protocol::Join& greeting() const { return greeting_; }
     [[nodiscard]] Life life() const { return life_; }
     [[nodiscard]] std::optional<Generation> processes() const { return running_; }
+    /// Returns whether these processes stand still, or got SIGKILL.
+    [[nodiscard]] bool frozen() const { return frozen_; }
     [[nodiscard]] bool signaled() const { return leaving_.has_value(); }
     [[nodiscard]] const Facts& facts() const { return facts_; }
     [[nodiscard]] const std::optional<ConnectionId>& connection() const { return connection_; }
@@ -73,6 +77,11 @@ private:
     void report_stall(Generation generation);
     void answer(const protocol::RequestRecords& request);
     void worker_fails(Generation generation, int exit_code);
+    /// Calls `what` after `delay`, if the workers of the generation have run until then; not before they are thawed.
+    void after_work(milliseconds delay, Generation generation, std::function<void()> what);
+    void check_lease();
+    void drop();
+    void kill_workers();
     void stop_workers();
     void workers_ended();
     void answer_abort(Generation generation);
@@ -84,12 +93,12 @@ private:
     Life life_ = Life::kAlive;
     std::optional<ConnectionId> connection_;
     bool welcomed_ = false;  ///< on this connection
-    TimePoint heard_at_;
+    agent::Lease lease_;
+    bool frozen_ = false;
+    bool known_to_daemon_ = false;  ///< it has had a Welcome
     TimePoint connected_at_;
     TimePoint sent_at_;
     TimePoint connect_at_;
-    std::uint64_t heartbeats_ = 0;  ///< sent
-    std::uint64_t heartbeat_heard_ = 0;
     TimePoint exit_at_ = TimePoint::max();
     Generation newest_{0};  ///< the newest that it was assigned
     int rank_base_ = 0;     ///< in that one

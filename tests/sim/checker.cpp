@@ -90,11 +90,13 @@ void Checker::check_group(const State& state, const std::vector<Action>& actions
 }
 
 /// No two live groups: processes of an older one exist only on nodes that are none of this group and were lost with
-/// them.
+/// them, and do not run.
 void Checker::check_fence(const std::map<NodeId, Assignment>& group, Generation generation, const Truth& truth) {
     for (const auto& [id, older] : truth.processes) {
         expect(!group.contains(id),
                fmt::format("{} got generation {} while its workers of {} run", id, number(generation), number(older)));
+        expect(truth.frozen.contains(id),
+               fmt::format("generation {} starts while {} runs {}", number(generation), id, number(older)));
         expect(lost_with_.contains({id, older}), fmt::format("generation {} starts while {} runs {} and was never lost",
                                                              number(generation), id, number(older)));
     }

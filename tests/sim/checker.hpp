@@ -17,11 +17,12 @@ namespace ddprun::sim {
 /// The actual state of the cluster; the coordinator only gets messages about it.
 struct Truth {
     std::map<protocol::NodeId, Generation> processes;  ///< the group that a node has processes of
+    std::set<protocol::NodeId> frozen;                 ///< nodes whose processes stand still
     std::map<protocol::NodeId, Generation> succeeded;  ///< the newest group whose workers all exited with 0 there
-    int failures = 0;             ///< workers that failed by themselves, or because their node was cut off
-    int signals = 0;              ///< nodes that were signaled to stop, and the daemon
-    int connected = 0;            ///< nodes with a connection
-    bool stop_requested = false;  ///< the daemon was signaled to stop
+    int failures = 0;                                  ///< workers that failed by themselves
+    int signals = 0;                                   ///< nodes that were signaled to stop, and the daemon
+    int connected = 0;                                 ///< nodes with a connection
+    bool stop_requested = false;                       ///< the daemon was signaled to stop
 };
 
 class Checker {

@@ -190,6 +190,12 @@ int SimCluster::notified() const {
     return sum;
 }
 
+int SimCluster::freezes() const {
+    int sum = 0;
+    for (const auto& [id, agent] : agents_) sum += agent->facts().freezes;
+    return sum;
+}
+
 // ---- the daemon: what the real one does with events and actions
 
 void SimCluster::daemon_tick() {
@@ -427,7 +433,8 @@ Truth SimCluster::truth() const {
     for (const auto& [id, agent] : agents_) {
         if (agent->processes()) truth.processes[id] = *agent->processes();
         if (agent->facts().succeeded) truth.succeeded[id] = *agent->facts().succeeded;
-        truth.failures += agent->facts().failures + agent->facts().own_stops;
+        if (agent->processes() && agent->frozen()) truth.frozen.insert(id);
+        truth.failures += agent->facts().failures;
     }
     return truth;
 }

@@ -38,6 +38,8 @@ public:
     [[nodiscard]] int refusals() const;
     /// Returns how many notifications have reached workers of other nodes.
     [[nodiscard]] int notified() const;
+    /// Returns how often workers were frozen.
+    [[nodiscard]] int freezes() const;
 
 private:
     void plan_agents();

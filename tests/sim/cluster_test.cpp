@@ -30,12 +30,13 @@ std::string last_lines(const std::vector<std::string>& trace) {
 
 TEST_CASE("no seed breaks an invariant, and every run and every inquiry ends", "[coordinator][sim]") {
     const std::uint64_t first = from_environment("DDPRUN_SIM_FIRST", 1);
-    const std::uint64_t count = from_environment("DDPRUN_SIM_SEEDS", 300);
+    const std::uint64_t count = from_environment("DDPRUN_SIM_SEEDS", 3000);
     std::map<ddprun::protocol::Outcome, int> outcomes;
     int restarts = 0;
     int pauses = 0;
     int refusals = 0;
     int notified = 0;
+    int freezes = 0;
     int requests = 0;
     int answers = 0;
     int diagnoses = 0;
@@ -54,6 +55,7 @@ TEST_CASE("no seed breaks an invariant, and every run and every inquiry ends", "
         pauses += cluster.checker().pauses();
         refusals += cluster.refusals();
         notified += cluster.notified();
+        freezes += cluster.freezes();
         requests += cluster.inquiry_checker().requests();
         answers += cluster.inquiry_checker().answers();
         diagnoses += cluster.inquiry_checker().diagnoses();
@@ -70,6 +72,7 @@ TEST_CASE("no seed breaks an invariant, and every run and every inquiry ends", "
     CHECK(restarts > static_cast<int>(count) / 4);
     CHECK(pauses > static_cast<int>(count) / 100);
     CHECK(refusals > static_cast<int>(count) / 30);
+    CHECK(freezes > static_cast<int>(count) / 4);
     CHECK(notified > static_cast<int>(count) / 20);
     CHECK(requests > static_cast<int>(count));
     CHECK(answers > static_cast<int>(count) / 2);

@@ -60,6 +60,11 @@ void Network::close_by_daemon(ConnectionId id) {
     down(id, std::nullopt);
 }
 
+void Network::abandon(ConnectionId id) {
+    connections_.at(id).was_reset = true;
+    connections_.at(id).open_at_agent = false;
+}
+
 void Network::break_one_end(ConnectionId id) {
     Connection& connection = connections_.at(id);
     if (std::exchange(connection.was_reset, true)) return;

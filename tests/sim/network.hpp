@@ -36,7 +36,9 @@ public:
     /// Both ends see the connection end, what is on its way is lost.
     void reset(ConnectionId id);
     /// One end sees that the connection has ended, the other one does not; what is sent from now on is lost.
-    void break_one_end(ConnectionId id);
+    void break_one_end(
+        ConnectionId id);  /// The agent drops its end, and the daemon does not see that; what is on its way is lost.
+    void abandon(ConnectionId id);
     /// Returns whether the network has ended the connection.
     [[nodiscard]] bool was_broken(ConnectionId id) const { return connections_.at(id).was_reset; }
     /// Delays everything to and from the host until then, as TCP does.
