@@ -11,6 +11,13 @@ Actions frozen() { return {SuspendGroup{}, FreezeGroup{}}; }
 Actions continued() { return {AdoptNames{"run", "n2", "s"}, ThawGroup{}, ContinueGroup{}}; }
 Welcomed welcomed(bool lost = false) { return {"run", "n2", "s", lost}; }
 
+/// Ends the workers that are left by the group's signal, and the group.
+Group& reap(Group& group) {
+    for (const std::set<LocalRank> left = group.state.running; const LocalRank rank : left)
+        group << WorkerExited{rank, killed_by(SIGKILL)};
+    return group << GroupReaped{};
+}
+
 }  // namespace
 
 TEST_CASE("workers are held when the lease ends, and go on when the daemon is reached again", "[agent]") {
@@ -37,7 +44,7 @@ TEST_CASE("if the job has gone on meanwhile the workers are killed without a gra
     if (is_frozen) expected.emplace_back(ThawGroup{});
     CHECK(group.actions == expected);
     CHECK((group << AbortReceived{Generation{1}, "node n2 was lost"}).actions.empty());
-    CHECK((group << GroupReaped{}).actions == Actions{SendMessage{GroupStopped{Generation{1}}}});
+    CHECK(reap(group).actions == Actions{SendMessage{GroupStopped{Generation{1}}}});
     CHECK((group << Assigned{assignment(3)}).actions == Actions{StartWorkers{assignment(3)}});
 }
 
@@ -47,12 +54,12 @@ TEST_CASE("whatever ends a frozen group kills it: it cannot handle a signal, and
     SECTION("the daemon is given up") {
         group << DaemonLost{"silent for too long"};
         CHECK(group.actions == Actions{SignalGroup{SIGKILL}});
-        CHECK((group << GroupReaped{}).finished_with(69));
+        CHECK(reap(group).finished_with(69));
     }
     SECTION("a signal to this node") {
         group << StopSignal{SIGTERM};
         CHECK(group.actions == Actions{SendMessage{Leave{SIGTERM}}, SignalGroup{SIGKILL}});
-        CHECK((group << GroupReaped{}).finished_with(143));
+        CHECK(reap(group).finished_with(143));
     }
     SECTION("the death of a worker") {
         group << WorkerExited{LocalRank{0}, killed_by(SIGKILL), true};
@@ -81,14 +88,16 @@ TEST_CASE("a group that is killed is not held, and a node without one only waits
 TEST_CASE("the control group is thawed also if its last process has ended meanwhile: the next group is born in it",
           "[agent]") {
     Group group = stopping_after_failure();
-    group << lease_ended(group) << GroupReaped{} << welcomed();
+    group << lease_ended(group);
+    reap(group) << welcomed();
     CHECK(group.actions == Actions{AdoptNames{"run", "n2", "s"}, ThawGroup{}});
     CHECK((group << Assigned{assignment(2)}).actions == Actions{StartWorkers{assignment(2)}});
 }
 
 TEST_CASE("a group that was to be started next is not, if the job has gone on", "[agent]") {
     Group group = running();
-    group << Suspended{} << Assigned{assignment(2)} << GroupReaped{};  // waits for fg
+    group << Suspended{} << Assigned{assignment(2)};
+    reap(group);  // waits for fg
     REQUIRE(group.state.next.has_value());
     group << lease_ended(group) << welcomed(true);
     CHECK(group.actions ==
@@ -137,7 +146,7 @@ TEST_CASE("a start that is under way is held, and continued later", "[agent]") {
 
 TEST_CASE("an abort of a generation whose assignment was lost with a connection is answered", "[agent]") {
     Group group = running();
-    group << AbortReceived{Generation{1}, "a test"} << GroupReaped{};
-    group << AbortReceived{Generation{2}, "a node was lost"};
+    group << AbortReceived{Generation{1}, "a test"};
+    reap(group) << AbortReceived{Generation{2}, "a node was lost"};
     CHECK(group.actions == Actions{SendMessage{GroupStopped{Generation{2}}}});
 }
