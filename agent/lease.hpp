@@ -35,9 +35,8 @@ public:
 
     // ---- what follows
 
-    [[nodiscard]] std::chrono::milliseconds heartbeat_interval() const {
-        return limits_.heartbeat_interval;
-    }  /// Returns how long the workers may run after what was confirmed.
+    [[nodiscard]] std::chrono::milliseconds heartbeat_interval() const { return limits_.heartbeat_interval; }
+    /// Returns how long the workers may run after what was confirmed.
     [[nodiscard]] Duration length() const { return limits_.lost_after - limits_.heartbeat_interval; }
     /// Returns when the workers must not run any more unless more is confirmed. The daemon can count this node as lost
     /// only later: its clock began when it got what is confirmed.

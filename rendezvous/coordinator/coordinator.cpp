@@ -52,7 +52,7 @@ void send_heartbeats(Transition& t) {
 /// late it comes.
 void note_heartbeat(const State& state, Node& node, const Heartbeat& message) {
     node.heartbeat = std::max(node.heartbeat, message.number);
-    const std::uint64_t age = state.heartbeats - message.heard;  // in heartbeats; huge if it claims to have more
+    const std::uint64_t age = state.heartbeats - message.heard;  // in heartbeats; of a number that was never sent: huge
     if (message.heard > 0 && age < state.heartbeats_sent.size())
         node.alive_at = std::max(node.alive_at, *(state.heartbeats_sent.rbegin() + static_cast<std::ptrdiff_t>(age)));
 }

@@ -6,6 +6,21 @@ using namespace ddprun;
 using namespace ddprun::protocol;
 using namespace ddprun::coordinator;
 
+namespace {
+
+/// Returns a job of three nodes whose second one is lost, and whose others run the next generation.
+Job gone_on_without_n2(int max_restarts = 0) {
+    Job job = three(max_restarts);
+    job.disconnect("n2");
+    job.pass(2s);
+    job.stopped("n1");
+    job.stopped("n3");
+    job.store_opens();
+    return job;
+}
+
+}  // namespace
+
 TEST_CASE("a node that reconnects within the grace gets what it may have missed", "[coordinator]") {
     Job job = three();
     const Assignment assignment = job.sent<Assignment>().at("n2");
@@ -31,12 +46,7 @@ TEST_CASE("a node that reconnects within the grace gets what it may have missed"
 }
 
 TEST_CASE("a lost node that reconnects is aborted and takes part only when it has stopped", "[coordinator]") {
-    Job job = three();
-    job.disconnect("n2");
-    job.pass(2s);
-    job.stopped("n1");
-    job.stopped("n3");
-    job.store_opens();
+    Job job = gone_on_without_n2();
     REQUIRE(job.receivers<Assignment>() == Hosts{"n1", "n3"});
     job.join("n2");
     CHECK(job.sent<Abort>().at("n2") == Abort{Generation{1}, "node n2 was lost"});
@@ -48,12 +58,7 @@ TEST_CASE("a lost node that reconnects is aborted and takes part only when it ha
 }
 
 TEST_CASE("a lost node that has reconnected but has not stopped yet is in no group", "[coordinator]") {
-    Job job = three(1);
-    job.disconnect("n2");
-    job.pass(2s);
-    job.stopped("n1");
-    job.stopped("n3");
-    job.store_opens();
+    Job job = gone_on_without_n2(1);
     job.join("n2");
     job.fail("n1", failure(0, "n1"));
     job.stopped("n1");
@@ -177,13 +182,8 @@ TEST_CASE("the only node of a job is waited for as long as it waits for the daem
     }
 }
 
-TEST_CASE("a lost node is told so at each of its connections until its processes have ended", "[coordinator]") {
-    Job job = three(1);
-    job.disconnect("n2");
-    job.pass(2s);
-    job.stopped("n1");
-    job.stopped("n3");
-    job.store_opens();
+TEST_CASE("each Welcome to a lost node says that it was lost until its processes have ended", "[coordinator]") {
+    Job job = gone_on_without_n2(1);
     for (int connection = 0; connection < 3; ++connection) {  // the Welcome may be lost with the connection
         job.join("n2");
         CHECK(job.sent<Welcome>().at("n2").lost);
