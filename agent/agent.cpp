@@ -47,6 +47,8 @@ protocol::Join join_of(const AgentConfig& config) {
         join.programs.push_back({program.role, program.slots, program.max_restarts});
     join.min_nodes = config.min_nodes;
     join.max_nodes = config.max_nodes;
+    join.scale_up = config.scale_up;
+    join.stop_grace = config.grace;
     join.launch = config.launch;
     join.spare = config.spare;
     join.run_id = config.run_id;

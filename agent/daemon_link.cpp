@@ -280,6 +280,8 @@ void DaemonLink::handle(DaemonMessage message) {
             },
             [](const RecordReply&) {},  // these two are for ddpctl
             [](const Inspected&) {},
+            [](const Answer&) {},
+            [](const Status&) {},
             [this](const Rejected& rejected) { reject(rejected); },
         },
         message);

@@ -55,6 +55,7 @@ agent::AgentConfig agent_config(Plan plan, const Endpoint& endpoint) {
     const bool has_arguments = options.programs.size() > 1 || options.programs.front().command.size() > 1;
     if (has_arguments) config.program_line = plan.launch.command;
     config.launch = std::move(plan.launch);
+    config.scale_up = options.scale_up;
     config.spare = options.spare;
     if (const Interpreter* const python = interpreter_of(plan))
         config.interpreter = fmt::format("{} ({})", python->path, python->reason);

@@ -13,6 +13,7 @@
 #include "common/endpoint.hpp"
 #include "common/logging.hpp"
 #include "common/rank_ranges.hpp"
+#include "common/scale_up.hpp"
 #include "common/stream_code.hpp"
 #include "common/system/unique_fd.hpp"
 #include "common/text/pattern.hpp"
@@ -54,6 +55,7 @@ struct AgentConfig {
     int min_nodes = 1;
     int max_nodes = 1;
     std::vector<WorkerProgram> programs = {};  ///< at least one; local ranks follow their order
+    ScaleUp scale_up = ScaleUp::kImmediate;    ///< what the job does with nodes that could enlarge its world
     bool spare = false;                        ///< this node may wait beside a job that has all its nodes
     protocol::Launch launch;                   ///< on which the nodes of a job agree
     std::chrono::milliseconds connect_timeout{60'000};

@@ -130,6 +130,14 @@ Result<void> apply_event_log(Options& o, Text text) {
     return *choice == "null" ? Result<void>() : without_effect(o, "event-log-handler", "--events FILE has the events");
 }
 
+Result<void> apply_scale_up(Options& o, Text text) {
+    const auto choice = parse_choice(text, {"immediate", "at-restart", "never"});
+    if (!choice) return choice.error();
+    const auto* named = std::ranges::find(kScaleUpNames, *choice, [](const auto& name) { return name.second; });
+    o.scale_up = named->first;
+    return {};
+}
+
 /// The number of the first program's workers follows, unless --nproc-per-node is given, whose row comes later.
 Result<void> apply_gpus(Options& o, Text text) {
     if (text.empty()) return {};
@@ -167,6 +175,13 @@ constexpr std::array kTable{
                          [](Options& o, Text t) {
                              return store(o.programs.back().max_restarts, parse_integer(t, 0, kMaxRestartLimit));
                          }}),
+    OptionRow{
+        "scale-up", 0, kJob, "immediate|at-restart|never",
+        "with --nnodes MIN:MAX, what a job that runs with fewer than MAX nodes does when another one comes: "
+        "restart its workers with it, when none has come for 5 s (30 s at most; not within 60 s of the last time, "
+        "and each time twice as long); take it in when the workers are restarted for another reason; or never "
+        "grow beyond the nodes that it began with (default immediate)",
+        apply_scale_up},
     OptionRow{"spare", 0, kJob, "",
               "if the job has all its nodes already, wait to take the place of a lost one; without it ddprun ends with "
               "an error then (nodes beyond MAX of MIN:MAX wait in any case)",

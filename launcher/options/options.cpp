@@ -237,6 +237,9 @@ void add_notes(Options& options, const ProgramLine& line) {
             options.local_nodes ? "--spare has no effect beside --local-nodes, which starts the nodes of the job only"
                                 : "--spare has no effect: no other node can join this job. Name an endpoint");
     }
+    if (line.given.contains("scale-up") && options.nodes.min == options.nodes.max)
+        options.notes.push_back(
+            "--scale-up has no effect: the number of nodes is fixed (--nnodes MIN:MAX allows growth)");
     if (options.local_nodes && options.node_rank)
         options.notes.push_back("--node-rank has no effect beside --local-nodes, which numbers its nodes itself");
     if (options.standalone && !options.local_nodes && (options.master_addr || options.master_port)) {

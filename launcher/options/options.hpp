@@ -11,6 +11,7 @@
 #include "common/endpoint.hpp"
 #include "common/error.hpp"
 #include "common/rank_ranges.hpp"
+#include "common/scale_up.hpp"
 #include "common/system/process.hpp"
 #include "common/text/pattern.hpp"
 #include "launcher/options/option_values.hpp"
@@ -54,6 +55,7 @@ struct Options {
     // the job
     NodeRange nodes;
     std::vector<Program> programs = {Program()};  ///< in the order of the local ranks of their workers
+    ScaleUp scale_up = ScaleUp::kImmediate;
     bool spare = false;
     bool local_nodes = false;
     bool virtual_local_rank = false;  ///< each worker sees LOCAL_RANK=0 and one GPU

@@ -93,6 +93,12 @@ std::string disagreement(const State& state, const Join& join) {
             "options. {}",
             nnodes(job), nnodes(node), kOwnJob);
     }
+    if (job.scale_up != node.scale_up) {
+        return fmt::format(
+            "this job runs with --scale-up {}, this node was started with --scale-up {}: start all nodes "
+            "with the same options",
+            to_string(job.scale_up), to_string(node.scale_up));
+    }
     std::size_t roles = state.roles.size();
     const bool names_roles = roles > 1 || join.programs.size() > 1;
     for (const Program& program : join.programs) {
@@ -155,7 +161,7 @@ bool is_complete(const State& state) {
     if (!state.shape || state.shape->min_nodes != state.shape->max_nodes) return false;
     const auto is_alive = [&](const auto& entry) {
         const Node& node = entry.second;
-        return node.link == Link::kConnected && !node.leaving &&
+        return node.link == Link::kConnected && !node.leaving && !node.set_aside &&
                state.now - node.heard_at <= 2 * state.config.heartbeat_interval;
     };
     return std::ranges::count_if(state.nodes, is_alive) >= state.shape->max_nodes;

@@ -5,6 +5,7 @@
 #include "common/overloaded.hpp"
 #include "rendezvous/coordinator/ending.hpp"
 #include "rendezvous/coordinator/gathering.hpp"
+#include "rendezvous/coordinator/hosts.hpp"
 #include "rendezvous/coordinator/nodes.hpp"
 #include "rendezvous/coordinator/notifications.hpp"
 #include "rendezvous/coordinator/running.hpp"
@@ -31,6 +32,10 @@ void forgive_own_pause(State& state, TimePoint now) {
     for (Notification& sent : state.group.notifications) sent.at += pause;
     state.cause.failed_at += pause;  // compared with the times above, and with later ones
     state.cause.failure_began += pause;
+    if (state.phase == Phase::kStopping) {  // the deadline moves, and the time that the group has run does not change
+        state.group.stopping_since += pause;
+        state.group.started_at += pause;
+    }
     if (state.phase == Phase::kFinished) state.finished_at += pause;
     if (state.all_silent_at) *state.all_silent_at += pause;
     if (state.alone_since) *state.alone_since += pause;  // agents may reconnect as soon as the daemon continues
@@ -66,29 +71,36 @@ void receive(Transition& t, const NodeMessage& event) {
     found->second.heard_at = t.state.now;
     if (const auto* beat = std::get_if<Heartbeat>(&event.message)) note_heartbeat(t.state, found->second, *beat);
     if (t.state.phase == Phase::kFinished) return;
-    std::visit(Overloaded{
-                   [](const Join&) {},       // handled above
-                   [](const Heartbeat&) {},  // noted above
-                   [&](const WorkerFailed& m) { worker_failed(t, event.node, m); },
-                   [&](const WorkerFinished& m) { worker_finished(t, event.node, m); },
-                   [&](const GroupStopped& m) { group_ended(t, event.node, m.generation, false); },
-                   [&](const GroupSucceeded& m) { group_ended(t, event.node, m.generation, true); },
-                   [&](const Leave& m) { leave(t, event.node, m.signal); },
-                   [&](const Notify& m) { notify(t, event.node, m); },
-                   // Events of the inquiries (rendezvous/diagnosis/inquiry); they change nothing here.
-                   [](const Stalled&) {},
-                   [](const RecordReply&) {},
-                   [](const Inspect&) {},
-               },
-               event.message);
+    std::visit(
+        Overloaded{
+            [](const Join&) {},       // handled above
+            [](const Heartbeat&) {},  // noted above
+            [&](const WorkerFailed& m) { worker_failed(t, event.node, m); },
+            [&](const WorkerFinished& m) { worker_finished(t, event.node, m); },
+            [&](const GroupStopped& m) { group_ended(t, event.node, m.generation, false); },
+            [&](const GroupSucceeded& m) { group_ended(t, event.node, m.generation, true); },
+            [&](const Leave& m) { leave(t, event.node, m.signal); }, [&](const Notify& m) { notify(t, event.node, m); },
+            // Events of the inquiries (rendezvous/diagnosis/inquiry); they change nothing here.
+            [](const Stalled&) {}, [](const RecordReply&) {}, [](const Inspect&) {},
+            [](const Order&) {},  // comes as Ordered
+        },
+        event.message);
+}
+
+void follow(Transition& t, const Order& order) {
+    const Result<std::string> done =
+        order.command == Order::Command::kDrain ? drain(t, order.node) : undrain(t, order.node);
+    t.actions.push_back(Reply{{.refused = !done, .text = done ? *done : done.error().message}});
 }
 
 void tick(Transition& t) {
     if (t.state.phase == Phase::kFinished) return end_after_verdict(t);
-    lose_overdue_nodes(t);
+    lose_unstopped_nodes(t);
+    lose_silent_nodes(t);
     if (t.state.phase == Phase::kStopping) conclude_if_stopped(t);  // it may have waited for a diagnosis
     if (t.state.phase == Phase::kFinished) return;
-    gather(t);
+    retry_store(t);
+    available(t);
     send_heartbeats(t);
     explain_waiting(t);
     if (t.state.phase != Phase::kFinished) end_if_deserted(t);
@@ -116,6 +128,7 @@ Step step(State state, const Event& event) {
                        t.state.no_more_nodes = e.why;
                        gather(t);
                    },
+                   [&](const Ordered& e) { follow(t, e.order); },
                    [&](const Tick&) { tick(t); },
                },
                event.what);

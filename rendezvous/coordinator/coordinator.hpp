@@ -59,12 +59,17 @@ struct NoMoreNodes {
     std::string why;
 };
 
+/// An operator (ddpctl) orders something other than the status. Reply answers it in the same step.
+struct Ordered {
+    Order order;
+};
+
 /// Time passes; expected every kTickInterval.
 struct Tick {};
 inline constexpr std::chrono::milliseconds kTickInterval{100};
 
 using Happening = std::variant<NodeMessage, NodeDisconnected, StoreOpened, StoreFailed, DiagnosisPending, Diagnosed,
-                               StopRequested, StarterEnded, NoMoreNodes, Tick>;
+                               StopRequested, StarterEnded, NoMoreNodes, Ordered, Tick>;
 
 /// `now` is the time at which it happened, and the only clock that step() sees. It never runs backwards.
 struct Event {
@@ -92,6 +97,12 @@ struct Refuse {
     friend bool operator==(const Refuse&, const Refuse&) = default;
 };
 
+/// Answer the connection whose Ordered is being handled, and close it.
+struct Reply {
+    Answer answer;
+    friend bool operator==(const Reply&, const Reply&) = default;
+};
+
 /// Bind an empty store on a port of its own; answer with StoreOpened or StoreFailed.
 struct OpenStore {
     Generation generation{};
@@ -117,7 +128,7 @@ struct EndDaemon {
     friend bool operator==(const EndDaemon&, const EndDaemon&) = default;
 };
 
-using Action = std::variant<Send, Refuse, OpenStore, CloseStore, Disconnect, EndDaemon>;
+using Action = std::variant<Send, Refuse, Reply, OpenStore, CloseStore, Disconnect, EndDaemon>;
 
 // ---- the function
 

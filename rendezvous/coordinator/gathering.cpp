@@ -6,6 +6,8 @@
 
 #include "common/text/number.hpp"
 #include "rendezvous/coordinator/ending.hpp"
+#include "rendezvous/coordinator/growth.hpp"
+#include "rendezvous/coordinator/hosts.hpp"
 #include "rendezvous/coordinator/nodes.hpp"
 #include "rendezvous/coordinator/ranks.hpp"
 #include "rendezvous/coordinator/running.hpp"
@@ -24,12 +26,24 @@ constexpr const char* kLookAtAbsentNode =
 constexpr const char* kMendDaemonHost =
     "The error is on the host of the rendezvous daemon: fix it there, then start the job again";
 
-/// Returns whether every present member of the last group is waiting again. Then no other node is expected.
+/// A momentary lack of descriptors or memory must not end a job.
+constexpr std::chrono::seconds kStoreTriedFor{5};
+constexpr std::chrono::milliseconds kStoreRetryAfter{250};
+
+/// Returns whether every present member of the last group is waiting again that the next one may have. Then no other
+/// node is expected.
 bool all_known_are_back(const State& state) {
-    return state.groups_started > 0 && std::ranges::all_of(state.nodes, [](const auto& entry) {
+    return state.groups_started > 0 && std::ranges::all_of(state.nodes, [&](const auto& entry) {
                const Node& node = entry.second;
-               return !node.last_rank || !present(node) || eligible(node);
+               const bool expected = node.last_rank && present(node) && !node.overdue && !is_cooling_down(state, node);
+               return !expected || eligible(node);
            });
+}
+
+int count_rested(const State& state) {
+    return static_cast<int>(std::ranges::count_if(state.nodes, [&](const auto& entry) {
+        return eligible(entry.second) && !is_cooling_down(state, entry.second);
+    }));
 }
 
 std::string too_few(const State& state, int here) {
@@ -70,12 +84,13 @@ std::string too_few_left_text(const State& state, int here, std::string_view why
                               why);
 }
 
-void open_round(Transition& t, std::size_t nodes) {
+void open_round(Transition& t, int nodes) {
     State& state = t.state;
     state.phase = Phase::kOpening;
     state.round.last_call_ends.reset();
     state.generation = next(state.generation);
-    t.say(fmt::format("generation {} starts with {}", number(state.generation), counted(nodes, "node")));
+    t.say(fmt::format("generation {} starts with {}", number(state.generation),
+                      counted(static_cast<std::size_t>(nodes), "node")));
     t.actions.push_back(OpenStore{state.generation});
 }
 
@@ -121,20 +136,15 @@ void gather(Transition& t) {
     }
     if (!state.round.last_call_ends) state.round.last_call_ends = state.now + state.config.last_call;
     if (state.now < state.round.opens_at) return;
-    if (here >= state.shape->max_nodes || all_known_are_back(state) || state.now >= *state.round.last_call_ends) {
-        open_round(t, static_cast<std::size_t>(std::min(here, state.shape->max_nodes)));
-    }
+    const int rested = count_rested(state);
+    const int max_nodes = max_size(state);
+    if (rested >= max_nodes || all_known_are_back(state) || state.now >= *state.round.last_call_ends)
+        open_round(t, std::min(std::max(rested, state.shape->min_nodes), max_nodes));
 }
 
-void available(Transition& t, const NodeId& id) {
-    State& state = t.state;
-    if (state.phase == Phase::kGathering) return gather(t);
-    if (state.phase != Phase::kRunning || state.group.members.contains(id) || !eligible(state.nodes.at(id))) return;
-    const bool full = static_cast<int>(state.group.members.size()) >= state.shape->max_nodes;
-    const bool ending =
-        std::ranges::any_of(state.group.members, [](const auto& entry) { return entry.second.succeeded; });
-    if (full || ending) return;
-    stop_group(t, because(fmt::format("node {} joined", state.nodes.at(id).join.host)));
+void available(Transition& t) {
+    gather(t);
+    grow(t);
 }
 
 void store_opened(Transition& t, const StoreOpened& event) {
@@ -144,17 +154,18 @@ void store_opened(Transition& t, const StoreOpened& event) {
         t.actions.push_back(CloseStore{event.generation});
         return;
     }
-    std::vector<NodeId> candidates = eligible_nodes(state);  // again: nodes may have joined or left meanwhile
-    if (static_cast<int>(candidates.size()) < state.shape->min_nodes) {
+    state.store_retry.reset();
+    const std::vector<NodeId> chosen = choose_members(state);  // now: nodes may have joined or left meanwhile
+    if (static_cast<int>(chosen.size()) < state.shape->min_nodes) {
         t.say(fmt::format("too few nodes are left for generation {}", number(event.generation)));
         t.actions.push_back(CloseStore{event.generation});
         state.phase = Phase::kGathering;
         return gather(t);
     }
-    state.group = Group{state.generation, form_group(std::move(candidates), state, event.port), {}};
+    state.group = Group{state.generation, form_group(chosen, state, event.port), {}};
     state.group.started_at = state.now;
     state.phase = Phase::kRunning;
-    ++state.groups_started;
+    if (++state.groups_started == 1) state.growth.first_size = static_cast<int>(chosen.size());
     state.cause = {};
     state.departure.reset();
     for (auto& [id, node] : state.nodes) node.last_rank.reset();
@@ -163,6 +174,7 @@ void store_opened(Transition& t, const StoreOpened& event) {
     for (const auto& [id, member] : state.group.members) {
         Node& node = state.nodes.at(id);
         node.last_rank = member.assignment.node_rank;
+        state.hosts[node.join.host].rank = member.assignment.node_rank;
         node.busy = state.generation;
         t.send(id, member.assignment);
     }
@@ -175,9 +187,21 @@ void store_opened(Transition& t, const StoreOpened& event) {
 void store_failed(Transition& t, const StoreFailed& event) {
     State& state = t.state;
     if (state.phase != Phase::kOpening || event.generation != state.generation) return;
+    StoreRetry& retry = state.store_retry ? *state.store_retry : state.store_retry.emplace(state.now);
+    retry.next = state.now + kStoreRetryAfter;
+    if (state.now - retry.since < kStoreTriedFor)
+        return t.say(fmt::format("cannot open a store for the workers, and will try again: {}", event.why));
     state.phase = Phase::kGathering;
-    finish(t, infrastructure_verdict(fmt::format("the daemon cannot open a store for the workers: {}", event.why),
+    finish(t, infrastructure_verdict(fmt::format("the daemon could not open a store for the workers within {}: {}",
+                                                 seconds_text(kStoreTriedFor), event.why),
                                      kMendDaemonHost));
+}
+
+void retry_store(Transition& t) {
+    const State& state = t.state;
+    if (state.phase != Phase::kOpening || !state.store_retry || state.now < state.store_retry->next) return;
+    t.state.store_retry->next = TimePoint::max();
+    t.actions.push_back(OpenStore{state.generation});
 }
 
 }  // namespace ddprun::coordinator

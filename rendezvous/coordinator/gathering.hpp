@@ -11,11 +11,13 @@ namespace ddprun::coordinator {
 /// Closes the round, waits longer, or ends the job, if the phase is kGathering. Called whenever a node or the time has
 /// changed.
 void gather(Transition& t);
-/// Lets node `id`, which has no processes, take part. The one place that lets a running group grow.
-void available(Transition& t, const NodeId& id);
+/// Lets nodes take part, one of which has just become able to.
+void available(Transition& t);
 /// Starts the next group with the nodes that are eligible now.
 void store_opened(Transition& t, const StoreOpened& event);
-/// Ends the job: no group can start without a store.
+/// Tries again for a while, then ends the job: no group can start without a store.
 void store_failed(Transition& t, const StoreFailed& event);
+/// Tries again to open a store, when the time has come.
+void retry_store(Transition& t);
 
 }  // namespace ddprun::coordinator

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "common/text/list.hpp"
 #include "common/text/number.hpp"
 #include "rendezvous/coordinator/admission.hpp"
 #include "rendezvous/coordinator/gathering.hpp"
+#include "rendezvous/coordinator/hosts.hpp"
 #include "rendezvous/coordinator/notifications.hpp"
 #include "rendezvous/coordinator/running.hpp"
 #include "rendezvous/coordinator/verdicts.hpp"
@@ -17,12 +19,15 @@
 namespace ddprun::coordinator {
 namespace {
 
+/// After the grace of its workers an agent kills them, which the kernel may delay.
+constexpr std::chrono::seconds kKillTime{10};
+
 /// Sends a reconnected node the messages that it may have missed. A node that was lost may have processes of a group
 /// that was given up: it gets an Abort, and takes part again only when it has answered.
 void catch_up(Transition& t, const NodeId& id, const Node& node) {
     const State& state = t.state;
     if (!node.busy && node.leaving && !may_end_the_job(state)) return release(t, id);
-    if (!node.busy) return available(t, id);
+    if (!node.busy) return available(t);
     const bool of_this_group = *node.busy == state.group.generation;
     if (of_this_group && !node.given_up && state.phase == Phase::kRunning) {
         t.send(id, state.group.members.at(id).assignment);
@@ -140,6 +145,7 @@ void lose(Transition& t, const NodeId& id, std::string_view why) {
         t.state.nodes.erase(id);
     }
     const bool member = lost.busy && *lost.busy == t.state.group.generation;
+    if (member) strike(t.state, lost.join.host);
     Cause& cause = t.state.cause;
     switch (t.state.phase) {
         case Phase::kGathering:
@@ -161,9 +167,9 @@ void lose(Transition& t, const NodeId& id, std::string_view why) {
 
 }  // namespace
 
-bool present(const Node& node) { return node.link != Link::kLost && !node.leaving; }
+bool present(const Node& node) { return node.link != Link::kLost && !node.leaving && !node.set_aside; }
 
-bool eligible(const Node& node) { return node.link == Link::kConnected && !node.leaving && !node.busy; }
+bool eligible(const Node& node) { return node.link == Link::kConnected && present(node) && !node.busy; }
 
 int count_present(const State& state) {
     return static_cast<int>(
@@ -223,8 +229,10 @@ void join(Transition& t, const NodeId& id, const Join& message) {
         Node& node = state.nodes[id];
         node.join = named;
         node.heard_at = node.alive_at = node.idle_since = state.now;
+        const auto host = state.hosts.find(named.host);
+        node.set_aside = host != state.hosts.end() && !host->second.set_aside.empty();
         t.say(fmt::format("node {} joined with {}", named.host, counted(slots_of(named), "worker")));
-        available(t, id);
+        available(t);
     }
     explain_waiting_to(t, id);
 }
@@ -289,7 +297,7 @@ void release(Transition& t, const NodeId& id) {
 /// If no node at all is heard, the daemon itself is cut off, and no other node could go on: it waits for them as long
 /// as they wait for it, and once more the usual time for the others when the first one is back. The only node of a job
 /// is such a case, too.
-void lose_overdue_nodes(Transition& t) {
+void lose_silent_nodes(Transition& t) {
     State& state = t.state;
     const Config& config = state.config;
     const bool any_heard = std::ranges::any_of(state.nodes, [&](const auto& entry) {
@@ -315,6 +323,36 @@ void lose_overdue_nodes(Transition& t) {
     for (const NodeId& id : silent) {
         t.actions.push_back(Disconnect{id});
         lose(t, id, silence);
+    }
+}
+
+/// An agent that speaks, but does not report the end of its workers, would hold all others. At first its connection is
+/// closed: without one it freezes them, and with the next one it kills them.
+void lose_unstopped_nodes(Transition& t) {
+    State& state = t.state;
+    if (state.phase != Phase::kStopping) return;
+    std::map<NodeId, Duration> late;
+    for (const auto& [id, member] : state.group.members) {
+        const auto found = state.nodes.find(id);
+        if (found == state.nodes.end()) continue;
+        Node& node = found->second;
+        const Duration given = node.join.stop_grace + kKillTime;
+        const TimePoint deadline = state.group.stopping_since + given;
+        if (node.link == Link::kLost || node.busy != state.group.generation || state.now < deadline) continue;
+        if (node.overdue && state.now >= deadline + state.config.reconnect_grace) late.emplace(id, given);
+        if (std::exchange(node.overdue, true)) continue;
+        node.given_up = true;
+        if (node.link != Link::kConnected) continue;
+        t.actions.push_back(Disconnect{id});
+        node.link = Link::kDisconnected;
+        node.vanished_at = state.now;
+        node.broken = false;
+    }
+    for (const auto& [id, given] : late) {
+        const auto node = state.nodes.find(id);
+        if (state.phase != Phase::kStopping || node == state.nodes.end()) continue;  // by the loss before this one
+        if (node->second.link == Link::kConnected) t.actions.push_back(Disconnect{id});
+        lose(t, id, fmt::format("it did not stop its workers within {}", seconds_text(given)));
     }
 }
 

@@ -8,7 +8,7 @@
 
 namespace ddprun::coordinator {
 
-/// Returns whether the node is connected, or may reconnect within its grace, and is not leaving.
+/// Returns whether the node is connected, or may reconnect within its grace, and neither leaves nor is set aside.
 [[nodiscard]] bool present(const Node& node);
 /// Returns whether the node can be given workers now.
 [[nodiscard]] bool eligible(const Node& node);
@@ -27,6 +27,8 @@ void leave(Transition& t, const NodeId& id, int signal);
 /// Sends a leaving node without processes its verdict, disconnects and forgets it.
 void release(Transition& t, const NodeId& id);
 /// Marks the nodes as lost whose silence or reconnect grace has lasted too long.
-void lose_overdue_nodes(Transition& t);
+void lose_silent_nodes(Transition& t);
+/// Marks the members as lost that have not reported the end of their workers in time.
+void lose_unstopped_nodes(Transition& t);
 
 }  // namespace ddprun::coordinator

@@ -10,6 +10,9 @@
 #include <tuple>
 
 #include "common/text/number.hpp"
+#include "rendezvous/coordinator/growth.hpp"
+#include "rendezvous/coordinator/hosts.hpp"
+#include "rendezvous/coordinator/nodes.hpp"
 #include "rendezvous/coordinator/waiting.hpp"
 
 namespace ddprun::coordinator {
@@ -48,9 +51,17 @@ std::strong_ordering natural_compare(std::string_view left, std::string_view rig
     return whole_left <=> whole_right;
 }
 
-std::strong_ordering rank_order(const Node& left, const Node& right) {
-    const auto key = [](const Node& node) {
-        return std::tuple(node.last_rank ? number(*node.last_rank) : kNoRank, node.join.node_rank.value_or(kNoRank));
+/// Returns the rank that a node of this host had last.
+std::optional<NodeRank> earlier_rank(const State& state, const Node& node) {
+    const auto host = state.hosts.find(node.join.host);
+    return host == state.hosts.end() ? std::nullopt : host->second.rank;
+}
+
+std::strong_ordering rank_order(const State& state, const Node& left, const Node& right) {
+    const auto key = [&](const Node& node) {
+        const auto earlier = earlier_rank(state, node);
+        return std::tuple(node.last_rank ? number(*node.last_rank) : kNoRank, earlier ? number(*earlier) : kNoRank,
+                          node.join.node_rank.value_or(kNoRank));
     };
     if (const auto order = key(left) <=> key(right); order != 0) return order;
     if (const auto order = natural_compare(left.join.host, right.join.host); order != 0) return order;
@@ -82,22 +93,54 @@ std::string replacements(const std::vector<NodeId>& candidates, const State& sta
     return fmt::format("; {} {} the place of {}", some_of(fresh), inflect(fresh.total, "takes", "take"), some_of(left));
 }
 
+/// Returns the chosen nodes in the order of their new ranks.
+std::vector<NodeId> place(const std::vector<NodeId>& chosen, const State& state) {
+    std::vector<NodeId> places(chosen.size());
+    std::vector<NodeId> rest = chosen;
+    const auto seat = [&](auto wanted) {  // gives the nodes of `rest` the free places that they want
+        std::erase_if(rest, [&](const NodeId& id) {
+            const std::optional<int> place = wanted(state.nodes.at(id));
+            if (!place || *place < 0 || *place >= static_cast<int>(places.size())) return false;
+            NodeId& free = places[static_cast<std::size_t>(*place)];
+            if (!free.empty()) return false;
+            free = id;
+            return true;
+        });
+    };
+    const auto as_int = [](std::optional<NodeRank> rank) { return rank ? std::optional(number(*rank)) : std::nullopt; };
+    seat([&](const Node& node) { return as_int(node.last_rank); });
+    seat([&](const Node& node) { return as_int(earlier_rank(state, node)); });
+    // At first the requested ranks, which need not be dense, are an order only.
+    if (state.groups_started > 0) seat([](const Node& node) { return node.join.node_rank; });
+    std::ranges::stable_partition(rest, [&](const NodeId& id) { return !state.nodes.at(id).last_rank; });
+    auto next = rest.begin();
+    for (NodeId& place : places)
+        if (place.empty()) place = *next++;
+    return places;
+}
+
 }  // namespace
 
 bool natural_less(std::string_view left, std::string_view right) { return natural_compare(left, right) < 0; }
 
-void sort_by_rank(std::vector<NodeId>& candidates, const State& state) {
-    std::ranges::sort(candidates, [&](const NodeId& left, const NodeId& right) {
-        return rank_order(state.nodes.at(left), state.nodes.at(right)) < 0;
+std::vector<NodeId> choose_members(const State& state) {
+    std::vector<NodeId> chosen = eligible_nodes(state);
+    const auto end_of = [&](const NodeId& id) { return cool_down_end(state, state.nodes.at(id)); };
+    const auto cooling =
+        std::ranges::stable_partition(chosen, [&](const NodeId& id) { return end_of(id) <= state.now; });
+    std::ranges::stable_sort(cooling, {}, end_of);
+    const std::size_t rested = chosen.size() - cooling.size();
+    chosen.resize(std::min(chosen.size(), std::max(rested, static_cast<std::size_t>(state.shape->min_nodes))));
+    std::ranges::sort(chosen, [&](const NodeId& left, const NodeId& right) {
+        return rank_order(state, state.nodes.at(left), state.nodes.at(right)) < 0;
     });
+    chosen.resize(std::min(chosen.size(), static_cast<std::size_t>(max_size(state))));
+    return chosen;
 }
 
-std::map<NodeId, Member> form_group(std::vector<NodeId> candidates, const State& state, int master_port) {
-    assert(state.shape && static_cast<int>(candidates.size()) >= state.shape->min_nodes);
-    sort_by_rank(candidates, state);
-    if (static_cast<int>(candidates.size()) > state.shape->max_nodes) {
-        candidates.resize(static_cast<std::size_t>(state.shape->max_nodes));
-    }
+std::map<NodeId, Member> form_group(const std::vector<NodeId>& chosen, const State& state, int master_port) {
+    assert(state.shape && static_cast<int>(chosen.size()) >= state.shape->min_nodes);
+    const std::vector<NodeId> candidates = place(chosen, state);
     Assignment assignment;
     assignment.generation = state.generation;
     assignment.node_count = static_cast<int>(candidates.size());

@@ -12,12 +12,15 @@ namespace ddprun::coordinator {
 /// Compares names with digits as numbers: "n2" before "n10". Names that are equal then ("n2", "n02") compare as text.
 [[nodiscard]] bool natural_less(std::string_view left, std::string_view right);
 
-/// Sorts `candidates` (keys of state.nodes) by rank: members of the newest group first, in their order; then nodes that
-/// requested a rank, by that rank; then by natural host-name order, then by node id.
-void sort_by_rank(std::vector<NodeId>& candidates, const State& state);
+/// Returns the nodes of the next group in the order in which they were chosen: members of the newest group, in the
+/// order of their ranks; then nodes of hosts that had a rank, nodes that requested one, by that rank; then by natural
+/// host-name order, then by node id. Hosts that cool down are chosen only if there are fewer than min_nodes others.
+[[nodiscard]] std::vector<NodeId> choose_members(const State& state);
 
-/// Returns the members of the next group with their assignments: the first max_nodes of the sorted candidates. Leaves
-/// master_addr empty.
-[[nodiscard]] std::map<NodeId, Member> form_group(std::vector<NodeId> candidates, const State& state, int master_port);
+/// Returns the members of the next group with their assignments. A member of the newest group keeps its node rank. A
+/// free one goes to the host that had it, else to a node that requested it, else to another new node, else to the
+/// members whose ranks are too high now. Leaves master_addr empty.
+[[nodiscard]] std::map<NodeId, Member> form_group(const std::vector<NodeId>& chosen, const State& state,
+                                                  int master_port);
 
 }  // namespace ddprun::coordinator

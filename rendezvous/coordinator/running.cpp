@@ -7,6 +7,7 @@
 
 #include "rendezvous/coordinator/ending.hpp"
 #include "rendezvous/coordinator/gathering.hpp"
+#include "rendezvous/coordinator/hosts.hpp"
 #include "rendezvous/coordinator/nodes.hpp"
 #include "rendezvous/coordinator/verdicts.hpp"
 #include "rendezvous/diagnosis/cause.hpp"
@@ -30,17 +31,17 @@ constexpr std::chrono::seconds kCauseWindow{1};
 /// A diagnosis counts for a worker that fails within this time: the worker may handle the error of its operation first.
 constexpr std::chrono::seconds kDiagnosisValidFor{30};
 
-/// A group that fails sooner than this after its start has failed early, like the one before it perhaps.
+/// A group that ends sooner than this after its start has ended early, like the one before it perhaps.
 constexpr std::chrono::seconds kEarly{10};
 constexpr std::chrono::milliseconds kFirstPauseBetweenRestarts{100};
 constexpr std::chrono::milliseconds kMaxPauseBetweenRestarts{10'000};
 
-/// Returns the pause before the restart that follows a number of early failures in a row. None follows the first, which
-/// may be an accident. Later ones have a cause that lasts, such as a file system that is away, and must not use up all
+/// Returns the pause before the restart that follows a number of early ends in a row. None follows the first, which may
+/// be an accident. Later ones have a cause that lasts, such as a file system that is away, and must not use up all
 /// restarts at once.
-std::chrono::milliseconds pause_after(int early_failures) {
+std::chrono::milliseconds pause_after(int early_ends) {
     std::chrono::milliseconds pause{0};
-    for (int i = 1; i < early_failures && pause < kMaxPauseBetweenRestarts; ++i)
+    for (int i = 1; i < early_ends && pause < kMaxPauseBetweenRestarts; ++i)
         pause = std::max(kFirstPauseBetweenRestarts, 2 * pause);
     return std::min(pause, kMaxPauseBetweenRestarts);
 }
@@ -78,7 +79,6 @@ void spend_restart(Transition& t) {
     const std::string& role = state.cause.failure->role;
     RestartBudget& budget = state.roles.at(role);
     ++budget.spent;
-    state.round.opens_at = state.now + pause_after(state.early_failures);
     t.say(fmt::format("restart {} of {}{}", budget.spent, budget.max_restarts, of_role(state, role)));
 }
 
@@ -89,10 +89,11 @@ void conclude(Transition& t) {
     // If every worker had just finished when the stop came, the job has succeeded.
     if (!cause.failure && all_succeeded(state.group)) return finish(t, success_verdict());
     if (cause.verdict) return finish(t, *cause.verdict);
-    // Stopping the others may take long, so the time of the failure counts.
-    const Duration lasted = cause.failure ? cause.failed_after : state.now - state.group.started_at;
-    const bool early = lasted < kEarly;
-    if (!early) state.early_failures = 0;
+    // Stopping the workers may take long, so the time before that counts.
+    const Duration lasted = cause.failure ? cause.failed_after : state.group.stopping_since - state.group.started_at;
+    const bool by_accident = cause.failure || !cause.lost.empty();
+    if (lasted >= kEarly) state.early_ends = 0;
+    if (lasted < kEarly && by_accident) ++state.early_ends;
     if (cause.failure) {
         const Diagnosis& diagnosis = state.group.diagnosis;
         const bool of_this = state.group.diagnosed_at + kDiagnosisValidFor >= cause.failed_at &&
@@ -105,9 +106,12 @@ void conclude(Transition& t) {
         }
         const std::string& text = diagnosis.dead ? diagnosis.detail : diagnosis.text;
         if (of_this && !text.empty()) cause.reason += fmt::format("; {}", text);
-        if (early) ++state.early_failures;
+        strike(state, cause.failure->host);
         if (!departure_ends_job(state)) spend_restart(t);
     }
+    if (const std::string host = count_losses(t, cause.lost, lasted); !host.empty())
+        return finish(t, useless_restarts_verdict(state, host));
+    if (by_accident) state.round.opens_at = state.now + pause_after(state.early_ends);
     release_leaving_nodes(t);
     state.round.since = state.now;
     state.round.last_call_ends.reset();
@@ -236,6 +240,7 @@ void worker_finished(Transition& t, const NodeId& id, const WorkerFinished& mess
 void stop_group(Transition& t, Cause cause) {
     State& state = t.state;
     state.phase = Phase::kStopping;
+    state.group.stopping_since = state.now;
     state.cause = std::move(cause);
     t.say(fmt::format("stopping generation {}: {}", number(state.group.generation), state.cause.reason));
     abort_members(t);
@@ -252,6 +257,7 @@ void group_ended(Transition& t, const NodeId& id, Generation generation, bool su
     const std::string host = node.join.host;
     node.busy.reset();
     node.given_up = false;
+    node.overdue = false;
     node.idle_since = state.now;
     t.say(fmt::format("the workers of node {} {}", host, succeeded ? "have succeeded" : "are stopped"));
     const bool of_this_group = generation == state.group.generation;
@@ -264,8 +270,7 @@ void group_ended(Transition& t, const NodeId& id, Generation generation, bool su
 
     if (state.phase == Phase::kStopping) return conclude_if_stopped(t);
     if (!of_this_group || state.phase != Phase::kRunning) {
-        if (state.nodes.contains(id)) return available(t, id);
-        return gather(t);
+        return available(t);
     }
     if (!succeeded) {  // it was cut off for a while, and stopped its workers by itself
         return stop_group(t, because(fmt::format("node {} stopped its workers", host)));

@@ -15,7 +15,9 @@ const char* to_string(Phase phase) {
     return "unknown";
 }
 
-JobShape shape_of(const Join& join) { return {join.min_nodes, join.max_nodes, join.launch, join.run_id.has_value()}; }
+JobShape shape_of(const Join& join) {
+    return {join.min_nodes, join.max_nodes, join.scale_up, join.launch, join.run_id.has_value()};
+}
 
 std::string nnodes(const JobShape& shape) {
     return shape.min_nodes == shape.max_nodes ? fmt::format("{}", shape.min_nodes)

@@ -35,6 +35,7 @@ enum class Phase {
 struct JobShape {
     int min_nodes = 1;
     int max_nodes = 1;
+    ScaleUp scale_up = ScaleUp::kImmediate;
     Launch launch = {};
     bool named = false;  ///< by --rdzv-id: nodes that name it too may run other commands
     friend bool operator==(const JobShape&, const JobShape&) = default;
@@ -74,6 +75,17 @@ struct Node {
     std::optional<Generation> busy;     ///< it may have processes of this worker group
     std::optional<NodeRank> last_rank;  ///< in the newest worker group, if it was a member
     std::optional<int> leaving;         ///< the signal that it got; it takes no further part
+    bool set_aside = false;             ///< its host is: it stays, and gets no workers
+    bool overdue = false;               ///< its workers did not end in time; no group waits for it
+};
+
+/// What the job remembers of a host, whose ddpruns may come and go.
+struct Host {
+    std::optional<NodeRank> rank;  ///< that its node had last; it gets it again if that is free
+    int strikes = 0;               ///< its losses and the failures of its workers, none an hour after the one before
+    TimePoint struck_at;           ///< by the newest one
+    int early_losses = 0;          ///< groups in a row with it that its loss has ended soon after their start
+    std::string set_aside = {};    ///< why its node gets no workers, as a clause; empty: it may
 };
 
 /// A node of the newest worker group.
@@ -102,6 +114,7 @@ struct Group {
     Generation generation{};
     std::map<NodeId, Member> members;
     TimePoint started_at = {};
+    TimePoint stopping_since = {};       ///< meaningless while it runs
     std::map<Rank, TimePoint> finished;  ///< workers that exited with 0 before others of their node
     std::map<Rank, FailedWorker> failed = {};
     std::vector<Notification> notifications = {};           ///< the newest, oldest first
@@ -131,6 +144,18 @@ struct Departure {
     std::string failure = {};  ///< of a worker, which this node's signal has followed at once; empty: there was none
 };
 
+/// How the number of the job's nodes has grown.
+struct Growth {
+    int first_size = 0;  ///< nodes of the first group
+    int restarts = 0;    ///< in a row for the sake of more nodes; a group that lasts long ends the row
+};
+
+/// The tries to open a store for the next group.
+struct StoreRetry {
+    TimePoint since;
+    TimePoint next;
+};
+
 /// The wait for nodes that precedes a worker group.
 struct Round {
     TimePoint since;
@@ -156,9 +181,12 @@ struct State {
     Group group;               ///< empty before the first
     int groups_started = 0;
     std::map<std::string, RestartBudget> roles;  ///< of all nodes that were admitted, also of those that have left
-    int early_failures = 0;                      ///< of the newest groups in a row, each soon after its start
-    std::uint64_t last_notification = 0;         ///< the number of the newest Notification of all groups
-    Cause cause;  ///< of kStopping; kept afterwards to explain the wait for the next group
+    std::map<std::string, Host> hosts;           ///< by the display name of their node
+    int early_ends = 0;  ///< newest groups in a row that a failure or a loss has ended soon after their start
+    Growth growth;
+    std::optional<StoreRetry> store_retry;  ///< of kOpening: no store could be opened so far
+    std::uint64_t last_notification = 0;    ///< the number of the newest Notification of all groups
+    Cause cause;                            ///< of kStopping; kept afterwards to explain the wait for the next group
     std::optional<Departure> departure;
     std::optional<Verdict> verdict;  ///< of kFinished
     TimePoint finished_at;           ///< of kFinished

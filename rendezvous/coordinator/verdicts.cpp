@@ -8,6 +8,7 @@
 #include "common/exit_codes.hpp"
 #include "common/text/list.hpp"
 #include "common/text/number.hpp"
+#include "rendezvous/coordinator/hosts.hpp"
 
 namespace ddprun::coordinator {
 
@@ -148,6 +149,19 @@ Verdict daemon_stopped_verdict(int signal) {
         .exit_code = exit_code::kSignalBase + signal,
         .reason = fmt::format("the job was interrupted by {}, which its rendezvous daemon got", signal_name(signal)),
         .culprit = {}};
+}
+
+Verdict useless_restarts_verdict(const State& state, const std::string& host) {
+    return {
+        .outcome = Outcome::kInfrastructure,
+        .exit_code = exit_code::kDoNotRequeue,
+        .reason = fmt::format("{}; node {} has been lost {} times within {} of a start, and the job cannot do "
+                              "without it (--nnodes {})",
+                              state.cause.reason, host, kMaxEarlyLosses, seconds_text(kProgress), nnodes(*state.shape)),
+        .culprit = {},
+        .hint = fmt::format("Look for what ends the ddprun of {} (its output, `dmesg` there), or start the job on "
+                            "other nodes",
+                            host)};
 }
 
 Verdict infrastructure_verdict(std::string reason, std::string hint) {

@@ -25,6 +25,8 @@ namespace ddprun::coordinator {
 [[nodiscard]] Verdict daemon_stopped_verdict(int signal);
 /// Returns the verdict of a job that its nodes, its daemon or its store end.
 [[nodiscard]] Verdict infrastructure_verdict(std::string reason, std::string hint = "");
+/// Returns the verdict of a job that cannot do without `host`, which ends every group soon after its start.
+[[nodiscard]] Verdict useless_restarts_verdict(const State& state, const std::string& host);
 /// Returns "node n1 was interrupted by SIGTERM".
 [[nodiscard]] std::string describe(const Departure& departure);
 /// Returns "rank 0 had already exited with code 0, 0.4 s before": names the ranks that had exited before a peer failed.

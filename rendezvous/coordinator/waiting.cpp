@@ -6,6 +6,8 @@
 
 #include "common/text/list.hpp"
 #include "common/text/number.hpp"
+#include "rendezvous/coordinator/growth.hpp"
+#include "rendezvous/coordinator/hosts.hpp"
 #include "rendezvous/coordinator/nodes.hpp"
 #include "rendezvous/coordinator/ranks.hpp"
 
@@ -30,9 +32,9 @@ std::string gathering_reason(const State& state) {
                            : fmt::format("{} of {} to {} nodes are here", here, shape.min_nodes, shape.max_nodes);
     if (!state.cause.reason.empty()) text += fmt::format(" ({})", state.cause.reason);
     if (here >= shape.min_nodes && state.now < state.round.opens_at) {
-        text += fmt::format("; a pause of {} before the next start, because the workers failed soon after the last {}",
+        text += fmt::format("; a pause of {} before the next start, because the workers ended soon after the last {}",
                             rounded_seconds_text(state.round.opens_at - state.round.since),
-                            counted(static_cast<std::size_t>(state.early_failures), "start"));
+                            counted(static_cast<std::size_t>(state.early_ends), "start"));
     } else if (here >= shape.min_nodes) {
         text += fmt::format("; waiting at most {} for more", seconds_text(state.config.last_call));
     } else if (state.groups_started > 0 && count_present(state) < shape.min_nodes) {  // a node was lost
@@ -48,13 +50,36 @@ std::string gathering_reason(const State& state) {
     return text;
 }
 
+/// Returns when spare nodes take part; a text that does not change while they wait.
+std::string growth_text(const State& state) {
+    if (static_cast<int>(state.group.members.size()) >= max_size(state)) return "";
+    if (state.shape->scale_up == ScaleUp::kAtRestart) return "; more take part after the next restart";
+    const auto due = growth_due(state);
+    if (!due) return "";
+    if (*due == state.group.started_at + growth_pause(state))
+        return fmt::format("; it restarts with more when it has run for {}", seconds_text(growth_pause(state)));
+    return "; it restarts with more when no further ones come";
+}
+
 std::string spare_reason(const State& state) {
     std::string text =
         fmt::format("spare: the job runs with {} of {} nodes", state.group.members.size(), state.shape->max_nodes);
     for (const auto& [id, member] : state.group.members) {
         if (member.succeeded) return text + ", and some of them have finished";
     }
-    return text;
+    return text + growth_text(state);
+}
+
+/// Returns why this node waits, if that concerns it alone.
+std::string own_reason(const State& state, const Node& node) {
+    const auto host = state.hosts.find(node.join.host);
+    if (node.set_aside)
+        return fmt::format("this node takes no part: {}. `ddpctl undrain {}` lets it take part again",
+                           host->second.set_aside, node.join.host);
+    if (state.phase != Phase::kRunning || !is_cooling_down(state, node)) return "";
+    return fmt::format("spare: this node has ended {} and is left out for {}",
+                       counted(static_cast<std::size_t>(host->second.strikes), "worker group"),
+                       seconds_text(cool_down_end(state, node) - host->second.struck_at));
 }
 
 /// Returns the message for all waiting nodes. The callers fill in how long a node has waited.
@@ -74,7 +99,7 @@ Waiting explain(const State& state) {
 
 bool waits(const State& state, const NodeId& id, const Node& node) {
     const bool parked = state.phase == Phase::kRunning && state.group.members.contains(id);
-    return eligible(node) && !parked;
+    return node.link == Link::kConnected && !node.leaving && !node.busy && !parked;
 }
 
 /// Returns whether waiting nodes get a reason in this phase. kOpening is short, and in kFinished they get the verdict.
@@ -83,6 +108,7 @@ bool waiting_is_explained(const State& state) {
 }
 
 void send_waiting(Transition& t, const NodeId& id, const Node& node, Waiting waiting) {
+    if (std::string own = own_reason(t.state, node); !own.empty()) waiting.reason = std::move(own);
     waiting.waited = std::chrono::duration_cast<std::chrono::milliseconds>(t.state.now - node.idle_since);
     t.send(id, std::move(waiting));
 }

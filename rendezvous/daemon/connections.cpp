@@ -77,7 +77,7 @@ void Connections::end_idle_inspectors(TimePoint now) {
     }
 }
 
-void Connections::refuse(ChannelPtr channel, const protocol::Rejected& answer) {
+void Connections::answer_and_close(ChannelPtr channel, const protocol::DaemonMessage& answer) {
     assert(channel);
     channel->send(protocol::encode(answer));
     close_later(std::move(channel));

@@ -34,14 +34,14 @@ public:
 
     // ---- agents
 
-    /// Sets the connection whose Join is decided on next. admit() or refuse_joining() follows.
-    void set_joining(ChannelPtr channel) { joining_ = std::move(channel); }
-    /// Makes the joining connection that of `node`, and drops an older one, whose other end is gone.
+    /// Sets the connection whose Join, or order of ddpctl, is decided on next. admit() or answer_asking() follows.
+    void set_asking(ChannelPtr channel) { asking_ = std::move(channel); }
+    /// Makes the asking connection that of `node`, and drops an older one, whose other end is gone.
     void admit(const protocol::NodeId& node) {
-        assert(joining_);  // a Welcome answers the pending Join
-        if (const auto older = std::exchange(agents_[node], std::move(joining_))) older->abort();
+        assert(asking_);  // a Welcome answers the pending Join
+        if (const auto older = std::exchange(agents_[node], std::move(asking_))) older->abort();
     }
-    void refuse_joining(const protocol::Rejected& answer) { refuse(std::move(joining_), answer); }
+    void answer_asking(const protocol::DaemonMessage& answer) { answer_and_close(std::move(asking_), answer); }
 
     [[nodiscard]] bool is_agent(const protocol::NodeId& node, const ChannelPtr& channel) const;
     /// Sends to that node, if it is connected. Fills in an Assignment's master_addr: the stores' address, by default
@@ -66,7 +66,7 @@ public:
     // ---- any
 
     /// Sends `answer` on a connection that is neither an agent's nor an inspector's, then closes it.
-    void refuse(ChannelPtr channel, const protocol::Rejected& answer);
+    void answer_and_close(ChannelPtr channel, const protocol::DaemonMessage& answer);
     /// Delivers what was sent and closes everything. Each connection takes at most a second.
     [[nodiscard]] boost::asio::awaitable<void> close_all();
 
@@ -85,7 +85,7 @@ private:
     boost::asio::any_io_executor executor_;
     std::optional<boost::asio::ip::address> store_address_;
     std::map<protocol::NodeId, ChannelPtr> agents_;
-    ChannelPtr joining_;
+    ChannelPtr asking_;
     std::map<diagnosis::InspectorId, Inspector> inspectors_;
     std::uint64_t last_inspector_ = 0;
     std::shared_ptr<Closing> closing_;

@@ -95,8 +95,9 @@ void Daemon::perform(const DaemonAction& action) {
     std::visit(Overloaded{
                    [&](const coordinator::Send& a) { send(a); },
                    [&](const coordinator::Refuse& a) {
-                       connections_.refuse_joining({a.reason, a.try_again, a.try_for});
+                       connections_.answer_asking(protocol::Rejected{a.reason, a.try_again, a.try_for});
                    },
+                   [&](const coordinator::Reply& a) { connections_.answer_asking(a.answer); },
                    [&](const coordinator::OpenStore& a) { open_store(a.generation); },
                    [&](const coordinator::CloseStore& a) { stores_.close(a.generation); },
                    [&](const coordinator::Disconnect& a) { connections_.disconnect(a.node); },

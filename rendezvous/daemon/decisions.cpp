@@ -42,6 +42,10 @@ DaemonStep Decisions::step_coordinator(coordinator::Happening what) {
     if (auto follows = for_inquiries(std::move(event.what))) add_follower(std::move(*follows));
     DaemonStep result;
     result.reason = std::move(step.reason);
+    if (!result.reason.empty()) {
+        reasons_.push_back({now_, result.reason});
+        if (reasons_.size() > protocol::kMaxDecisions) reasons_.pop_front();
+    }
     result.actions.reserve(step.actions.size());
     for (coordinator::Action& action : step.actions)
         std::visit([&](auto& one) { result.actions.emplace_back(std::move(one)); }, action);

@@ -18,7 +18,7 @@ namespace ddprun::daemon {
 using DaemonHappening = std::variant<coordinator::Happening, diagnosis::InquiryHappening>;
 
 /// Actions of both machines, except for those that are events of the other machine.
-using DaemonAction = std::variant<coordinator::Send, coordinator::Refuse, coordinator::OpenStore,
+using DaemonAction = std::variant<coordinator::Send, coordinator::Refuse, coordinator::Reply, coordinator::OpenStore,
                                   coordinator::CloseStore, coordinator::Disconnect, coordinator::EndDaemon,
                                   diagnosis::ToAgent, diagnosis::ToInspector, diagnosis::Conclusion>;
 
@@ -45,6 +45,14 @@ public:
     [[nodiscard]] const coordinator::State& job() const { return job_; }
     [[nodiscard]] const diagnosis::InquiryState& inquiries() const { return inquiries_; }
 
+    /// A decision of the coordinator and its reason.
+    struct Reason {
+        TimePoint at;
+        std::string text;
+    };
+    /// Returns the newest kMaxDecisions, oldest first.
+    [[nodiscard]] const std::deque<Reason>& reasons() const { return reasons_; }
+
 private:
     struct Event {
         TimePoint now;
@@ -56,6 +64,7 @@ private:
     coordinator::State job_;
     diagnosis::InquiryState inquiries_;
     std::deque<Event> events_;
+    std::deque<Reason> reasons_;
     TimePoint now_;  ///< of the event that was stepped last
 };
 

@@ -47,6 +47,8 @@ awaitable<Result<Greeting>> greet(asio::ip::tcp::socket socket, TimePoint deadli
         greeting.first = *join;
     } else if (const auto* inspect = std::get_if<protocol::Inspect>(&*message)) {
         greeting.first = *inspect;
+    } else if (const auto* order = std::get_if<protocol::Order>(&*message)) {
+        greeting.first = *order;
     } else {
         co_return Error{Errc::kMalformed, "its first message is not a join"};
     }

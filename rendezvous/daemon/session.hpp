@@ -23,7 +23,7 @@ inline constexpr std::size_t kMaxJoinBytes = 6 * (kMaxPrograms + 5) * kMaxRunIdB
 /// The first message of a connection: an agent joins, or a ddpctl inspects.
 struct Greeting {
     std::shared_ptr<transport::Channel> channel;
-    std::variant<protocol::Join, protocol::Inspect> first;
+    std::variant<protocol::Join, protocol::Inspect, protocol::Order> first;
 };
 
 /// Accepts the WebSocket and reads the first message, both before `deadline`. Errors, after which the connection is

@@ -11,6 +11,7 @@
 #include "common/text/escape.hpp"
 #include "rendezvous/coordinator/admission.hpp"
 #include "rendezvous/daemon/session.hpp"
+#include "rendezvous/daemon/status.hpp"
 
 namespace ddprun::daemon {
 
@@ -91,15 +92,16 @@ awaitable<void> Sessions::serve(tcp::socket socket, std::optional<Generation> ge
     if (auto* join = std::get_if<protocol::Join>(&greeting->first)) {
         protocol::Join named = std::move(*join);
         co_await serve_agent(std::move(named), std::move(channel), peer, address);
+    } else if (const auto* request = std::get_if<protocol::Inspect>(&greeting->first)) {
+        co_await serve_inspector(*request, std::move(channel));
     } else {
-        const protocol::Inspect request = std::get<protocol::Inspect>(greeting->first);
-        co_await serve_inspector(request, std::move(channel));
+        serve_order(std::get<protocol::Order>(greeting->first), std::move(channel));
     }
 }
 
 awaitable<void> Sessions::serve_agent(protocol::Join join, ChannelPtr channel, std::string peer, std::string address) {
     const protocol::NodeId node = join.node;
-    connections_.set_joining(channel);
+    connections_.set_asking(channel);
     handle_(coordinator::NodeMessage{node, join});
     if (connections_.is_agent(node, channel)) store_clients_.note_origin(decisions_.job(), node, std::move(address));
     while (connections_.is_agent(node, channel)) {
@@ -120,19 +122,33 @@ awaitable<void> Sessions::serve_agent(protocol::Join join, ChannelPtr channel, s
     }
 }
 
+/// Returns whether ddpctl speaks another version of the protocol, and refuses it then.
+bool Sessions::refuse_other_version(int version, const ChannelPtr& channel) {
+    if (version == protocol::kProtocolVersion) return false;
+    connections_.answer_and_close(
+        channel, protocol::Rejected{
+                     fmt::format("ddpctl uses version {} of the protocol, this daemon version {}: use the same ddprun "
+                                 "for both",
+                                 version, protocol::kProtocolVersion),
+                     false});
+    return true;
+}
+
+/// Follows an order of ddpctl, which has one per connection.
+void Sessions::serve_order(const protocol::Order& order, ChannelPtr channel) {
+    if (refuse_other_version(order.protocol, channel)) return;
+    if (order.command == protocol::Order::Command::kStatus)
+        return connections_.answer_and_close(std::move(channel), status_of(decisions_, Clock::now()));
+    connections_.set_asking(std::move(channel));
+    handle_(coordinator::Ordered{order});
+}
+
 /// Serves one ddpctl, which changes nothing. It may send another request after each answer, and disconnect at any time.
 awaitable<void> Sessions::serve_inspector(protocol::Inspect request, ChannelPtr channel) {
-    if (request.protocol != protocol::kProtocolVersion) {
-        connections_.refuse(
-            channel,
-            {fmt::format("ddpctl uses version {} of the protocol, this daemon version {}: use the same ddprun for both",
-                         request.protocol, protocol::kProtocolVersion),
-             false});
-        co_return;
-    }
+    if (refuse_other_version(request.protocol, channel)) co_return;
     const auto id = connections_.add_inspector(channel, Clock::now());
     if (!id) {
-        connections_.refuse(channel, {"too many others are looking at this job", false});
+        connections_.answer_and_close(channel, protocol::Rejected{"too many others are looking at this job", false});
         co_return;
     }
     handle_(diagnosis::InspectionRequested{*id, request});

@@ -46,6 +46,8 @@ private:
     boost::asio::awaitable<void> serve_agent(protocol::Join join, ChannelPtr channel, std::string peer,
                                              std::string address);
     boost::asio::awaitable<void> serve_inspector(protocol::Inspect request, ChannelPtr channel);
+    void serve_order(const protocol::Order& order, ChannelPtr channel);
+    bool refuse_other_version(int version, const ChannelPtr& channel);
 
     boost::asio::any_io_executor executor_;
     ControlPort port_;

@@ -206,6 +206,8 @@ void visit_fields(Is<Join> auto& join, auto& field) {
     field.each("programs", join.programs, kMaxPrograms);
     field("min_nodes", join.min_nodes);
     field("max_nodes", join.max_nodes);
+    field("scale_up", join.scale_up, OneOf<ScaleUp>{kScaleUpNames});
+    field("stop_grace_ms", join.stop_grace, Range{0, kMaxMilliseconds});
     field("launch", join.launch);
     field.optional("spare", join.spare);
     field.optional("run_id", join.run_id);
@@ -285,6 +287,18 @@ void visit_fields(Is<Inspect> auto& message, auto& field) {
     if (message.protocol != kProtocolVersion) return;
     field("operations", message.operations, Range{0, kMaxOperationsShown});
     field.optional("rank", message.rank, kRankRange);
+}
+
+inline constexpr std::array<std::pair<Order::Command, std::string_view>, 3> kOrderNames{
+    {{Order::Command::kStatus, "status"}, {Order::Command::kDrain, "drain"}, {Order::Command::kUndrain, "undrain"}}};
+
+template <>
+inline constexpr std::string_view kType<Order> = "order";
+void visit_fields(Is<Order> auto& order, auto& field) {
+    field("protocol", order.protocol);
+    if (order.protocol != kProtocolVersion) return;
+    field("command", order.command, OneOf<Order::Command>{kOrderNames});
+    field.optional("node", order.node, kName);
 }
 
 // ---- daemon → agent ----
@@ -386,6 +400,36 @@ void visit_fields(Is<Inspected> auto& message, auto& field) {
     field("world_size", message.world_size);
     field("silent", message.silent, Texts{Texts::Keep::kFirst, kName, 64});
     field("verdict", message.verdict);
+}
+
+template <>
+inline constexpr std::string_view kType<Answer> = "answer";
+void visit_fields(Is<Answer> auto& answer, auto& field) {
+    field("refused", answer.refused);
+    field("text", answer.text);
+}
+
+void visit_fields(Is<NodeStatus> auto& node, auto& field) {
+    field("host", node.host, kName);
+    field.optional("node_rank", node.node_rank);
+    field("rank_base", node.rank_base);
+    field("slots", node.slots);
+    field("state", node.state);
+}
+
+void visit_fields(Is<Decision> auto& decision, auto& field) {
+    field("ago_ms", decision.ago, Range{0, INT64_MAX});
+    field("text", decision.text);
+}
+
+template <>
+inline constexpr std::string_view kType<Status> = "status";
+void visit_fields(Is<Status> auto& status, auto& field) {
+    field("run_id", status.run_id, kName);
+    field("generation", status.generation);
+    field("state", status.state);
+    field.each("nodes", status.nodes, kMaxNodes);
+    field.each("decisions", status.decisions, kMaxDecisions);
 }
 
 }  // namespace ddprun::protocol

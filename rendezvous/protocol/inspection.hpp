@@ -98,6 +98,55 @@ struct Inspected {
     friend bool operator==(const Inspected&, const Inspected&) = default;
 };
 
+/// ddpctl → daemon, as the first and only message of a connection: kStatus is answered by Status, the others by Answer.
+struct Order {
+    enum class Command {
+        kStatus,   ///< describe the job
+        kDrain,    ///< the node's workers are to stop, and it gets none any more
+        kUndrain,  ///< the node may take part again
+    };
+    int protocol = 0;
+    Command command = Command::kStatus;
+    std::string node = {};  ///< its name in the job; empty for kStatus
+    friend bool operator==(const Order&, const Order&) = default;
+};
+
+/// Daemon → ddpctl.
+struct Answer {
+    bool refused = false;
+    std::string text;  ///< what follows, or why nothing does; one line
+    friend bool operator==(const Answer&, const Answer&) = default;
+};
+
+/// A node as `ddpctl status` shows it.
+struct NodeStatus {
+    std::string host;
+    std::optional<NodeRank> node_rank = {};  ///< in the newest group; absent: it is no member
+    int rank_base = 0;                       ///< of its workers there
+    int slots = 0;
+    std::string state;  ///< a few words: "running", "waits", "lost 3 s ago"
+    friend bool operator==(const NodeStatus&, const NodeStatus&) = default;
+};
+
+/// A decision of the coordinator with its reason.
+struct Decision {
+    std::chrono::milliseconds ago{};
+    std::string text;  ///< one line
+    friend bool operator==(const Decision&, const Decision&) = default;
+};
+/// So many decisions are remembered.
+inline constexpr std::size_t kMaxDecisions = 200;
+
+/// Daemon → ddpctl.
+struct Status {
+    std::string run_id;
+    Generation generation{};  ///< of the newest group; 0: there was none
+    std::string state;        ///< one line
+    std::vector<NodeStatus> nodes;
+    std::vector<Decision> decisions;  ///< the newest, oldest first
+    friend bool operator==(const Status&, const Status&) = default;
+};
+
 inline constexpr int kMaxOperationsShown = 2'000;  // of one rank
 /// The number for each rank when all are asked for: a verdict needs the unfinished operations and those just before.
 inline constexpr int kOperationsShownOfAll = 16;

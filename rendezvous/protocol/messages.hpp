@@ -11,13 +11,14 @@
 #include <vector>
 
 #include "common/ids.hpp"
+#include "common/scale_up.hpp"
 #include "common/system/exit_status.hpp"
 #include "rendezvous/protocol/inspection.hpp"
 
 namespace ddprun::protocol {
 
 /// Raised whenever a message changes its meaning; both sides must agree.
-inline constexpr int kProtocolVersion = 7;
+inline constexpr int kProtocolVersion = 8;
 
 /// Identifies an agent: ddprun::random_id(), drawn once per agent process.
 using NodeId = std::string;
@@ -113,8 +114,8 @@ struct Program {
     friend bool operator==(const Program&, const Program&) = default;
 };
 
-/// First message of a connection. Nodes of one job must agree on min_nodes, max_nodes, the max_restarts of each role
-/// and, unless all name the job by `run_id`, on their command. All of them belong to one user.
+/// First message of a connection. Nodes of one job must agree on min_nodes, max_nodes, scale_up, the max_restarts of
+/// each role and, unless all name the job by `run_id`, on their command. All of them belong to one user.
 struct Join {
     int protocol = kProtocolVersion;
     NodeId node;
@@ -123,6 +124,8 @@ struct Join {
     std::vector<Program> programs = {Program()};
     int min_nodes = 1;
     int max_nodes = 1;
+    ScaleUp scale_up = ScaleUp::kImmediate;
+    std::chrono::milliseconds stop_grace{30'000};  ///< the longest that it gives its workers to end, once stopped
     Launch launch = {};
     bool spare = false;                       ///< it may wait beside a job that has all its nodes
     std::optional<std::string> run_id;        ///< absent: any job that this daemon serves
@@ -190,7 +193,7 @@ struct Leave {
 };
 
 using AgentMessage = std::variant<Join, Heartbeat, WorkerFailed, WorkerFinished, GroupStopped, GroupSucceeded, Leave,
-                                  Notify, Stalled, RecordReply, Inspect>;
+                                  Notify, Stalled, RecordReply, Inspect, Order>;
 
 // ---- daemon → agent ----
 
@@ -275,6 +278,6 @@ struct Rejected {
 };
 
 using DaemonMessage = std::variant<Welcome, Heartbeat, Waiting, Assignment, Abort, Finished, Rejected, RequestRecords,
-                                   Notice, Notify, RecordReply, Inspected>;
+                                   Notice, Notify, RecordReply, Inspected, Answer, Status>;
 
 }  // namespace ddprun::protocol

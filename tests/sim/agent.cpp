@@ -213,14 +213,26 @@ void Agent::worker_fails(Generation generation, int exit_code) {
 void Agent::stop_workers() {
     if (frozen_) return kill_workers();
     if (std::exchange(stopping_, true)) return;
+    if (world_.dice.percent(2)) return get_stuck();
     world_.time.after(world_.dice.percent(20) ? world_.dice.between(500ms, 4'000ms) : world_.dice.between(0ms, 100ms),
                       [this, generation = *running_] {
                           if (life_ == Life::kAlive && running_ == generation) workers_ended();
                       });
 }
 
+/// A dead file system, or a driver: longer than the daemon waits for their end.
+void Agent::get_stuck() {
+    ++facts_.stuck;
+    stuck_ = true;
+    world_.time.after(world_.dice.between(10'000ms, 40'000ms), [this, generation = *running_] {
+        stuck_ = false;
+        if (life_ == Life::kAlive && running_ == generation) workers_ended();
+    });
+}
+
 /// None of them executes another instruction.
 void Agent::kill_workers() {
+    if (stuck_) return;
     stopping_ = frozen_ = true;
     world_.time.after(world_.dice.between(0ms, 50ms), [this, generation = *running_] {
         if (life_ == Life::kAlive && running_ == generation) workers_ended();

@@ -41,6 +41,7 @@ public:
         std::set<std::uint64_t> notified = {};  ///< the notifications that its workers got
         int failures = 0;                       ///< of its workers, that no peer caused
         int freezes = 0;                        ///< of its workers, because a lease had ended
+        int stuck = 0;                          ///< stops in which the kernel did not let them end for long
         std::string mistake = {};               ///< of the coordinator; empty: none
     };
 
@@ -62,7 +63,7 @@ public:
     [[nodiscard]] Life life() const { return life_; }
     [[nodiscard]] std::optional<Generation> processes() const { return running_; }
     /// Returns whether these processes stand still, or got SIGKILL.
-    [[nodiscard]] bool frozen() const { return frozen_; }
+    [[nodiscard]] bool frozen() const { return frozen_ || stuck_; }
     [[nodiscard]] bool signaled() const { return leaving_.has_value(); }
     [[nodiscard]] const Facts& facts() const { return facts_; }
     [[nodiscard]] const std::optional<ConnectionId>& connection() const { return connection_; }
@@ -81,6 +82,7 @@ private:
     void after_work(milliseconds delay, Generation generation, std::function<void()> what);
     void check_lease();
     void drop();
+    void get_stuck();
     void kill_workers();
     void stop_workers();
     void workers_ended();
@@ -104,6 +106,7 @@ private:
     int rank_base_ = 0;     ///< in that one
     std::optional<Generation> running_;
     bool stopping_ = false;
+    bool stuck_ = false;                 ///< they have got SIGKILL, and end when the kernel lets them
     std::vector<AgentMessage> reports_;  ///< about the newest group; repeated after a reconnect
     std::optional<int> leaving_;
     Facts facts_;

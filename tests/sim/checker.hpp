@@ -29,6 +29,7 @@ class Checker {
 public:
     void after_step(const coordinator::State& state, const std::vector<daemon::DaemonAction>& actions,
                     const Truth& truth);
+    void store_failed(Generation generation) { failed_store_ = generation; }
     /// Returns the first invariant that did not hold, or an empty text.
     [[nodiscard]] const std::string& broken() const { return broken_; }
     [[nodiscard]] const std::optional<protocol::Verdict>& verdict() const { return verdict_; }
@@ -63,19 +64,22 @@ private:
     std::optional<int> daemon_end_;
     std::optional<TimePoint> last_connected_;  ///< when a node was connected last; the first event, if none was
     std::optional<Generation> open_store_;
+    std::optional<Generation> failed_store_;  ///< that could not be opened
     Generation newest_store_{0};
     Generation newest_group_{0};
     int groups_ = 0;
     bool restart_forbidden_ = false;  ///< a worker has exited with 93
     int groups_timed_ = 0;            ///< the two times below are of the newest of so many
     TimePoint group_began_;
-    std::optional<TimePoint> group_failed_at_;     ///< when its first failure was reported
-    int restarts_seen_ = 0;                        ///< restarts_spent() after the step before
-    int early_failures_ = 0;                       ///< of the newest groups in a row
-    TimePoint may_open_at_;                        ///< the next store, after a pause between restarts
-    int pauses_ = 0;                               ///< starts that had to wait for the end of one
-    std::map<std::string, int> restarts_counted_;  ///< of each role, as in the newest Assignment that counts one
-    std::map<std::string, int> restarts_spent_;    ///< of each role, after the step before
+    std::optional<TimePoint> group_failed_at_;  ///< when its first failure was reported
+    int restarts_seen_ = 0;                     ///< restarts_spent() after the step before
+    int early_ends_ = 0;                        ///< of the newest groups in a row
+    std::optional<TimePoint> stopping_since_;
+    std::optional<TimePoint> stopping_since_before_;  ///< before the newest step
+    TimePoint may_open_at_;                           ///< the next store, after a pause between restarts
+    int pauses_ = 0;                                  ///< starts that had to wait for the end of one
+    std::map<std::string, int> restarts_counted_;     ///< of each role, as in the newest Assignment that counts one
+    std::map<std::string, int> restarts_spent_;       ///< of each role, after the step before
     /// A node of the newest group.
     struct MemberFacts {
         int rank_base = 0;

@@ -71,6 +71,9 @@ void SimCluster::plan_agents() {
         nodes, plan_.greeting.min_nodes, plan_.greeting.max_nodes, plan_.max_restarts["server"],
         plan_.max_restarts["trainer"], plan_.luck.failure_percent, plan_.luck.stall_percent);
     plan_.greeting.launch = {"train", 1, "user", 1000};
+    plan_.greeting.scale_up = kScaleUpNames[static_cast<std::size_t>(dice_.between(0, 2))].first;
+    plan_.greeting.stop_grace = 5'000ms;
+    plan_.text += fmt::format(", --scale-up {}", to_string(plan_.greeting.scale_up));
     for (int i = 1; i <= nodes; ++i) {
         const bool late = dice_.percent(20);
         add_agent(fmt::format("n{}", i), 0, late ? dice_.between(5'000ms, 50'000ms) : dice_.between(0ms, 3'000ms));
@@ -124,6 +127,13 @@ Agent& SimCluster::any_agent() {
     return *at->second;
 }
 
+void SimCluster::order(Order::Command command) {
+    if (time_.now() < daemon_.paused_until) return;
+    for (const daemon::DaemonAction& action :
+         handle(Ordered{{.command = command, .node = any_agent().greeting().host}}))
+        if (const auto* reply = std::get_if<Reply>(&action); reply != nullptr && !reply->answer.refused) ++orders_;
+}
+
 void SimCluster::plan_faults() {
     const auto some = [this](int chance, int max_count, const std::string& name, const std::function<void()>& fault) {
         const int count = dice_.percent(chance) ? dice_.between(1, max_count) : 0;
@@ -153,6 +163,9 @@ void SimCluster::plan_faults() {
     });
     some(10, 1, "stops of the daemon", [this] { stop_daemon(); });
     some(30, 4, "notifications", [this] { any_agent().notify(); });
+    some(30, 3, "drains", [this] { order(Order::Command::kDrain); });
+    some(20, 3, "undrains", [this] { order(Order::Command::kUndrain); });
+    some(2, 1, "ends of the daemon's descriptors", [this] { daemon_.opens_stores = false; });
     if (dice_.percent(15)) time_.after(dice_.between(0ms, 2'000ms), [this] { handle(StarterEnded{}); });
     some(10, 1, "ends of replacements", [this] { handle(NoMoreNodes{"no node is replaced"}); });
     some(50, 8, "inspectors", [this] { inspectors_.start(); });
@@ -187,6 +200,12 @@ int SimCluster::refusals() const {
 int SimCluster::notified() const {
     int sum = 0;
     for (const auto& [id, agent] : agents_) sum += static_cast<int>(agent->facts().notified.size());
+    return sum;
+}
+
+int SimCluster::stuck() const {
+    int sum = 0;
+    for (const auto& [id, agent] : agents_) sum += agent->facts().stuck;
     return sum;
 }
 
@@ -245,11 +264,13 @@ void SimCluster::at_daemon(ConnectionId id, const std::optional<AgentMessage>& m
 void SimCluster::check_answer(const State& before, const Join& join, const std::optional<Refuse>& refusal) {
     if (!before.shape) return;
     const int wanted = before.shape->max_nodes;
-    const auto connected = std::ranges::count_if(
-        before.nodes, [](const auto& entry) { return entry.second.link == Link::kConnected && !entry.second.leaving; });
+    const auto takes_part = [](const Node& node) {
+        return node.link == Link::kConnected && !node.leaving && !node.set_aside;
+    };
+    const auto connected =
+        std::ranges::count_if(before.nodes, [&](const auto& entry) { return takes_part(entry.second); });
     const auto just_heard = std::ranges::count_if(before.nodes, [&](const auto& entry) {
-        const Node& node = entry.second;
-        return node.link == Link::kConnected && !node.leaving && time_.now() - node.heard_at <= 1s;
+        return takes_part(entry.second) && time_.now() - entry.second.heard_at <= 1s;
     });
     const bool full = wants_no_other(before, join) && connected >= wanted;
     if (refusal && refusal->try_again) return check_temporary_refusal(before, join, *refusal, full);
@@ -407,7 +428,8 @@ void SimCluster::send(const NodeId& node, const DaemonMessage& message) {
 
 /// The real daemon answers at once; here the answer may come between other events.
 void SimCluster::open_store(Generation generation) {
-    const bool fails = dice_.between(1, 1000) == 1;
+    const bool fails = !daemon_.opens_stores || dice_.percent(2);
+    if (fails) checker_.store_failed(generation);
     time_.after(dice_.between(0ms, 10ms), [this, generation, fails] {
         if (fails)
             handle(StoreFailed{generation, "out of ports"});

@@ -40,6 +40,10 @@ public:
     [[nodiscard]] int notified() const;
     /// Returns how often workers were frozen.
     [[nodiscard]] int freezes() const;
+    /// Returns how often the kernel did not let killed workers end for long.
+    [[nodiscard]] int stuck() const;
+    /// Returns how many orders of an operator were followed.
+    [[nodiscard]] int orders() const { return orders_; }
 
 private:
     void plan_agents();
@@ -48,6 +52,7 @@ private:
     void add_agent(protocol::Join greeting, milliseconds arrival);
     void add_stranger();
     Agent& any_agent();
+    void order(protocol::Order::Command command);
 
     void at_daemon(ConnectionId id, const std::optional<AgentMessage>& message);
     void from_inspector(const diagnosis::InquiryHappening& what);
@@ -90,6 +95,7 @@ private:
         bool listens = true;
         bool stop_requested = false;
         TimePoint paused_until;
+        bool opens_stores = true;
     };
     struct Trace {
         std::uint64_t hash = 14695981039346656037ull;
@@ -108,6 +114,7 @@ private:
     DaemonProcess daemon_;
     Plan plan_;
     int signals_ = 0;
+    int orders_ = 0;
     std::map<std::uint64_t, coordinator::Notification> notifications_;  ///< that the daemon has forwarded, by number
     std::string broken_;
     bool settled_ = false;

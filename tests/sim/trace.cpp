@@ -29,6 +29,7 @@ std::string describe(const daemon::DaemonHappening& what) {
         std::string operator()(const StarterEnded&) const { return "the starter of the daemon has ended"; }
         std::string operator()(const NoMoreNodes&) const { return "no further node will join"; }
         std::string operator()(const StopRequested&) const { return "the daemon is signaled to stop"; }
+        std::string operator()(const Ordered& e) const { return "ddpctl: " + encode(AgentMessage(e.order)); }
         std::string operator()(const Tick&) const { return {}; }
     } text;
     return std::visit(text, std::get<Happening>(what));
@@ -38,6 +39,7 @@ std::string describe(const daemon::DaemonAction& action) {
     struct {
         std::string operator()(const Send& a) const { return fmt::format("send {} {}", a.node, encode(a.message)); }
         std::string operator()(const Refuse& a) const { return fmt::format("refuse {}: {}", a.node, a.reason); }
+        std::string operator()(const Reply& a) const { return "answer ddpctl: " + a.answer.text; }
         std::string operator()(const OpenStore& a) const { return fmt::format("open store {}", number(a.generation)); }
         std::string operator()(const CloseStore& a) const {
             return fmt::format("close store {}", number(a.generation));

@@ -77,6 +77,7 @@ const std::vector<Mistake> kMistakes{
     {{"--rdzv-endpoint=n1:2379,n2:x", "--rdzv-backend=etcd", "p"}, "--rdzv-endpoint n1:2379,n2:x: 'n2:x': the port"},
     {{"--rdzv-endpoint=n1:0", "--rdzv-backend=etcd", "p"},
      "--rdzv-endpoint n1:0: 'n1:0': etcd cannot listen on port 0."},
+    {{"--scale-up", "later", "p"}, "--scale-up later: not one of immediate, at-restart, never."},
     {{"--rdzv-conf", "protocol=https", "p"}, "--rdzv-conf protocol: is for --rdzv-backend etcd only."},
     {{"--rdzv-conf", "protocol=ftp", "p"}, "--rdzv-conf protocol=ftp: protocol=ftp: not one of http, https."},
     {{"--rdzv-backend=etcd", "--rdzv-conf=cacert=/ca", "p"}, "--rdzv-conf cacert, cert and key are for TLS"},

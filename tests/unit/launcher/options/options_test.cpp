@@ -32,6 +32,7 @@ const std::map<std::string_view, std::string> kSamples{
     {"gpus", "0,2"},
     {"numa-binding", "core-complex"},
     {"max-restarts", "1"},
+    {"scale-up", "never"},
     {"role", "trainer"},
     {"rdzv-endpoint", "n1"},
     {"rdzv-id", "mnist"},
@@ -448,6 +449,14 @@ TEST_CASE("etcd takes its servers from --rdzv-endpoint, whatever the order", "[l
     CHECK(conf.etcd.user == "u");
     CHECK(conf.etcd.password_file == "/w");
     CHECK(conf.join_timeout == std::chrono::seconds(900));
+}
+
+TEST_CASE("what a job does with more nodes can be chosen if their number is a range", "[launcher][unit]") {
+    CHECK(parsed({"--nnodes", "1:4", "p"}).scale_up == ScaleUp::kImmediate);
+    CHECK(parsed({"--nnodes", "1:4", "--scale_up", "at-restart", "p"}).scale_up == ScaleUp::kAtRestart);
+    CHECK(parsed({"--nnodes", "1:4", "--scale-up=never", "p"}).scale_up == ScaleUp::kNever);
+    CHECK(parsed({"--nnodes", "1:4", "--scale-up=never", "p"}).notes.empty());
+    CHECK(parsed({"--nnodes", "4", "--scale-up=never", "--rdzv-endpoint", "n1", "p"}).notes.size() == 1);
 }
 
 TEST_CASE("an option beside a meeting point that has no effect is noted", "[launcher][unit]") {

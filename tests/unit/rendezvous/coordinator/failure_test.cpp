@@ -264,7 +264,7 @@ TEST_CASE(
         job.fail("n1", failure(0, "n1"));
         job.now += 12s;
         job.stopped("n1");
-        CHECK(job.state.early_failures == failures);
+        CHECK(job.state.early_ends == failures);
         job.store_opens();
     }
 }

@@ -104,6 +104,10 @@ TEST_CASE("a Join that cannot be served is refused with a sentence and changes n
         bad.min_nodes = bad.max_nodes = 2;
         says = "this job runs with --nnodes 2:3, this node was started with --nnodes 2:";
     }
+    SECTION("other rule for growth") {
+        bad.scale_up = ScaleUp::kNever;
+        says = "--scale-up immediate, this node was started with --scale-up never";
+    }
     SECTION("other restarts") {
         bad.programs[0].max_restarts = 3;
         says = "--max-restarts 0, this node was started with --max-restarts 3";
@@ -119,8 +123,8 @@ TEST_CASE("a Join that cannot be served is refused with a sentence and changes n
     SECTION("other protocol") {
         bad = Join{};
         bad.node = "n2";
-        bad.protocol = 8;
-        says = "version 7 of the control protocol, this node version 8";
+        bad.protocol = kProtocolVersion + 1;
+        says = "version 8 of the control protocol, this node version 9";
     }
     SECTION("no workers") {
         bad.programs.clear();
@@ -213,11 +217,32 @@ TEST_CASE("ranks follow the requested ranks, then natural host-name order, then 
     CHECK(base == std::map<std::string, int>{{"e", 0}, {"d", 5}, {"f", 9}, {"b", 15}, {"c", 17}, {"a", 20}});
 }
 
-TEST_CASE("a store that cannot be opened ends the job with its reason", "[coordinator]") {
+TEST_CASE("a store that cannot be opened for a moment is tried again", "[coordinator]") {
     Job job;
     job.join("n1");
     job.join("n2");
-    job.feed(StoreFailed{Generation{1}, "no free port"});
+    job.feed(StoreFailed{Generation{1}, "too many open files"});
+    CHECK_THAT(job.reason, Contains("too many open files"));
+    job.pass(200ms);
+    CHECK(job.asked<OpenStore>().empty());
+    job.pass(1s);  // one try has no answer yet
+    CHECK(job.opens(1));
+    job.store_opens();
+    CHECK(job.receivers<Assignment>() == Hosts{"n1", "n2"});
+    CHECK_FALSE(job.state.store_retry);
+}
+
+TEST_CASE("a store that cannot be opened for long ends the job with its reason", "[coordinator]") {
+    Job job;
+    job.join("n1");
+    job.join("n2");
+    int tries = 1;
+    for (job.feed(StoreFailed{Generation{1}, "no free port"}); !job.state.verdict; ++tries) {
+        job.pass(300ms);
+        REQUIRE(job.opens(1));
+        job.feed(StoreFailed{Generation{1}, "no free port"});
+    }
+    CHECK(tries == 18);  // in 5 s
     CHECK(job.verdict().outcome == Outcome::kInfrastructure);
     CHECK(job.verdict().exit_code == exit_code::kInfrastructure);
     CHECK_THAT(job.verdict().reason, Contains("no free port"));

@@ -20,6 +20,7 @@ struct Shape {
     int max_nodes = 2;
     int max_restarts = 0;
     int slots = 1;
+    ScaleUp scale_up = ScaleUp::kImmediate;
 };
 
 inline FailureReport failure(int rank, std::string host,
@@ -43,6 +44,7 @@ public:
         join.programs = {{.slots = shape_.slots, .max_restarts = shape_.max_restarts}};
         join.min_nodes = shape_.min_nodes;
         join.max_nodes = shape_.max_nodes;
+        join.scale_up = shape_.scale_up;
         join.spare = true;  // the tests of admission clear it
         return join;
     }
@@ -59,6 +61,12 @@ public:
     void join(const std::string& host) { join(greeting(host)); }
     void join(const Join& greeting) { say(greeting.node, greeting); }
     void say(const std::string& host, AgentMessage message) { feed(NodeMessage{host, std::move(message)}); }
+    /// The next ddprun of a host, whose id is `node`.
+    void join_as(const std::string& node, const std::string& host) {
+        Join join = greeting(host);
+        join.node = node;
+        this->join(join);
+    }
     void fail(const std::string& host, const FailureReport& report) {
         say(host, WorkerFailed{state.generation, report});
     }
@@ -72,6 +80,25 @@ public:
     void start(const std::vector<std::string>& hosts) {
         for (const std::string& host : hosts) join(host);
         store_opens();
+    }
+
+    /// Every member with workers reports their end.
+    void all_stop() {
+        std::vector<NodeId> busy;
+        for (const auto& [id, node] : state.nodes)
+            if (node.link == Link::kConnected && node.busy) busy.push_back(id);
+        for (const NodeId& id : busy) stopped(id);
+    }
+    /// Loses a node whose connection has ended, and starts the next group, after a pause between starts.
+    void lose(const std::string& node) {
+        disconnect(node);
+        pass(1s);
+        restart();
+    }
+    void restart() {
+        all_stop();
+        while (state.phase == Phase::kGathering && now < state.round.opens_at) pass(100ms);
+        if (state.phase == Phase::kOpening) store_opens();
     }
 
     /// Lets time pass in ticks; connected nodes that are not `silent` send heartbeats. `actions` are those of all

@@ -180,8 +180,8 @@ TEST_CASE("a spare steps in for a lost member without a last call", "[coordinato
     job.stopped("n2");
     CHECK(job.opens(2));
     job.store_opens();
-    CHECK(job.sent<Assignment>().at("n2").node_rank == NodeRank{0});
-    CHECK(job.sent<Assignment>().at("n3").node_rank == NodeRank{1});
+    CHECK(job.sent<Assignment>().at("n2").node_rank == NodeRank{1});
+    CHECK(job.sent<Assignment>().at("n3").node_rank == NodeRank{0});
 }
 
 TEST_CASE("members of the last group are preferred over spares, whatever rank those request", "[coordinator]") {

@@ -1,0 +1,19 @@
+#pragma once
+// Rules by which a running job grows (--scale-up). Private to the coordinator.
+
+#include <optional>
+
+#include "rendezvous/coordinator/transition.hpp"
+
+namespace ddprun::coordinator {
+
+/// Returns the largest number of nodes that the next group may have.
+[[nodiscard]] int max_size(const State& state);
+/// Returns when the running group is to be restarted with nodes that wait; nullopt: it is not.
+[[nodiscard]] std::optional<TimePoint> growth_due(const State& state);
+/// Returns for how long the running group is not restarted to grow.
+[[nodiscard]] Duration growth_pause(const State& state);
+/// Restarts the running group when that is due. Called when a node has become available, and at each tick.
+void grow(Transition& t);
+
+}  // namespace ddprun::coordinator

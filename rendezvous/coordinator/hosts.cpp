@@ -1,0 +1,158 @@
+#include "rendezvous/coordinator/hosts.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "common/text/number.hpp"
+#include "rendezvous/coordinator/gathering.hpp"
+#include "rendezvous/coordinator/nodes.hpp"
+#include "rendezvous/coordinator/running.hpp"
+#include "rendezvous/coordinator/waiting.hpp"
+
+namespace ddprun::coordinator {
+namespace {
+
+constexpr std::chrono::seconds kFirstCoolDown{10};
+constexpr std::chrono::seconds kMaxCoolDown{300};
+constexpr std::chrono::hours kStrikesForgotten{1};
+
+/// Returns the cool-down after a number of strikes. None follows the first, which may be an accident.
+Duration cool_down(int strikes) {
+    if (strikes < 2) return {};
+    const int doublings = std::min(strikes - 2, 10);
+    return std::min(kMaxCoolDown, kFirstCoolDown * (1 << doublings));
+}
+
+bool is_node_of(const Node& node, const std::string& host) {
+    return node.link != Link::kLost && node.join.host == host;
+}
+
+/// Returns how many nodes the job has without those of `host`.
+int count_others(const State& state, const std::string& host) {
+    return static_cast<int>(std::ranges::count_if(
+        state.nodes, [&](const auto& entry) { return present(entry.second) && !is_node_of(entry.second, host); }));
+}
+
+bool some_have_succeeded(const Group& group) {
+    return std::ranges::any_of(group.members, [](const auto& entry) { return entry.second.succeeded; });
+}
+
+/// Returns the node of `host` that is here, or why there is none.
+Result<NodeId> node_of(const State& state, const std::string& host) {
+    if (state.phase == Phase::kFinished) return Error{Errc::kRefused, "the job is over: " + state.verdict->reason};
+    for (const auto& [id, node] : state.nodes)
+        if (is_node_of(node, host)) return id;
+    const HostList hosts = hosts_of(state, [](const Node& node) { return node.link != Link::kLost; });
+    return Error{Errc::kNotFound, fmt::format("this job has no node '{}'. {}", host,
+                                              hosts.total > 0 ? "Its nodes: " + some_of(hosts)
+                                                              : std::string("No node has joined it yet"))};
+}
+
+}  // namespace
+
+void strike(State& state, const std::string& name) {
+    Host& host = state.hosts[name];
+    if (state.now - host.struck_at > kStrikesForgotten) host.strikes = 0;
+    ++host.strikes;
+    host.struck_at = state.now;
+}
+
+TimePoint cool_down_end(const State& state, const Node& node) {
+    const auto host = state.hosts.find(node.join.host);
+    if (host == state.hosts.end()) return TimePoint::min();
+    return host->second.struck_at + cool_down(host->second.strikes);
+}
+
+bool is_cooling_down(const State& state, const Node& node) { return state.now < cool_down_end(state, node); }
+
+std::string count_losses(Transition& t, const std::vector<std::string>& lost, Duration lasted) {
+    State& state = t.state;
+    std::string needed;
+    if (lasted >= kProgress) {  // with these hosts, while one that was left out has not shown that it is better now
+        for (const auto& [id, member] : state.group.members) {
+            const auto node = state.nodes.find(id);
+            if (node != state.nodes.end()) state.hosts[node->second.join.host].early_losses = 0;
+        }
+        return needed;
+    }
+    for (const std::string& name : lost) {
+        if (++state.hosts[name].early_losses < kMaxEarlyLosses) continue;
+        if (count_others(state, name) < state.shape->min_nodes) {
+            needed = name;
+        } else {
+            set_aside(
+                state, name,
+                fmt::format("it was lost {} times within {} of a start", kMaxEarlyLosses, seconds_text(kProgress)));
+            t.say(fmt::format("node {} is set aside: {}", name, state.hosts[name].set_aside));
+        }
+    }
+    return needed;
+}
+
+void set_aside(State& state, const std::string& host, std::string why) {
+    state.hosts[host].set_aside = std::move(why);
+    for (auto& [id, node] : state.nodes)
+        if (is_node_of(node, host)) node.set_aside = true;
+}
+
+void take_back(State& state, const std::string& host) {
+    Host& known = state.hosts.at(host);
+    known.set_aside.clear();
+    known.strikes = 0;
+    known.early_losses = 0;
+    for (auto& [id, node] : state.nodes) {
+        if (!is_node_of(node, host)) continue;
+        node.set_aside = false;
+        node.idle_since = state.now;  // it comes now, for a job that may grow
+    }
+}
+
+Result<std::string> drain(Transition& t, const std::string& host) {
+    State& state = t.state;
+    const Result<NodeId> id = node_of(state, host);
+    if (!id) return id.error();
+    const Node& node = state.nodes.at(*id);
+    const std::string undrain = fmt::format("`ddpctl undrain {}` lets it take part again", host);
+    if (node.set_aside)
+        return fmt::format("node {} takes no part already: {}. {}", host, state.hosts.at(host).set_aside, undrain);
+    const bool is_member = node.busy && *node.busy == state.group.generation;
+    if (const int others = count_others(state, host); others < state.shape->min_nodes) {
+        return Error{Errc::kRefused,
+                     fmt::format("the job cannot do without node {}: it needs {}, and {} here. Start another one "
+                                 "first{}",
+                                 host, counted(state.shape->min_nodes, "node"),
+                                 others == 1 ? "1 other is" : fmt::format("{} others are", others),
+                                 state.shape->min_nodes == state.shape->max_nodes ? ", with --spare" : "")};
+    }
+    if (is_member && state.phase == Phase::kRunning && some_have_succeeded(state.group))
+        return Error{Errc::kRefused, "workers have finished already: the job is about to end"};
+    set_aside(state, host, "an operator has drained it");
+    t.say(fmt::format("node {} is drained", host));
+    if (state.phase == Phase::kRunning && is_member)
+        stop_group(t, because(fmt::format("node {} was drained by ddpctl", host)));
+    else if (state.phase == Phase::kGathering)
+        gather(t);
+    return fmt::format(
+        "node {} is drained: {}. {}", host,
+        is_member ? "its workers are being stopped, and the job goes on without it" : "it gets no workers", undrain);
+}
+
+Result<std::string> undrain(Transition& t, const std::string& name) {
+    State& state = t.state;
+    const auto host = state.hosts.find(name);
+    if (host == state.hosts.end() || host->second.set_aside.empty()) {
+        const Result<NodeId> id = node_of(state, name);
+        if (!id) return id.error();
+        return Error{Errc::kRefused, fmt::format("node {} is not drained: it takes part already", name)};
+    }
+    if (state.phase == Phase::kFinished) return Error{Errc::kRefused, "the job is over: " + state.verdict->reason};
+    take_back(state, name);
+    t.say(fmt::format("node {} may take part again", name));
+    const bool here =
+        std::ranges::any_of(state.nodes, [&](const auto& entry) { return is_node_of(entry.second, name); });
+    available(t);
+    return fmt::format("node {} may take part again{}", name, here ? "" : " when it joins");
+}
+
+}  // namespace ddprun::coordinator

@@ -1,0 +1,40 @@
+#pragma once
+// Rules about hosts that end worker groups: strikes and cool-down, the breaker, and nodes that are set aside. A host is
+// known by the display name of its node, so that what it did counts for the next ddprun there. Private to the
+// coordinator.
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "common/error.hpp"
+#include "rendezvous/coordinator/transition.hpp"
+
+namespace ddprun::coordinator {
+
+/// A group that ends sooner than this after its start has made no progress that would excuse the host that ended it.
+inline constexpr std::chrono::seconds kProgress{60};
+/// So many groups without progress that its loss has ended take a host out of the job.
+inline constexpr int kMaxEarlyLosses = 3;
+
+/// Counts the failure of a worker of `host`, or its loss, against it.
+void strike(State& state, const std::string& host);
+/// Returns when the cool-down of the node's host ends: until then it gets workers only if the job cannot do without it.
+[[nodiscard]] TimePoint cool_down_end(const State& state, const Node& node);
+[[nodiscard]] bool is_cooling_down(const State& state, const Node& node);
+
+/// Counts the end of the newest group, after `lasted`, by the loss of `lost` hosts. The breaker sets aside a host that
+/// has ended too many groups soon after their start. Returns the name of one that the job cannot do without; empty:
+/// there is none.
+[[nodiscard]] std::string count_losses(Transition& t, const std::vector<std::string>& lost, Duration lasted);
+
+/// Lets the nodes of `host` take no part until take_back(). `why`: a clause, for people.
+void set_aside(State& state, const std::string& host, std::string why);
+/// Lets the nodes of `host` take part again, and forgets what counts against it.
+void take_back(State& state, const std::string& host);
+
+/// An order of an operator (ddpctl drain, undrain). Returns what follows, or why it cannot be followed.
+[[nodiscard]] Result<std::string> drain(Transition& t, const std::string& host);
+[[nodiscard]] Result<std::string> undrain(Transition& t, const std::string& host);
+
+}  // namespace ddprun::coordinator

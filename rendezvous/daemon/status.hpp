@@ -1,0 +1,12 @@
+#pragma once
+// Describes the job for `ddpctl status`. Pure.
+
+#include "common/clock.hpp"
+#include "rendezvous/daemon/decisions.hpp"
+#include "rendezvous/protocol/messages.hpp"
+
+namespace ddprun::daemon {
+
+[[nodiscard]] protocol::Status status_of(const Decisions& decisions, TimePoint now);
+
+}  // namespace ddprun::daemon
