@@ -4,10 +4,17 @@
 //
 // Every call is collective and fails on all ranks alike. The ranks compare their arguments before a file or a buffer is
 // touched, so a call in a group that has failed changes nothing on disk. One thread at a time.
+//
+// The directory holds "step-<n>.ckpt", during a save "step-<n>.ckpt.tmp.<…>", and under ddprun the empty file
+// "gen-<generation>.<session>" of the generation that may save: do not remove it. If workers of an older generation
+// still run (ddprun freezes or kills them first), their saves fail once a newer generation has made its Checkpointer.
+// On network file systems a save that ends in the same moment may still commit, a whole file. Of two jobs in one
+// directory the one whose first save is later may save. Under other launchers every save commits, because their
+// generations have no order: restart counts of torchrun begin at 0 on a new node.
 
 #include <cstdint>
 #include <filesystem>
-#include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,6 +24,10 @@
 #include "ddp/types.hpp"
 
 namespace ddp {
+
+namespace detail {
+class SaveFence;
+}
 
 /// Host memory with a name, which has to be the same for save and load.
 struct NamedBuffer {
@@ -29,9 +40,11 @@ class Checkpointer {
 public:
     static constexpr int kKeep = 3;  ///< how many checkpoints are kept unless the caller says otherwise
 
-    /// Creates `dir` if it is missing (rank 0 of the group) and removes the temporary files of a killed run. `keep`:
-    /// how many checkpoints to keep, at least 1. Throws Error{Io} naming the directory and the cause. The group must
-    /// outlive this object; after a shrink(), make a new Checkpointer with the survivors' group.
+    /// Creates `dir` if it is missing (rank 0 of the group) and removes what older generations of this job left there;
+    /// the first save() removes what other jobs left. `keep`: how many checkpoints to keep, at least 1. Throws
+    /// Error{Io} naming the directory and the cause, and Error{Superseded} if a newer generation has made its
+    /// Checkpointer. The group must outlive this object; after a shrink(), make a new Checkpointer with the survivors'
+    /// group.
     Checkpointer(std::filesystem::path dir, ProcessGroup& group, int keep = kKeep);
     /// The same for the context's world().
     Checkpointer(std::filesystem::path dir, Context& context, int keep = kKeep);
@@ -40,7 +53,8 @@ public:
     /// fsyncs and renames it, and fsyncs the directory. When all ranks know that the file is written, all but the
     /// newest `keep` are removed. Throws, before anything is written, Error{Mismatch} naming what differs and on which
     /// ranks, or Error{InvalidArgument} for a state that cannot be stored (null buffers, empty or duplicate names).
-    /// Throws Error{Io} when rank 0 could not write.
+    /// Throws Error{Io} when rank 0 could not write, and Error{Superseded} when a newer generation or another job has
+    /// taken the directory over; the checkpoints are unchanged then.
     void save(std::uint64_t step, std::span<const NamedBuffer> state);
 
     /// Returns the newest step whose file is whole (sizes and checksums), as rank 0 sees it; nothing if there is none.
@@ -56,6 +70,7 @@ private:
     std::filesystem::path dir_;
     ProcessGroup* group_;
     int keep_;
+    std::shared_ptr<detail::SaveFence> fence_;  ///< on rank 0
 };
 
 }  // namespace ddp

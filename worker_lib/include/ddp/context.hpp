@@ -40,6 +40,7 @@ struct Environment {
     std::string run_id;
     std::string master_addr;
     int master_port = 0;
+    std::string session;  ///< DDPRUN_SESSION beside DDPRUN_GENERATION; empty under other launchers
 };
 
 /// Owns this process's connection to the store, the world, and the groups local() and leaders(). One thread at a time.

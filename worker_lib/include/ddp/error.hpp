@@ -19,6 +19,7 @@ enum class ErrorCode {
     Unavailable,      ///< no such backend or device here
     Io,               ///< a checkpoint or data file
     System,           ///< the operating system refused something
+    Superseded,       ///< a newer generation of the job, or another job, has taken over the checkpoint directory
 };
 
 /// An error, with the group and the operation that failed, if there was one. A plain value.

@@ -191,6 +191,7 @@ public:
     void abort(std::string_view reason);
 
 private:
+    friend class Checkpointer;     // asks for the generation
     friend class Context;          // asks the ranks of the world where they are
     friend class GradientReducer;  // numbers the steps of its group
     std::unique_ptr<detail::GroupImpl> impl_;

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdlib>
 #include <limits>
 #include <utility>
@@ -17,6 +19,7 @@ namespace {
 
 constexpr const char* kAdvice =
     "Start the program with ddprun or torchrun; or unset RANK and WORLD_SIZE to run it alone.";
+constexpr std::size_t kMaxSessionBytes = 64;
 
 [[noreturn]] void refuse_environment(const std::string& text) { throw Error(ErrorCode::Environment, text); }
 
@@ -92,6 +95,7 @@ Environment read_environment(const Variables& variables) {
     // Only ddprun counts generations; under torchrun the restarts keep the keys of one store apart.
     environment.generation = number(variables, "DDPRUN_GENERATION", 0, std::numeric_limits<std::int64_t>::max())
                                  .value_or(environment.restart_count);
+    if (variables("DDPRUN_GENERATION")) environment.session = variables("DDPRUN_SESSION").value_or("");
     environment.run_id = variables("TORCHELASTIC_RUN_ID").value_or("");
     environment.master_addr = variables("MASTER_ADDR").value_or("");
     environment.master_port = static_cast<int>(number(variables, "MASTER_PORT", 1, 65535).value_or(0));
@@ -124,6 +128,12 @@ void check(const Environment& environment) {
         refuse_environment(fmt::format(
             "LOCAL_WORLD_SIZE is {} but WORLD_SIZE is only {}: a node cannot have more ranks than the job. {}",
             environment.local_world_size, environment.world_size, kAdvice));
+    }
+    // It becomes a part of file names.
+    const bool plain = std::ranges::all_of(environment.session, [](unsigned char c) { return std::isalnum(c) != 0; });
+    if (!plain || environment.session.size() > kMaxSessionBytes) {
+        refuse_environment(fmt::format("DDPRUN_SESSION is '{}', expected at most {} letters and digits. {}",
+                                       environment.session, kMaxSessionBytes, kAdvice));
     }
 }
 

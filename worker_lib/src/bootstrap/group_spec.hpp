@@ -22,6 +22,7 @@ struct GroupSpec {
     std::vector<std::string> locations;  ///< "host a, pid 71", by group rank, for errors; empty: not known yet
     int node_rank = 0;                   ///< of this process; peers publish theirs through the store
     std::int64_t generation = 0;
+    std::string session;    ///< Environment::session; empty: the generations of this job cannot be ordered
     int world_size = 1;     ///< worlds of different sizes may follow each other in one generation, see group_key()
     std::int64_t init = 1;  ///< the round in which the world met (init_rounds.hpp); each round has its own keys
     std::shared_ptr<Store> store;

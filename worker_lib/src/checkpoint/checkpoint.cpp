@@ -12,8 +12,10 @@
 #include "worker_lib/src/checkpoint/directory.hpp"
 #include "worker_lib/src/checkpoint/file.hpp"
 #include "worker_lib/src/checkpoint/manifest.hpp"
+#include "worker_lib/src/checkpoint/save_fence.hpp"
 #include "worker_lib/src/group/agreement.hpp"
 #include "worker_lib/src/group/broadcast_in_pieces.hpp"
+#include "worker_lib/src/group/group_impl.hpp"
 
 namespace ddp {
 namespace {
@@ -90,6 +92,9 @@ Checkpointer::Checkpointer(std::filesystem::path dir, ProcessGroup& group, int k
                     fmt::format("Checkpointer: keep is {}, but at least 1 checkpoint has to be kept", keep));
     on_rank_0(group, [&] {
         detail::open_directory(dir_);
+        const detail::GroupSpec& spec = group.impl_->spec();
+        fence_ = std::make_shared<detail::SaveFence>(dir_, detail::Owner{spec.session, spec.generation});
+        fence_->open();
         return std::uint64_t{0};
     });
 }
@@ -100,9 +105,10 @@ Checkpointer::Checkpointer(std::filesystem::path dir, Context& context, int keep
 void Checkpointer::save(std::uint64_t step, std::span<const NamedBuffer> state) {
     require_same(*group_, step, state);
     on_rank_0(*group_, [&] {
+        fence_->take_over();
         const detail::Manifest manifest = detail::make_manifest(step, group_->size(), state);
-        detail::write_checkpoint(detail::checkpoint_path(dir_, step), detail::temporary_path(dir_, step), manifest,
-                                 state);
+        const auto path = detail::checkpoint_path(dir_, step);
+        detail::commit(detail::write_temporary(path, *fence_, manifest, state), path, *fence_, manifest);
         return std::uint64_t{0};
     });
     if (group_->rank() == 0) detail::remove_older(dir_, step, keep_);

@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <functional>
-#include <optional>
-#include <string>
 #include <system_error>
 
 #include "common/text/number.hpp"
@@ -18,7 +16,6 @@ namespace {
 
 constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kSuffix = ".ckpt";
-constexpr std::string_view kTemporarySuffix = ".ckpt.tmp";
 
 /// Returns what the user can do about the error; empty: nothing that is known.
 std::string_view remedy(const std::error_code& error) {
@@ -28,64 +25,58 @@ std::string_view remedy(const std::error_code& error) {
         case EROFS: return ". Pass a directory that this user may write to";
         case ENOSPC:
         case EDQUOT: return ". Free some space there, or pass another directory";
+        case ENOENT: return ". Was it removed while the job ran?";
         case ENOTDIR:
         case EEXIST: return ". Remove the file that has the name of a directory, or pass another directory";
         default: return "";
     }
 }
 
-[[noreturn]] void fail(const std::filesystem::path& directory, std::string_view what, const std::error_code& error) {
+}  // namespace
+
+void fail_in(const std::filesystem::path& directory, std::string_view what, const std::error_code& error) {
     throw Error(ErrorCode::Io, fmt::format("cannot {} checkpoint directory {}: {}{}", what, directory.string(),
                                            error.message(), remedy(error)));
 }
 
-/// Returns the step in "step-<number><suffix>"; nothing for any other name.
-std::optional<std::uint64_t> step_of(std::string_view name, std::string_view suffix) {
-    if (!name.starts_with(kPrefix) || !name.ends_with(suffix) || name.size() < kPrefix.size() + suffix.size())
-        return {};
-    name.remove_prefix(kPrefix.size());
-    name.remove_suffix(suffix.size());
-    return ddprun::parse_number<std::uint64_t>(name);
-}
-
-void for_each_name(const std::filesystem::path& directory, const std::function<void(const std::string&)>& use) {
+std::vector<std::string> names_in(const std::filesystem::path& directory) {
+    std::vector<std::string> names;
     std::error_code error;
     std::filesystem::directory_iterator entry(directory, error);
     for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
-        use(entry->path().filename().string());
+        names.push_back(entry->path().filename().string());
     }
-    if (error) fail(directory, "read", error);
+    if (error) fail_in(directory, "read", error);
+    return names;
 }
 
-}  // namespace
+std::optional<std::uint64_t> step_of(std::string_view name) {
+    if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix) || name.size() < kPrefix.size() + kSuffix.size())
+        return {};
+    name.remove_prefix(kPrefix.size());
+    name.remove_suffix(kSuffix.size());
+    return ddprun::parse_number<std::uint64_t>(name);
+}
 
 std::filesystem::path checkpoint_path(const std::filesystem::path& directory, std::uint64_t step) {
     return directory / fmt::format("{}{}{}", kPrefix, step, kSuffix);
 }
 
-std::filesystem::path temporary_path(const std::filesystem::path& directory, std::uint64_t step) {
-    return directory / fmt::format("{}{}{}", kPrefix, step, kTemporarySuffix);
-}
-
 void open_directory(const std::filesystem::path& directory) {
     std::error_code error;
     std::filesystem::create_directories(directory, error);
-    if (error) fail(directory, "create", error);
+    if (error) fail_in(directory, "create", error);
     // Checked now, so that the job does not fail at its first save, an hour later.
     if (::access(directory.c_str(), W_OK | X_OK) != 0) {
-        fail(directory, "write to", std::error_code(errno, std::generic_category()));
+        fail_in(directory, "write to", std::error_code(errno, std::generic_category()));
     }
-    for_each_name(directory, [&](const std::string& name) {
-        if (step_of(name, kTemporarySuffix)) std::filesystem::remove(directory / name, error);
-    });
-    if (error) fail(directory, "remove temporary files from", error);
 }
 
 std::vector<std::uint64_t> steps_in(const std::filesystem::path& directory) {
     std::vector<std::uint64_t> steps;
-    for_each_name(directory, [&](const std::string& name) {
-        if (const auto step = step_of(name, kSuffix)) steps.push_back(*step);
-    });
+    for (const std::string& name : names_in(directory)) {
+        if (const auto step = step_of(name)) steps.push_back(*step);
+    }
     std::ranges::sort(steps, std::ranges::greater{});
     return steps;
 }

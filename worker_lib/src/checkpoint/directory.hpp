@@ -1,19 +1,29 @@
 #pragma once
-// A directory of checkpoints: "step-200.ckpt" when whole, "step-200.ckpt.tmp" while it is being written. Rank 0 only.
-// Checkpointer::latest() chooses among them.
+// A directory of checkpoints: "step-200.ckpt" when whole; while it is being written, the temporary file that
+// save_fence.hpp names. Rank 0 only. Checkpointer::latest() chooses among them.
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
 #include <vector>
 
 namespace ddp::detail {
 
 [[nodiscard]] std::filesystem::path checkpoint_path(const std::filesystem::path& directory, std::uint64_t step);
-[[nodiscard]] std::filesystem::path temporary_path(const std::filesystem::path& directory, std::uint64_t step);
+/// Returns 200 for "step-200.ckpt"; nothing for any other name.
+[[nodiscard]] std::optional<std::uint64_t> step_of(std::string_view name);
 
-/// Creates the directory and its parents, checks that files can be created in it, and removes the temporary files of a
-/// killed run. Throws Error{Io}.
+/// Creates the directory and its parents, and checks that files can be created in it. Throws Error{Io}.
 void open_directory(const std::filesystem::path& directory);
+
+/// Returns the names of all files there. Throws Error{Io}.
+[[nodiscard]] std::vector<std::string> names_in(const std::filesystem::path& directory);
+
+/// Throws Error{Io} with a remedy: "cannot WHAT checkpoint directory DIRECTORY: ERROR".
+[[noreturn]] void fail_in(const std::filesystem::path& directory, std::string_view what, const std::error_code& error);
 
 /// Returns the steps of all checkpoints, whole or damaged, the newest first. Throws Error{Io}.
 [[nodiscard]] std::vector<std::uint64_t> steps_in(const std::filesystem::path& directory);

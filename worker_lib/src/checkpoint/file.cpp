@@ -40,7 +40,7 @@ std::string advice(int errno_value, const std::filesystem::path& path, std::size
         case EACCES:
         case EPERM:
         case EROFS: return ". Make the directory writable for this user or pass another checkpoint directory";
-        case ENOENT: return ". Was the directory removed while the job ran?";
+        case ENOENT: return ". Was the directory, or the temporary file in it, removed while the job ran?";
         default: return "";
     }
 }
@@ -84,7 +84,7 @@ int write_everything(int fd, const Manifest& manifest, std::span<const NamedBuff
 
 /// Creates, fills and closes the file. Some file systems report a full disk only when it is closed.
 int write_file(const std::filesystem::path& path, const Manifest& manifest, std::span<const NamedBuffer> state) {
-    UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+    UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     if (!fd) return errno;
     if (const int error = write_everything(fd.get(), manifest, state)) return error;
     return ::close(fd.release()) == 0 ? 0 : errno;
@@ -156,20 +156,32 @@ OpenFile open_checkpoint(const std::filesystem::path& path, std::uint64_t step) 
     return file;
 }
 
+[[noreturn]] void abandon(const std::filesystem::path& temporary, const std::filesystem::path& path,
+                          const SaveFence& fence, std::size_t needed_bytes, int errno_value) {
+    ::unlink(temporary.c_str());  // before fail_writing() looks up the free space
+    fence.refuse_superseded(path);
+    fail_writing(path, needed_bytes, errno_value);
+}
+
 std::string damaged_tensor(const ManifestEntry& entry) {
     return fmt::format("the checksum of '{}' is wrong", entry.name);
 }
 
 }  // namespace
 
-void write_checkpoint(const std::filesystem::path& path, const std::filesystem::path& temporary,
-                      const Manifest& manifest, std::span<const NamedBuffer> state) {
-    int error = write_file(temporary, manifest, state);
+std::filesystem::path write_temporary(const std::filesystem::path& path, const SaveFence& fence,
+                                      const Manifest& manifest, std::span<const NamedBuffer> state) {
+    auto temporary = fence.temporary_path(path);
+    if (const int error = write_file(temporary, manifest, state))
+        abandon(temporary, path, fence, manifest.file_bytes, error);
+    return temporary;
+}
+
+void commit(const std::filesystem::path& temporary, const std::filesystem::path& path, const SaveFence& fence,
+            const Manifest& manifest) {
+    int error = fence.look_for_marker();
     if (error == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) error = errno;
-    if (error != 0) {
-        ::unlink(temporary.c_str());  // before fail_writing() looks up the free space
-        fail_writing(path, manifest.file_bytes, error);
-    }
+    if (error != 0) abandon(temporary, path, fence, manifest.file_bytes, error);
     if (const int sync_error = sync_directory(path.parent_path())) fail_writing(path, manifest.file_bytes, sync_error);
 }
 

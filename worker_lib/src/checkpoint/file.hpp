@@ -9,13 +9,17 @@
 
 #include "ddp/checkpoint.hpp"
 #include "worker_lib/src/checkpoint/manifest.hpp"
+#include "worker_lib/src/checkpoint/save_fence.hpp"
 
 namespace ddp::detail {
 
-/// Writes `temporary`, fsyncs it, renames it to `path` and fsyncs the directory. Throws Error{Io} with a remedy:
-/// `temporary` is removed then, and a former `path` unchanged.
-void write_checkpoint(const std::filesystem::path& path, const std::filesystem::path& temporary,
-                      const Manifest& manifest, std::span<const NamedBuffer> state);
+/// Writes and fsyncs a temporary file beside `path`, and returns its name. Throws, like commit(), Error{Io} with a
+/// remedy or Error{Superseded}: the temporary file is removed then, and a former `path` unchanged.
+[[nodiscard]] std::filesystem::path write_temporary(const std::filesystem::path& path, const SaveFence& fence,
+                                                    const Manifest& manifest, std::span<const NamedBuffer> state);
+/// Renames the temporary file to `path` if the fence allows it, and fsyncs the directory.
+void commit(const std::filesystem::path& temporary, const std::filesystem::path& path, const SaveFence& fence,
+            const Manifest& manifest);
 
 /// Reads the whole file and returns its damage ("it has 1000 bytes instead of 4096"); empty if it has none. Throws
 /// Error{Io} if the file cannot be read at all.

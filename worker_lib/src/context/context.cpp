@@ -42,6 +42,7 @@ GroupSpec world_spec(const Environment& environment, std::shared_ptr<Store> stor
     std::iota(spec.members.begin(), spec.members.end(), 0);
     spec.node_rank = environment.node_rank;
     spec.generation = environment.generation;
+    spec.session = environment.session;
     spec.world_size = environment.world_size;
     spec.store = std::move(store);
     spec.init_timeout = detail::bounded(options.init_timeout);

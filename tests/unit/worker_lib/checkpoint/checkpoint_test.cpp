@@ -1,7 +1,5 @@
-#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -9,6 +7,7 @@
 #include "ddp/ddp.hpp"
 #include "tests/catch.hpp"
 #include "tests/temporary_directory.hpp"
+#include "tests/unit/worker_lib/support/child.hpp"
 #include "tests/unit/worker_lib/support/local_world.hpp"
 #include "worker_lib/src/checkpoint/file.hpp"
 
@@ -17,7 +16,9 @@ using ddp::Checkpointer;
 using ddp::Context;
 using ddp::NamedBuffer;
 using ddp::detail::find_damage;
+using ddp::testing::in_child;
 using ddp::testing::LocalWorld;
+using ddp::testing::mount_tmpfs;
 using ddp::testing::run_ranks;
 using ddp::testing::try_ranks;
 using Names = std::set<std::string>;
@@ -63,29 +64,6 @@ std::string error_of_saving(const std::filesystem::path& directory) {
                      })
         .front()
         .text();
-}
-
-/// Runs `body` in a child process, which may change its limits and mounts, and returns what it wrote.
-std::string in_child(const std::function<std::string()>& body) {
-    std::array<int, 2> pipe{};
-    REQUIRE(::pipe(pipe.data()) == 0);
-    const pid_t child = ::fork();
-    REQUIRE(child >= 0);
-    if (child == 0) {
-        const std::string text = body();
-        const auto written = ::write(pipe[1], text.data(), text.size());
-        ::_exit(written == static_cast<ssize_t>(text.size()) ? 0 : 1);
-    }
-    ::close(pipe[1]);
-    std::string text;
-    std::array<char, 4096> piece{};
-    for (ssize_t n = 0; (n = ::read(pipe[0], piece.data(), piece.size())) > 0;)
-        text.append(piece.data(), static_cast<std::size_t>(n));
-    ::close(pipe[0]);
-    int status = 0;
-    ::waitpid(child, &status, 0);
-    CHECK(status == 0);
-    return text;
 }
 
 }  // namespace
@@ -261,11 +239,7 @@ TEST_CASE("what a killed writer left is removed when the directory is opened", "
 TEST_CASE("a full disk is an error on every rank and leaves nothing half-written", "[checkpoint]") {
     const TemporaryDirectory directory;
     const std::string result = in_child([&]() -> std::string {
-        // A private mount of 1 MB, seen by this child alone.
-        if (::unshare(CLONE_NEWNS) != 0 || ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
-            ::mount("tmpfs", directory.path().c_str(), "tmpfs", 0, "size=1m") != 0) {
-            return "cannot mount";
-        }
+        if (!mount_tmpfs(directory.path(), "size=1m")) return "cannot mount";
         std::string text = error_of_saving(directory.path());
         const auto outcomes = try_ranks({.ranks_per_node = {3}}, [&](Context& context) {
             Checkpointer checkpointer(directory.path(), context);

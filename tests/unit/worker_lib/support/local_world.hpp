@@ -25,11 +25,15 @@ struct LocalWorld {
     std::vector<int> ranks_per_node = {1};
     std::chrono::milliseconds timeout{30'000};  ///< of every collective
     std::chrono::milliseconds init_timeout{30'000};
+    std::string session;  ///< of ddprun; empty: of no launcher
+    std::int64_t generation = 0;
 
     [[nodiscard]] int size() const { return std::accumulate(ranks_per_node.begin(), ranks_per_node.end(), 0); }
 
     [[nodiscard]] Environment environment(int rank) const {
         Environment environment;
+        environment.session = session;
+        environment.generation = generation;
         environment.rank = environment.local_rank = rank;
         environment.world_size = size();
         while (environment.local_rank >= ranks_per_node.at(static_cast<std::size_t>(environment.node_rank))) {
