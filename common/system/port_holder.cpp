@@ -2,6 +2,8 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
+#include <netinet/tcp.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -9,22 +11,14 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
-#include <vector>
 
+#include "common/system/tcp_table.hpp"
 #include "common/text/cut.hpp"
 
 namespace fs = std::filesystem;
 
 namespace ddprun {
 namespace {
-
-struct ListeningSocket {
-    std::string address;  ///< as in /proc/net/tcp: 32-bit words in hexadecimal, each in the machine's byte order
-    std::uint16_t port = 0;
-    uid_t uid = 0;
-    std::string inode;
-};
 
 /// Spells a numeric address as /proc/net/tcp (8 digits) or tcp6 (32 digits) does; empty for any other text.
 std::string proc_spelling(const std::string& address) {
@@ -47,27 +41,6 @@ bool conflicts(const std::string& held, const std::string& wanted) {
     if (is_all_zero(wanted) && wanted.size() == 32) return true;
     if (is_all_zero(held)) return held.size() == wanted.size() || held.size() == 32;
     return is_all_zero(wanted) && held.size() == wanted.size();
-}
-
-std::vector<ListeningSocket> listening_sockets() {
-    constexpr std::string_view kListen = "0A";
-    std::vector<ListeningSocket> sockets;
-    for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
-        std::ifstream file(table);
-        std::string line;
-        std::getline(file, line);  // the heading
-        while (std::getline(file, line)) {
-            std::istringstream fields(line);
-            std::string slot, local, remote, state, queues, timer, retransmits, uid, timeout, inode;
-            fields >> slot >> local >> remote >> state >> queues >> timer >> retransmits >> uid >> timeout >> inode;
-            const auto colon = local.find(':');
-            if (!fields || state != kListen || colon == std::string::npos) continue;
-            sockets.push_back({local.substr(0, colon),
-                               static_cast<std::uint16_t>(std::stoul(local.substr(colon + 1), nullptr, 16)),
-                               static_cast<uid_t>(std::stoul(uid)), inode});
-        }
-    }
-    return sockets;
 }
 
 bool holds_socket(const fs::path& process, const std::string& link) {
@@ -111,9 +84,10 @@ std::string first_words(const std::string& path) {
 
 std::optional<PortHolder> find_port_holder(const Endpoint& endpoint) {
     const std::string wanted = proc_spelling(endpoint.host);
-    const auto sockets = listening_sockets();
-    const auto socket = std::ranges::find_if(
-        sockets, [&](const ListeningSocket& s) { return s.port == endpoint.port && conflicts(s.address, wanted); });
+    const auto sockets = tcp_table();
+    const auto socket = std::ranges::find_if(sockets, [&](const TcpTableSocket& s) {
+        return s.state == TCP_LISTEN && s.local.port == endpoint.port && conflicts(s.local.host, wanted);
+    });
     if (socket == sockets.end()) return std::nullopt;
     PortHolder holder;
     holder.uid = socket->uid;
@@ -134,7 +108,9 @@ std::string explain_port_in_use(const Endpoint& endpoint) {
 
 std::string to_string(const PortHolder& holder) {
     if (!holder.pid) return fmt::format("a process of user {}", holder.uid);
-    return fmt::format("pid {} ({})", *holder.pid, holder.command.empty() ? holder.program : holder.command);
+    const std::string& command = holder.command.empty() ? holder.program : holder.command;
+    if (holder.uid != ::geteuid()) return fmt::format("pid {} ({}) of user {}", *holder.pid, command, holder.uid);
+    return fmt::format("pid {} ({})", *holder.pid, command);
 }
 
 }  // namespace ddprun

@@ -26,7 +26,7 @@ struct PortHolder {
 /// http.server). End that process, or choose another port (0: a free one)".
 [[nodiscard]] std::string explain_port_in_use(const Endpoint& endpoint);
 
-/// Returns "pid 4242 (python3 -m http.server)", or "a process of user 1000".
+/// Returns "pid 4242 (python3 -m http.server)", perhaps with " of user 1000" behind it, or "a process of user 1000".
 [[nodiscard]] std::string to_string(const PortHolder& holder);
 
 }  // namespace ddprun
