@@ -88,10 +88,14 @@ const char* port_options(const DaemonRequest& request) {
     return request.at_meeting_point ? "--master-port" : "--rdzv-endpoint or --master-port";
 }
 
-Error held_by(const DaemonRequest& request, const std::string& holder) {
-    return {Errc::kInUse, fmt::format("cannot host the rendezvous at {}: the port is held by {}. End that process, or "
-                                      "pass another {}.",
-                                      to_string(request.bind), holder, port_options(request))};
+Error held_by(const DaemonRequest& request, const PortHolder& holder) {
+    const std::string what = fmt::format("cannot host the rendezvous at {}: the port is held by {}",
+                                         to_string(request.bind), to_string(holder));
+    if (holder.uid == ::geteuid()) {
+        return {Errc::kInUse, fmt::format("{}. End that process, or pass another {}.", what, port_options(request))};
+    }
+    return {Errc::kInUse, fmt::format("{}, and ddprun joins only daemons of its own user ({}). Pass another {}.", what,
+                                      ::geteuid(), port_options(request))};
 }
 
 Error cannot_bind(const DaemonRequest& request, int error) {
@@ -117,7 +121,9 @@ UniqueFd standby_for(const DaemonRequest& request) {
 
 }  // namespace
 
-bool is_joinable(const PortHolder& holder) { return !holder.pid || holder.program == "ddprund"; }
+bool is_joinable(const PortHolder& holder) {
+    return holder.uid == ::geteuid() && (!holder.pid || holder.program == "ddprund");
+}
 
 Result<Hosted> host_or_join(const DaemonRequest& request) {
     const Endpoint& bind = request.bind;
@@ -135,7 +141,7 @@ Result<Hosted> host_or_join(const DaemonRequest& request) {
         } else if (error != EADDRINUSE) {
             return cannot_bind(request, error);
         } else if (const auto holder = find_port_holder(bind)) {
-            if (!is_joinable(*holder)) return held_by(request, to_string(*holder));
+            if (!is_joinable(*holder)) return held_by(request, *holder);
             // The daemon of an earlier job may be about to end, so the port is probed once more.
             if (probe_bind(bind) == EADDRINUSE) return Hosted{for_local_agent(bind), false};
         } else if (last_look) {

@@ -13,7 +13,7 @@
 namespace ddprun::launcher {
 
 /// Returns whether the holder of the port may be joined: a ddprund, or a process that cannot be inspected (the agent
-/// finds out when it connects). Pure.
+/// finds out when it connects), of the user of this process.
 [[nodiscard]] bool is_joinable(const PortHolder& holder);
 
 /// The daemon of this job, started here or joined.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <boost/asio/ip/tcp.hpp>
@@ -10,6 +11,8 @@
 #include <cctype>
 #include <cstring>
 
+#include "common/system/peer_owner.hpp"
+#include "common/system/port_holder.hpp"
 #include "common/text/number.hpp"
 #include "rendezvous/client/foreign_store.hpp"
 #include "rendezvous/client/resolve.hpp"
@@ -33,7 +36,17 @@ constexpr milliseconds kFirstReport{2000};     // a longer wait is reported on t
 constexpr milliseconds kReportAgain{15'000};
 
 /// Returns whether a server that is not our daemon has answered.
-bool is_foreign(const Error& error) { return error.code == Errc::kRefused || error.code == Errc::kMismatch; }
+bool is_foreign(const Error& error) {
+    return error.code == Errc::kRefused || error.code == Errc::kMismatch || error.code == Errc::kInUse;
+}
+
+/// Looks for a better cause than that of a connection that was closed: a daemon closes those of other users at once.
+Error explained(Error cause, const tcp::endpoint& to, const SocketAddress& address) {
+    if (cause.code != Errc::kClosed || !PeerOwners().is_own_address(address.bytes)) return cause;
+    const auto holder = find_port_holder({to.address().to_string(), to.port()});
+    if (!holder || holder->uid == ::geteuid()) return cause;
+    return {Errc::kInUse, fmt::format("a process of user {}", holder->uid)};
+}
 
 /// Tries every address once. Returns the first connection, else the error of a foreign server, else the last error.
 awaitable<Result<std::shared_ptr<Channel>>> try_all(Endpoint endpoint, TimePoint deadline, milliseconds try_time) {
@@ -48,7 +61,7 @@ awaitable<Result<std::shared_ptr<Channel>>> try_all(Endpoint endpoint, TimePoint
         const TimePoint until = std::min(deadline, Clock::now() + try_time);
         auto channel = co_await transport::connect_websocket(to, until);
         if (channel) co_return channel;
-        if (!is_foreign(cause)) cause = channel.error();
+        if (!is_foreign(cause)) cause = explained(channel.error(), to, address);
     }
     co_return cause;
 }
@@ -64,6 +77,12 @@ Error refused(const Endpoint& endpoint, const Error& cause) {
         return {cause.code,
                 fmt::format("the ddprund at {} is of another version: {}. Use the same ddprun on all nodes.",
                             to_string(endpoint), cause.message)};
+    }
+    if (cause.code == Errc::kInUse) {
+        return {cause.code,
+                fmt::format("the server at {} is {} on this host, where a daemon and its clients must belong to one "
+                            "user (this one is {}). Pass another --rdzv-endpoint, or change the user.",
+                            to_string(endpoint), cause.message, ::geteuid())};
     }
     return {cause.code, fmt::format("something that is not ddprund answers at {} ({}). Pass another --rdzv-endpoint.",
                                     to_string(endpoint), cause.message)};

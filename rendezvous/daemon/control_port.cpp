@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/ip/v6_only.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <utility>
 
@@ -28,7 +30,8 @@ using namespace asio::experimental::awaitable_operators;
 
 namespace {
 
-constexpr std::chrono::milliseconds kCrowdedPause{10};
+constexpr std::chrono::milliseconds kCrowdedPause{5};
+constexpr unsigned kAcceptsPerTurn = 64;
 constexpr std::chrono::milliseconds kAcceptPause{500};  // after EMFILE and the like, until a descriptor was closed
 
 Error cannot_listen(const tcp::endpoint& wanted, const error_code& ec) {
@@ -55,19 +58,6 @@ awaitable<void> pause(asio::any_io_executor executor, Duration duration) {
 
 }  // namespace
 
-std::string name_of_peer(const tcp::socket& socket) {
-    error_code ec;
-    const tcp::endpoint peer = socket.remote_endpoint(ec);
-    if (ec) return "a peer that has disconnected";
-    return to_string(Endpoint{transport::unwrapped(peer.address()).to_string(), peer.port()});
-}
-
-std::string address_of_peer(const tcp::socket& socket) {
-    error_code ec;
-    const tcp::endpoint peer = socket.remote_endpoint(ec);
-    return ec ? "" : transport::unwrapped(peer.address()).to_string();
-}
-
 Result<ControlPort> ControlPort::listen(const asio::any_io_executor& executor, const asio::ip::address& address,
                                         std::uint16_t port, std::chrono::milliseconds handshake_time) {
     const tcp::endpoint wanted(address, port);
@@ -87,14 +77,18 @@ Result<ControlPort> ControlPort::listen(const asio::any_io_executor& executor, c
 ControlPort::ControlPort(tcp::acceptor acceptor, std::chrono::milliseconds handshake_time)
     : acceptor_(std::move(acceptor)), endpoint_(acceptor_.local_endpoint()), handshake_time_(handshake_time) {}
 
-awaitable<std::optional<tcp::socket>> ControlPort::accept() {
+awaitable<std::optional<Newcomer>> ControlPort::accept() {
     while (acceptor_.is_open()) {
-        if (unidentified_ >= kMaxUnidentified) {
+        // A flood of connections must leave the others their turn.
+        if (++accepts_ % kAcceptsPerTurn == 0) co_await asio::post(acceptor_.get_executor(), asio::use_awaitable);
+        if (!acceptor_.is_open()) break;
+        if (!strangers_.make_room(Clock::now())) {
             co_await pause(acceptor_.get_executor(), kCrowdedPause);
             continue;
         }
         // Not async_accept(): between the accept and this coroutine another handler could open the next store.
-        if (std::optional<tcp::socket> socket = accept_waiting()) co_return std::move(socket);
+        if (std::optional<Newcomer> newcomer = accept_waiting()) co_return std::move(newcomer);
+        if (may_have_waiting()) continue;
         if (accept_error_ == asio::error::would_block) {
             // Whatever ends the wait, the next accept reports the state of the port.
             (void)co_await acceptor_.async_wait(tcp::acceptor::wait_read, transport::kTuple);
@@ -106,41 +100,55 @@ awaitable<std::optional<tcp::socket>> ControlPort::accept() {
     co_return std::nullopt;
 }
 
-std::optional<tcp::socket> ControlPort::accept_waiting() {
+std::optional<Newcomer> ControlPort::accept_waiting() {
     tcp::socket socket(acceptor_.get_executor());
+    tcp::endpoint from;
     do {
-        acceptor_.accept(socket, accept_error_);
+        acceptor_.accept(socket, from, accept_error_);
     } while (accept_error_ == asio::error::connection_aborted);
     if (accept_error_) return std::nullopt;
-    ++unidentified_;
-    return socket;
+    const std::string address = transport::unwrapped(from.address()).to_string();
+    std::string peer = to_string(Endpoint{address, from.port()});
+    const PeerOwner owner = owners_.find(socket.native_handle());
+    if (!is_own_or_remote(owner)) {
+        log_foreign(peer, owner);
+        return std::nullopt;
+    }
+    const bool own_user = owner.kind == PeerOwner::Kind::kUser;
+    Strangers::Place place = strangers_.add(address, own_user, Clock::now());
+    return Newcomer{std::move(socket), std::move(peer), address, own_user, std::move(place)};
 }
 
 /// Waits for the first byte of a connection, which stays unread.
-awaitable<ControlPort::FirstByte> ControlPort::first_byte(tcp::socket& socket, TimePoint deadline) {
+awaitable<ControlPort::FirstByte> ControlPort::first_byte(Newcomer& newcomer, TimePoint deadline) {
+    tcp::socket& socket = newcomer.socket;
     asio::steady_timer timer(socket.get_executor(), deadline);
+    newcomer.place.allow_end(socket.native_handle(), [&timer] { timer.cancel(); });
     const auto first =
         co_await (socket.async_wait(tcp::socket::wait_read, transport::kTuple) || timer.async_wait(transport::kTuple));
-    if (first.index() == 1) co_return FirstByte::kNone;
+    newcomer.place.forbid_end();
     char byte = 0;
-    if (::recv(socket.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) != 1) co_return FirstByte::kOther;
-    co_return store::may_begin_with(byte) ? FirstByte::kOfStoreClient : FirstByte::kOther;
+    const ssize_t size = ::recv(socket.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    if (size != 1 && first.index() == 1) co_return FirstByte::kNone;
+    co_return size == 1 && store::may_begin_with(byte) ? FirstByte::kOfStoreClient : FirstByte::kOther;
 }
 
-awaitable<std::optional<Introduction>> ControlPort::introduce(tcp::socket socket, std::string peer,
-                                                              transport::JobLine job_line) {
+awaitable<std::optional<Introduction>> ControlPort::introduce(Newcomer newcomer, transport::JobLine job_line) {
     const TimePoint deadline = Clock::now() + handshake_time_;
-    const FirstByte first = co_await first_byte(socket, deadline);
+    const FirstByte first = co_await first_byte(newcomer, deadline);
     if (first != FirstByte::kOther) {
-        --unidentified_;
         error_code released;
-        Introduction client = StoreClient{UniqueFd(socket.release(released)), first == FirstByte::kNone};
+        Introduction client = StoreClient{UniqueFd(newcomer.socket.release(released)), first == FirstByte::kNone};
         co_return std::move(client);
     }
-    Result<Greeting> greeting = co_await greet(std::move(socket), deadline, std::move(job_line));
-    --unidentified_;
+    // The socket belongs to the handshake from here on, which ends when this second descriptor shuts it down.
+    const UniqueFd handle(::fcntl(newcomer.socket.native_handle(), F_DUPFD_CLOEXEC, 0));
+    if (handle) newcomer.place.allow_end(handle.get(), [socket = handle.get()] { ::shutdown(socket, SHUT_RDWR); });
+    const std::size_t max_bytes = newcomer.own_user ? kMaxJoinBytes : kMaxStrangersJoinBytes;
+    Result<Greeting> greeting = co_await greet(std::move(newcomer.socket), deadline, max_bytes, std::move(job_line));
+    newcomer.place.forbid_end();
     if (!greeting) {
-        log_closed(peer, greeting.error().message);
+        log_closed(newcomer.peer, greeting.error().message);
         co_return std::nullopt;
     }
     Introduction made = std::move(*greeting);
@@ -156,9 +164,18 @@ void ControlPort::close() {
     acceptor_.close(ignored);
 }
 
-void ControlPort::log(const std::string& line) {
+/// Logs that a connection from this host was closed: as a warning if it is another user's, because a process of this
+/// job may have changed its user.
+void ControlPort::log_foreign(const std::string& peer, const PeerOwner& owner) {
+    log(fmt::format("closed a new connection from {}: it is that of {}, and on this host only those of user {} are "
+                    "served",
+                    peer, to_string(owner), ::geteuid()),
+        owner.kind == PeerOwner::Kind::kUser ? spdlog::level::warn : spdlog::level::info);
+}
+
+void ControlPort::log(const std::string& line, spdlog::level::level_enum level) {
     if (!lines_.admit(Clock::now())) return;
-    spdlog::info("{}{}", log_line(line), lines_.last() ? " (more of these will not be shown for a while)" : "");
+    spdlog::log(level, "{}{}", log_line(line), lines_.last() ? " (more of these will not be shown for a while)" : "");
 }
 
 }  // namespace ddprun::daemon

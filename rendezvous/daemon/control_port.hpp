@@ -1,7 +1,10 @@
 #pragma once
-// ControlPort: owns the socket at which agents, inspectors and TCPStore clients connect, distinguishes them by their
-// first byte, and limits the cost of connections that have not sent their first message yet. Used by the Daemon alone,
-// on the io_context's one thread. Its coroutines must end before it does.
+// ControlPort: owns the socket at which agents, inspectors and TCPStore clients connect, closes the connections of
+// other users of this host, distinguishes the rest by their first byte, and limits the cost of connections that have
+// not sent their first message yet. Used by the Daemon alone, on the io_context's one thread. Its coroutines must end
+// before it does.
+
+#include <spdlog/common.h>
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
@@ -15,13 +18,21 @@
 #include "common/clock.hpp"
 #include "common/error.hpp"
 #include "common/line_limit.hpp"
+#include "common/system/peer_owner.hpp"
 #include "common/system/unique_fd.hpp"
 #include "rendezvous/daemon/session.hpp"
+#include "rendezvous/daemon/strangers.hpp"
 
 namespace ddprun::daemon {
 
-/// Connections that have not sent their first message yet; more wait in the listener's backlog.
-inline constexpr int kMaxUnidentified = 256;
+/// A connection that was accepted and has sent nothing yet.
+struct Newcomer {
+    boost::asio::ip::tcp::socket socket;
+    std::string peer;     ///< "10.0.0.7:40512", for the log
+    std::string address;  ///< "10.0.0.7"
+    bool own_user;        ///< it is of this host, and of the user of this process
+    Strangers::Place place;
+};
 
 /// A connection that has begun as a client of PyTorch's TCPStore does. None of its bytes has been read.
 struct StoreClient {
@@ -45,12 +56,14 @@ public:
     [[nodiscard]] tcp::endpoint endpoint() const { return endpoint_; }
 
     /// Waits for the next connection; tries again after errors. Returns nothing once the port is closed.
-    [[nodiscard]] boost::asio::awaitable<std::optional<tcp::socket>> accept();
-    /// Accepts a connection that waits already, also beyond kMaxUnidentified. Returns nothing if there is none.
-    [[nodiscard]] std::optional<tcp::socket> accept_waiting();
+    [[nodiscard]] boost::asio::awaitable<std::optional<Newcomer>> accept();
+    /// Accepts a connection that waits already, also beyond kMaxStrangers. Returns nothing if there is none, or if it
+    /// was closed because it is another user's: then may_have_waiting().
+    [[nodiscard]] std::optional<Newcomer> accept_waiting();
+    [[nodiscard]] bool may_have_waiting() const { return !accept_error_; }
     /// Waits for the first message of a connection that was accepted. Returns nothing, and logs why, when it is another
     /// message, or an agent's is not there in time. `peer`: for the log.
-    [[nodiscard]] boost::asio::awaitable<std::optional<Introduction>> introduce(tcp::socket socket, std::string peer,
+    [[nodiscard]] boost::asio::awaitable<std::optional<Introduction>> introduce(Newcomer newcomer,
                                                                                 transport::JobLine job_line);
     /// Logs that the connection of `peer` was closed, unless there were many such lines just now.
     void log_closed(const std::string& peer, const std::string& why);
@@ -58,26 +71,24 @@ public:
 
 private:
     enum class FirstByte {
-        kNone,           ///< nothing has arrived until the deadline
+        kNone,           ///< nothing has arrived until the deadline, or until the place was needed
         kOfStoreClient,  ///< the code of a TCPStore request
         kOther,          ///< an agent, another protocol, or the end of the connection
     };
 
     ControlPort(tcp::acceptor acceptor, std::chrono::milliseconds handshake_time);
-    [[nodiscard]] static boost::asio::awaitable<FirstByte> first_byte(tcp::socket& socket, TimePoint deadline);
-    void log(const std::string& line);
+    [[nodiscard]] static boost::asio::awaitable<FirstByte> first_byte(Newcomer& newcomer, TimePoint deadline);
+    void log_foreign(const std::string& peer, const PeerOwner& owner);
+    void log(const std::string& line, spdlog::level::level_enum level = spdlog::level::info);
 
     tcp::acceptor acceptor_;
     tcp::endpoint endpoint_;
     std::chrono::milliseconds handshake_time_;
-    int unidentified_ = 0;
+    PeerOwners owners_;
+    Strangers strangers_;
+    unsigned accepts_ = 0;
     boost::system::error_code accept_error_;  ///< of the last accept
     LineLimit lines_;
 };
-
-/// Returns "10.0.0.7:40512", for the log.
-[[nodiscard]] std::string name_of_peer(const boost::asio::ip::tcp::socket& socket);
-/// Returns "10.0.0.7"; empty when the peer has disconnected.
-[[nodiscard]] std::string address_of_peer(const boost::asio::ip::tcp::socket& socket);
 
 }  // namespace ddprun::daemon

@@ -17,7 +17,8 @@ using transport::Channel;
 namespace {
 
 /// Calls receive(), and drops the connection at `deadline`.
-awaitable<Result<std::string>> receive_before(std::shared_ptr<Channel> channel, TimePoint deadline) {
+awaitable<Result<std::string>> receive_before(std::shared_ptr<Channel> channel, TimePoint deadline,
+                                              std::size_t max_bytes) {
     asio::steady_timer timer(co_await asio::this_coro::executor, deadline);
     const auto late = std::make_shared<bool>(false);
     const std::weak_ptr<Channel> weak = channel;
@@ -26,18 +27,19 @@ awaitable<Result<std::string>> receive_before(std::shared_ptr<Channel> channel, 
         *late = true;
         if (const auto still_there = weak.lock()) still_there->abort();
     });
-    Result<std::string> text = co_await channel->receive(kMaxJoinBytes);
+    Result<std::string> text = co_await channel->receive(max_bytes);
     if (!text && *late) co_return Error{Errc::kTimeout, "it did not join in time"};
     co_return text;
 }
 
 }  // namespace
 
-awaitable<Result<Greeting>> greet(asio::ip::tcp::socket socket, TimePoint deadline, transport::JobLine job_line) {
+awaitable<Result<Greeting>> greet(asio::ip::tcp::socket socket, TimePoint deadline, std::size_t max_bytes,
+                                  transport::JobLine job_line) {
     Result<std::shared_ptr<Channel>> channel =
         co_await transport::accept_websocket(std::move(socket), deadline, std::move(job_line));
     if (!channel) co_return channel.error();
-    const Result<std::string> text = co_await receive_before(*channel, deadline);
+    const Result<std::string> text = co_await receive_before(*channel, deadline, max_bytes);
     if (!text) co_return text.error();
     const Result<AgentMessage> message = protocol::decode_agent_message(*text);
     if (!message) co_return message.error();

@@ -16,9 +16,14 @@
 
 namespace ddprun::daemon {
 
-/// Limit of a first message, whose sender is not known yet. The largest Join fits: a role for each program, and five
-/// more texts (run id, command, user, ids) with the members that are not texts. JSON may write one byte as six.
+/// Limit of the first message of a process of this host, which is the user's own. The largest Join fits: a role for
+/// each program, and five more texts (run id, command, user, ids) with the members that are not texts. JSON may write
+/// one byte as six.
 inline constexpr std::size_t kMaxJoinBytes = 6 * (kMaxPrograms + 5) * kMaxRunIdBytes;
+
+/// Limit of the first message from another host, whose sender is not known yet. With transport::kMaxHandshakeBytes it
+/// makes 4 KiB.
+inline constexpr std::size_t kMaxStrangersJoinBytes = 3u << 10;
 
 /// The first message of a connection: an agent joins, or a ddpctl inspects.
 struct Greeting {
@@ -26,10 +31,11 @@ struct Greeting {
     std::variant<protocol::Join, protocol::Inspect, protocol::Order> first;
 };
 
-/// Accepts the WebSocket and reads the first message, both before `deadline`. Errors, after which the connection is
-/// closed: those of accept_websocket; kTimeout without a message in time; kMalformed, kLimit for another message.
+/// Accepts the WebSocket and reads the first message, of `max_bytes`, both before `deadline`. Errors, after which the
+/// connection is closed: those of accept_websocket; kTimeout without a message in time; kMalformed, kLimit for another
+/// message.
 [[nodiscard]] boost::asio::awaitable<Result<Greeting>> greet(boost::asio::ip::tcp::socket socket, TimePoint deadline,
-                                                             transport::JobLine job_line);
+                                                             std::size_t max_bytes, transport::JobLine job_line);
 
 /// Reads the next message of an agent that has joined. Errors: those of Channel::receive; kMalformed, also for a second
 /// Join.

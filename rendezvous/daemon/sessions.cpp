@@ -51,9 +51,11 @@ void Sessions::start(std::weak_ptr<void> owner) {
 void Sessions::end_accepting_for_old_stores() {
     // New connections may arrive meanwhile: accepts as many as the queue can hold, and no more.
     for (int i = 0; i < tcp::acceptor::max_listen_connections; ++i) {
-        std::optional<tcp::socket> socket = port_.accept_waiting();
-        if (!socket) return;
-        spawn(serve(std::move(*socket), std::nullopt));
+        if (std::optional<Newcomer> newcomer = port_.accept_waiting()) {
+            spawn(serve(std::move(*newcomer), std::nullopt));
+        } else if (!port_.may_have_waiting()) {
+            return;
+        }
     }
 }
 
@@ -70,17 +72,17 @@ void Sessions::spawn(awaitable<void> task) {
 
 awaitable<void> Sessions::accept_connections() {
     while (true) {
-        std::optional<tcp::socket> socket = co_await port_.accept();
-        if (!socket) co_return;
-        spawn(serve(std::move(*socket), store_clients_.current()));
+        std::optional<Newcomer> newcomer = co_await port_.accept();
+        if (!newcomer) co_return;
+        spawn(serve(std::move(*newcomer), store_clients_.current()));
     }
 }
 
 /// Serves a connection that was accepted while the store of `generation` was open; empty: while there was none.
-awaitable<void> Sessions::serve(tcp::socket socket, std::optional<Generation> generation) {
-    const std::string peer = name_of_peer(socket);
-    const std::string address = address_of_peer(socket);
-    std::optional<Introduction> introduction = co_await port_.introduce(std::move(socket), peer, job_line_);
+awaitable<void> Sessions::serve(Newcomer newcomer, std::optional<Generation> generation) {
+    const std::string peer = newcomer.peer;
+    const std::string address = newcomer.address;
+    std::optional<Introduction> introduction = co_await port_.introduce(std::move(newcomer), job_line_);
     if (!introduction || closed_) co_return;
     if (auto* client = std::get_if<StoreClient>(&*introduction)) {
         const std::string closed = store_clients_.pass_on(std::move(*client), generation, address, decisions_.job());

@@ -42,7 +42,7 @@ private:
 
     void spawn(boost::asio::awaitable<void> task);
     boost::asio::awaitable<void> accept_connections();
-    boost::asio::awaitable<void> serve(tcp::socket socket, std::optional<Generation> generation);
+    boost::asio::awaitable<void> serve(Newcomer newcomer, std::optional<Generation> generation);
     boost::asio::awaitable<void> serve_agent(protocol::Join join, ChannelPtr channel, std::string peer,
                                              std::string address);
     boost::asio::awaitable<void> serve_inspector(protocol::Inspect request, ChannelPtr channel);

@@ -24,7 +24,9 @@ public:
 
     /// Opens an empty store on a free port and returns the port. Errors: those of StoreServer::listen.
     [[nodiscard]] Result<int> open(Generation generation) {
-        auto store = store::StoreServer::listen(executor_, address_, 0);
+        store::Options options;
+        options.own_user_only = true;
+        auto store = store::StoreServer::listen(executor_, address_, 0, options);
         if (!store) return store.error();
         const int port = (*store)->port();
         stores_[generation] = std::move(*store);

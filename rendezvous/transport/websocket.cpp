@@ -9,6 +9,7 @@
 
 #include "common/daemon_answer.hpp"
 #include "common/endpoint.hpp"
+#include "common/system/peer_owner.hpp"
 #include "rendezvous/transport/completion.hpp"
 #include "rendezvous/transport/websocket_channel.hpp"
 
@@ -52,6 +53,15 @@ bool connected_to_itself(const tcp::socket& socket) {
     const auto local = socket.local_endpoint(ec);
     const auto peer = socket.remote_endpoint(ec);
     return !ec && local == peer;
+}
+
+/// Returns an error if the process at the other end is on this host and belongs to another user.
+std::optional<Error> other_user(tcp::socket& socket) {
+    const PeerOwner owner = PeerOwners().find(socket.native_handle());
+    if (is_own_or_remote(owner)) return std::nullopt;
+    if (owner.kind == PeerOwner::Kind::kUser) return Error{Errc::kInUse, to_string(owner)};
+    return Error{Errc::kClosed,
+                 fmt::format("the server there is {}, or is behind address translation", to_string(owner))};
 }
 
 Error declined(const websocket::response_type& response) {
@@ -147,6 +157,8 @@ awaitable<Result<std::shared_ptr<Channel>>> connect_websocket(tcp::endpoint endp
     if (ec && (watchdog.fired() || ended_by_peer(ec))) co_return handshake_error(watchdog, ec);
     if (ec) co_return Error{Errc::kRefused, fmt::format("its answer is not a WebSocket's: {}", ec.message())};
     if (response.find(kChannelHeader) == response.end()) co_return Error{Errc::kRefused, "a WebSocket of another kind"};
+    // Not earlier: only now has a process accepted the connection, so that it has an owner.
+    if (std::optional<Error> foreign = other_user(channel->socket())) co_return std::move(*foreign);
     co_return owned(channel);
 }
 

@@ -20,13 +20,14 @@ inline constexpr std::string_view kAgentPath = "/ddprun/v1/agent";
 /// machine.
 inline constexpr std::string_view kChannelHeader = "Ddprun-Channel";
 inline constexpr std::string_view kChannelVersion = "1";
-/// Limit of an HTTP request or answer.
-inline constexpr std::size_t kMaxHandshakeBytes = 8u << 10;
+/// Limit of an HTTP request: an agent sends about 250 bytes.
+inline constexpr std::size_t kMaxHandshakeBytes = 1u << 10;
 
 /// Connects to `endpoint` and upgrades, before `deadline`.
 /// Errors: a system error (connection_refused, …) when there is no connection; kTimeout; kClosed when the peer ends it
 /// during the handshake; kRefused when a server that is not a ddprund answers; kMismatch when a ddprund of another
-/// version does. The messages do not name the endpoint.
+/// version does; kInUse when the server is a process of another user of this host. The messages do not name the
+/// endpoint.
 [[nodiscard]] boost::asio::awaitable<Result<std::shared_ptr<Channel>>> connect_websocket(
     boost::asio::ip::tcp::endpoint endpoint, TimePoint deadline);
 

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/asio/post.hpp>
 #include <boost/beast/core/bind_handler.hpp>
 #include <boost/beast/core/buffers_to_string.hpp>
@@ -109,7 +110,9 @@ private:
         if (self->failure_) co_return *self->failure_;
         boost::beast::flat_buffer buffer;
         do {
-            const auto [ec, n] = co_await self->websocket_.async_read_some(buffer, kReadBytes, kTuple);
+            // Memory is allocated for what may arrive, whatever length a frame announces.
+            const std::size_t bytes = std::min(kReadBytes, max_bytes + 1 - buffer.size());
+            const auto [ec, n] = co_await self->websocket_.async_read_some(buffer, bytes, kTuple);
             if (ec) self->fail(explain(ec));
             if (buffer.size() > max_bytes)
                 self->fail({Errc::kLimit, fmt::format("a message longer than {} KiB", max_bytes >> 10)});

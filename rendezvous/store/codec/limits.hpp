@@ -65,6 +65,8 @@ struct Options {
     OlderDialect older_dialect = OlderDialect::kV1_13;
     /// A MULTI_GET of more keys is answered in parts, between which other connections are served. At least 1.
     std::size_t keys_at_once = 1024;
+    /// Clients on this host are served only if they belong to the user of this process.
+    bool own_user_only = false;
     /// Keeps clients from choosing keys that collide. StoreServer draws one itself when it is zero.
     HashSeed hash_seed;
 };

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/epoll.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <new>
@@ -37,11 +38,25 @@ void Admission::accept() {
             context_.warn([this] { return fmt::format("store {}: accepts connections again", context_.name); });
         }
         try {
-            admit(std::move(accepted));
+            if (is_welcome(accepted)) admit(std::move(accepted));
         } catch (const std::bad_alloc&) {
             return cannot_accept(ENOMEM);
         }
     }
+}
+
+bool Admission::is_welcome(const Listener::Accepted& accepted) {
+    if (!context_.owners) return true;
+    const PeerOwner owner = context_.owners->find(accepted.socket.get());
+    if (is_own_or_remote(owner)) return true;
+    ++context_.statistics.refused;
+    context_.warn([&] {
+        return fmt::format(
+            "store {}: closed a new connection from {}: it is that of {}, and on this host only those "
+            "of user {} are served",
+            context_.name, to_text(accepted.peer), to_string(owner), ::geteuid());
+    });
+    return false;
 }
 
 void Admission::adopt(UniqueFd socket) {

@@ -18,7 +18,8 @@ public:
     /// Accepts waiting connections, but only as many as leave the open ones their turn. Call it when the listener is
     /// readable. Stops listening at the limit of connections, and for a pause after a failure.
     void accept();
-    /// Adds a connection that was accepted elsewhere; closes it at the limit of connections, or after a failure.
+    /// Adds a connection that was accepted elsewhere, where its user was checked; closes it at the limit of
+    /// connections, or after a failure.
     void adopt(UniqueFd socket);
     /// Accepts again if the number of connections was at its limit. Called whenever a connection has ended.
     void connection_ended();
@@ -32,6 +33,8 @@ public:
 private:
     enum class State { kAccepting, kAtLimit, kFailing, kClosed };
 
+    /// Returns whether the client may be served; logs why if not.
+    [[nodiscard]] bool is_welcome(const Listener::Accepted& accepted);
     void admit(Listener::Accepted accepted);
     void cannot_accept(int error);
     void listen_for(State state);

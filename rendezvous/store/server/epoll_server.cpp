@@ -48,7 +48,9 @@ EpollServer::EpollServer(Listener listener, UniqueFd epoll, const Options& optio
     : port_(listener.port()),
       context_{completed(options), std::move(now), listener.name(), std::move(epoll)},
       admission_(std::move(listener), context_),
-      service_(context_, admission_) {}
+      service_(context_, admission_) {
+    if (options.own_user_only) context_.owners.emplace();
+}
 
 EpollServer::~EpollServer() { close(); }
 

@@ -6,11 +6,13 @@
 
 #include <functional>
 #include <new>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "common/clock.hpp"
 #include "common/line_limit.hpp"
+#include "common/system/peer_owner.hpp"
 #include "common/system/unique_fd.hpp"
 #include "common/text/number.hpp"
 #include "rendezvous/store/codec/block.hpp"
@@ -29,6 +31,7 @@ struct ServerContext {
     Connections connections = {};
     Statistics statistics = {};
     LineLimit log_limit = {};
+    std::optional<PeerOwners> owners = {};  ///< with own_user_only
 
     /// Logs the line that `line()` makes, unless there were many just now, or there is no memory for it.
     template <typename Line>

@@ -157,10 +157,18 @@ TEST_CASE("a port that another process holds is an error that names the process"
     CHECK_THAT(refused.error().message, Catch::Contains("--rdzv-endpoint"));
 }
 
-TEST_CASE("a ddprund on the port is joined, and so is a holder that cannot be inspected", "[launcher][unit]") {
-    CHECK(is_joinable(PortHolder{4242, "/usr/bin/ddprund --port 29400", "ddprund", 1000}));
-    CHECK(is_joinable(PortHolder{std::nullopt, "", "", 1000}));
-    CHECK_FALSE(is_joinable(PortHolder{4242, "nginx", "nginx", 0}));
+TEST_CASE("a ddprund of this user on the port is joined, and so is a holder that cannot be inspected",
+          "[launcher][unit]") {
+    const uid_t own = ::geteuid();
+    CHECK(is_joinable(PortHolder{4242, "/usr/bin/ddprund --port 29400", "ddprund", own}));
+    CHECK(is_joinable(PortHolder{std::nullopt, "", "", own}));
+    CHECK_FALSE(is_joinable(PortHolder{4242, "nginx", "nginx", own}));
+    for (const uid_t other : {own + 1, own == 0 ? 1000u : 0u}) {
+        CHECK_FALSE(is_joinable(PortHolder{4242, "/usr/bin/ddprund --port 29400", "ddprund", other}));
+        CHECK_FALSE(is_joinable(PortHolder{std::nullopt, "", "", other}));
+    }
+    CHECK(to_string(PortHolder{42, "ddprund -p 1", "ddprund", own + 1}) ==
+          fmt::format("pid 42 (ddprund -p 1) of user {}", own + 1));
 }
 
 TEST_CASE("a port that is bound without a listener is an error after a while", "[launcher][unit]") {

@@ -126,7 +126,7 @@ TEST_CASE("strangers and silence do not keep a good agent out, even in a crowd",
     DaemonFixture fixture;
     const auto test = [&]() -> awaitable<void> {
         std::vector<tcp::socket> crowd;
-        for (int i = 0; i < daemon::kMaxUnidentified + 50; ++i) {
+        for (std::size_t i = 0; i < daemon::kMaxStrangers + 50; ++i) {
             crowd.push_back(co_await dial_plain(fixture.endpoint().port));
             const std::string bytes = i % 3 == 0 ? "garbage" : i % 3 == 1 ? "GET / HTTP/1.1\r\n" : "";
             co_await asio::async_write(crowd.back(), asio::buffer(bytes), kTuple);
