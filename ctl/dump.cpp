@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/io_context.hpp>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
@@ -15,14 +13,13 @@
 #include <string_view>
 #include <vector>
 
-#include "common/clock.hpp"
 #include "common/exit_codes.hpp"
 #include "common/text/number.hpp"
 #include "common/text/print.hpp"
 #include "ctl/c10d_json.hpp"
 #include "ctl/find_jobs.hpp"
+#include "ctl/session.hpp"
 #include "ctl/summary.hpp"
-#include "rendezvous/client/control_client.hpp"
 #include "rendezvous/protocol/messages.hpp"
 
 namespace ddprun::ctl {
@@ -34,25 +31,21 @@ using namespace protocol;
 /// The number of operations of each rank for the summary. A dump has all operations of the flight record.
 constexpr int kOperationsForSummary = 16;
 
-struct Answer {
+/// What the daemon answers to one request.
+struct Overview {
     std::vector<RankRecord> records;
     Inspected end;
 };
 
-/// Sends one request and collects its answer. run_dump() bounds the wait.
-asio::awaitable<Result<Answer>> ask(client::ControlClient& client, std::optional<Rank> rank, int operations) {
+/// Sends one request and collects its answer.
+asio::awaitable<Result<Overview>> ask(client::ControlClient& daemon, std::optional<Rank> rank, int operations) {
     const AgentMessage question = Inspect{kProtocolVersion, rank, operations};
-    client.send(question);
-    Answer answer;
+    daemon.send(question);
+    Overview answer;
     while (true) {
-        Result<DaemonMessage> received = co_await client.receive();
-        if (!received) {
-            Error error = received.error();
-            if (error.code == Errc::kClosed) error.message += ". Has the job ended, or is its ddprun an older one?";
-            co_return error;
-        }
+        Result<DaemonMessage> received = co_await next_answer(daemon);
+        if (!received) co_return received.error();
         if (auto* shown = std::get_if<RecordReply>(&*received)) answer.records.push_back(std::move(shown->record));
-        if (auto* rejected = std::get_if<Rejected>(&*received)) co_return Error{Errc::kRefused, rejected->reason};
         if (auto* end = std::get_if<Inspected>(&*received)) {
             answer.end = std::move(*end);
             std::ranges::sort(answer.records, {}, [](const RankRecord& record) { return number(record.rank); });
@@ -95,14 +88,14 @@ Result<void> remove_older_dumps(const std::filesystem::path& folder, const std::
                                             folder.string(), error.message())};
 }
 
-asio::awaitable<Result<std::size_t>> write_records(client::ControlClient& client, const Answer& overview,
+asio::awaitable<Result<std::size_t>> write_records(client::ControlClient& daemon, const Overview& overview,
                                                    const std::string& folder) {
     std::error_code error;
     std::filesystem::create_directories(folder, error);
     if (error) co_return Error{Errc::kSystem, fmt::format("cannot make the folder {}: {}", folder, error.message())};
     std::set<std::filesystem::path> written;
     for (const RankRecord& known : overview.records) {
-        Result<Answer> one = co_await ask(client, known.rank, kMaxOperationsShown);
+        Result<Overview> one = co_await ask(daemon, known.rank, kMaxOperationsShown);
         if (!one) co_return one.error();
         for (const RankRecord& record : one->records) {
             const auto path = std::filesystem::path(folder) / fmt::format("rank_{}.json", number(record.rank));
@@ -116,11 +109,6 @@ asio::awaitable<Result<std::size_t>> write_records(client::ControlClient& client
     co_return written.size();
 }
 
-int fail(const Error& error, int code) {
-    std::fputs(fmt::format("ddpctl: {}\n", error.message).c_str(), stderr);
-    return code;
-}
-
 /// Returns the command of the job's workers on this machine; empty if it has none here or cannot be read.
 std::string command_at(const Endpoint& endpoint) {
     for (const Job& job : find_jobs()) {
@@ -130,15 +118,13 @@ std::string command_at(const Endpoint& endpoint) {
     return "";
 }
 
-asio::awaitable<int> dump(Endpoint endpoint, DumpOptions options) {
-    auto client = co_await client::ControlClient::connect(endpoint, Clock::now() + options.timeout);
-    if (!client) co_return fail(client.error(), exit_code::kInfrastructure);
-    const Result<Answer> overview = co_await ask(**client, std::nullopt, kOperationsForSummary);
+asio::awaitable<int> dump(client::ControlClient& daemon, const Endpoint& endpoint, const DumpOptions& options) {
+    const Result<Overview> overview = co_await ask(daemon, std::nullopt, kOperationsForSummary);
     if (!overview) co_return fail(overview.error(), exit_code::kInfrastructure);
     const Result<void> printed = print_to_stdout(summarize(overview->records, overview->end, command_at(endpoint)));
     if (!printed) co_return fail(printed.error(), exit_code::kOutput);
     if (options.output.empty()) co_return exit_code::kSuccess;
-    const Result<std::size_t> written = co_await write_records(**client, *overview, options.output);
+    const Result<std::size_t> written = co_await write_records(daemon, *overview, options.output);
     if (!written)
         co_return fail(written.error(),
                        written.error().code == Errc::kSystem ? exit_code::kOutput : exit_code::kInfrastructure);
@@ -148,38 +134,12 @@ asio::awaitable<int> dump(Endpoint endpoint, DumpOptions options) {
     co_return reported ? exit_code::kSuccess : fail(reported.error(), exit_code::kOutput);
 }
 
-Result<Endpoint> the_only_job() {
-    const std::vector<Job> jobs = find_jobs();
-    if (jobs.empty()) {
-        return Error{Errc::kUsage,
-                     "no job of yours has a worker on this machine. Run ddpctl on one of the job's nodes, or pass "
-                     "--rdzv-endpoint HOST:PORT"};
-    }
-    if (jobs.size() == 1) return parse_endpoint(jobs.front().endpoint, 0);
-    std::string text = fmt::format("{} jobs of yours run on this machine. Choose one:", jobs.size());
-    for (const Job& job : jobs)
-        text += fmt::format("\n  ddpctl dump --rdzv-endpoint {}   # job {}", job.endpoint, describe(job));
-    return Error{Errc::kUsage, std::move(text)};
-}
-
 }  // namespace
 
 int run_dump(const DumpOptions& options) {
-    const Result<Endpoint> endpoint = options.endpoint ? Result<Endpoint>(*options.endpoint) : the_only_job();
-    if (!endpoint) return fail(endpoint.error(), exit_code::kUsage);
-    asio::io_context io(1);
-    std::optional<int> code;
-    asio::co_spawn(io, dump(*endpoint, options), [&](std::exception_ptr thrown, int result) {
-        if (thrown) std::rethrow_exception(thrown);
-        code = result;
-        io.stop();
+    return run_session(options, [&](client::ControlClient& daemon, const Endpoint& endpoint) {
+        return dump(daemon, endpoint, options);
     });
-    while (!code && !io.stopped()) {
-        if (io.run_one_for(options.timeout + std::chrono::seconds(4)) > 0) continue;
-        return fail({Errc::kTimeout, fmt::format("the rendezvous daemon at {} does not answer", to_string(*endpoint))},
-                    exit_code::kInfrastructure);
-    }
-    return code.value_or(exit_code::kInternal);
 }
 
 }  // namespace ddprun::ctl

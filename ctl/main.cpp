@@ -1,4 +1,4 @@
-// ddpctl: looks at a running job. Everything but this function is a library.
+// ddpctl: looks at a running job, and drains its nodes. Everything but this function is a library.
 
 #include <fmt/format.h>
 
@@ -7,18 +7,25 @@
 
 #include "common/exit_codes.hpp"
 #include "common/logging.hpp"
+#include "common/overloaded.hpp"
 #include "common/system/standard_fds.hpp"
 #include "ctl/dump.hpp"
 #include "ctl/options.hpp"
+#include "ctl/orders.hpp"
 
 int main(int argc, char** argv) {
     using namespace ddprun;
     open_standard_fds();
     try {
         const auto parsed = ctl::parse_options(argc, argv);
-        if (const int* exit_code = std::get_if<int>(&parsed)) return *exit_code;
         init_logging("ddpctl", LineStart::kTag);
-        return ctl::run_dump(std::get<ctl::DumpOptions>(parsed));
+        return std::visit(Overloaded{
+                              [](const ctl::StatusOptions& options) { return ctl::run_status(options); },
+                              [](const ctl::DumpOptions& options) { return ctl::run_dump(options); },
+                              [](const ctl::OrderOptions& options) { return ctl::run_order(options); },
+                              [](int code) { return code; },
+                          },
+                          parsed);
     } catch (const std::exception& error) {
         std::fputs(fmt::format("ddpctl: {}\n", error.what()).c_str(), stderr);  // fmt::print would throw again
         return exit_code::kInternal;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <string_view>
@@ -14,55 +15,103 @@
 namespace ddprun::ctl {
 namespace {
 
+using protocol::Order;
+
 constexpr std::uint16_t kDefaultPort = 29400;
 constexpr double kMinSeconds = 0.1;
 constexpr double kMaxSeconds = 3'600;
 
 constexpr const char* kFooter =
     "\n"
+    "status shows the nodes of a running job, what each of them does, and the newest decisions with their reasons.\n"
     "dump shows what every rank of a running job is doing, and which rank keeps others waiting, without disturbing the "
     "job.\n"
     "With --output it writes DIR/rank_N.json for every rank, in the schema of PyTorch's flight recorder;\n"
     "ddp-fr-trace DIR analyses them with PyTorch.\n"
+    "drain takes a node out of the job: its workers are stopped, the job starts again without it, and its ddprun "
+    "waits.\n"
+    "undrain lets it take part again. NODE is its name in the status. A node that the job needs cannot be drained.\n"
     "\n"
-    "Exit codes: 0 shown; 2 wrong usage, or no job or several to choose from; 69 the job cannot be reached;\n"
-    "74 a file or stdout could not be written; 70 a bug.";
+    "Exit codes: 0 shown or done; 2 wrong usage, an order that was refused, or no job or several to choose from;\n"
+    "69 the job cannot be reached; 74 a file or stdout could not be written; 70 a bug.";
 
-constexpr std::array<std::string_view, 1> kCommands{"dump"};
+constexpr std::array<std::string_view, 4> kCommands{"status", "dump", "drain", "undrain"};
+constexpr const char* kCommandList = "status, dump, drain or undrain";
 
 /// Returns the error for an option before the command: ddpctl itself has only --help and --version.
-std::string before_the_command(const std::string& word) {
-    return fmt::format("{}: not an option of ddpctl. Write options after the command: ddpctl dump",
-                       word.substr(0, word.find('=')));
+std::string before_the_command(const std::string& word, const std::string& command) {
+    return fmt::format("{}: not an option of ddpctl. Write options after the command: ddpctl {}",
+                       word.substr(0, word.find('=')), command);
+}
+
+std::string check_decisions(const std::string& typed) {
+    int count = 0;
+    if (CLI::detail::lexical_cast(typed, count) && 0 <= count && count <= static_cast<int>(protocol::kMaxDecisions))
+        return {};
+    return fmt::format("'{}' is not a whole number from 0 to {}", typed, protocol::kMaxDecisions);
+}
+
+int refuse_without_node(const CLI::App& app, const std::string& command) {
+    return refuse_usage(app, fmt::format("which node? Write ddpctl {} NODE", command));
+}
+
+/// The values of all options, as they are typed.
+struct Typed {
+    std::string endpoint;
+    double seconds = std::chrono::duration<double>(JobOptions().timeout).count();
+    StatusOptions status;
+    DumpOptions dump;
+    std::string node;
+};
+
+/// Adds a command with the options that every command has.
+CLI::App* add_command(CLI::App& app, std::string_view name, const char* help, Typed& typed) {
+    CLI::App* const command = app.add_subcommand(std::string(name), help);
+    command->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    command
+        ->add_option("--rdzv-endpoint,--rdzv_endpoint", typed.endpoint,
+                     "address of the job's rendezvous daemon, as for ddprun; without it, the one job of yours that has "
+                     "workers on this machine")
+        ->type_name("HOST[:PORT]");
+    command->add_option("--timeout", typed.seconds, "how long to try to reach the daemon, and to wait for each answer")
+        ->check([](const std::string& text) { return check_seconds(text, kMinSeconds, kMaxSeconds); })
+        ->type_name("SECONDS")
+        ->capture_default_str();
+    return command;
+}
+
+void add_commands(CLI::App& app, Typed& typed) {
+    CLI::App* const status = add_command(app, "status", "show the nodes of the job and the newest decisions", typed);
+    status->add_flag("--all", typed.status.all, "show all nodes of a large job, also those that need no attention");
+    status->add_option("--decisions", typed.status.decisions, "how many decisions to show, 200 at most")
+        ->check(check_decisions)
+        ->type_name("N")
+        ->capture_default_str();
+    add_command(app, "dump", "show what every rank is doing", typed)
+        ->add_option("-o,--output", typed.dump.output, "also write one JSON file per rank to this folder")
+        ->type_name("DIR");
+    for (const auto& [name, text] :
+         {std::pair("drain", "take a node out of the job"), std::pair("undrain", "let a drained node take part again")})
+        add_command(app, name, text, typed)
+            ->add_option("NODE", typed.node, "name of the node in the status")
+            ->required()
+            ->type_name("");
 }
 
 }  // namespace
 
 std::string unknown_command(std::string_view typed) {
-    if (typed.empty() || typed.starts_with('-') || typed == kCommands[0]) return "";
+    if (typed.empty() || typed.starts_with('-') || std::ranges::count(kCommands, typed) > 0) return "";
     return fmt::format("there is no command '{}'.{}", typed, did_you_mean(typed, kCommands));
 }
 
-std::variant<DumpOptions, int> parse_options(int argc, const char* const* argv) {
-    DumpOptions options;
-    std::string endpoint;
-    double seconds = std::chrono::duration<double>(options.timeout).count();
-    CLI::App app("ddpctl: looks at a running job of ddprun.", "ddpctl");
+std::variant<StatusOptions, DumpOptions, OrderOptions, int> parse_options(int argc, const char* const* argv) {
+    Typed typed;
+    CLI::App app("ddpctl: looks at a running job of ddprun, and drains its nodes.", "ddpctl");
     app.footer(kFooter);
     app.set_version_flag("--version", "ddpctl " DDPRUN_VERSION);
     app.require_subcommand(1);
-    CLI::App* const dump = app.add_subcommand("dump", "show what every rank is doing");
-    dump->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-    dump->add_option("--rdzv-endpoint,--rdzv_endpoint", endpoint,
-                     "address of the job's rendezvous daemon, as for ddprun; without it, the one job of yours that has "
-                     "workers on this machine")
-        ->type_name("HOST[:PORT]");
-    dump->add_option("-o,--output", options.output, "also write one JSON file per rank to this folder")
-        ->type_name("DIR");
-    dump->add_option("--timeout", seconds, "how long to try to reach the daemon, and to wait for each answer")
-        ->check([](const std::string& typed) { return check_seconds(typed, kMinSeconds, kMaxSeconds); })
-        ->type_name("SECONDS")
-        ->capture_default_str();
+    add_commands(app, typed);
     // For a mistyped command CLI11 would only report that a command is required.
     if (const std::string unknown = unknown_command(argc > 1 ? argv[1] : ""); !unknown.empty())
         return refuse_usage(app, unknown);
@@ -72,18 +121,37 @@ std::variant<DumpOptions, int> parse_options(int argc, const char* const* argv) 
         return print_requested(app, asked);
     } catch (const CLI::ParseError& error) {
         const std::vector<std::string> before = app.remaining();  // the options before the command
-        if (!before.empty()) return refuse_usage(app, before_the_command(before.front()));
-        if (app.get_subcommands().empty()) return refuse_usage(app, "which command? Write ddpctl dump");
+        const auto commands = app.get_subcommands();
+        if (!before.empty())
+            return refuse_usage(
+                app, before_the_command(before.front(), commands.empty() ? "COMMAND" : commands.front()->get_name()));
+        if (commands.empty()) return refuse_usage(app, fmt::format("which command? Write ddpctl {}", kCommandList));
+        if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr)
+            return refuse_without_node(app, commands.front()->get_name());
         return refuse_usage(app, text_of(app, error));
     }
-    options.timeout = std::chrono::milliseconds(std::llround(seconds * 1000));
-    if (dump->count("--output") > 0 && options.output.empty()) return refuse_usage(app, "--output: name a folder");
-    if (dump->count("--rdzv-endpoint") > 0) {
-        const auto parsed = parse_endpoint(endpoint, kDefaultPort);
-        if (!parsed) return refuse_usage(app, fmt::format("--rdzv-endpoint {}: {}", endpoint, parsed.error().message));
-        options.endpoint = *parsed;
+    const CLI::App& command = *app.get_subcommands().front();
+    const std::string name = command.get_name();
+    JobOptions job{.typed = name, .timeout = std::chrono::milliseconds(std::llround(typed.seconds * 1000))};
+    if (command.count("--rdzv-endpoint") > 0) {
+        const auto parsed = parse_endpoint(typed.endpoint, kDefaultPort);
+        if (!parsed)
+            return refuse_usage(app, fmt::format("--rdzv-endpoint {}: {}", typed.endpoint, parsed.error().message));
+        job.endpoint = *parsed;
     }
-    return options;
+    if (name == "status") {
+        static_cast<JobOptions&>(typed.status) = std::move(job);
+        return typed.status;
+    }
+    if (name == "dump") {
+        if (command.count("--output") > 0 && typed.dump.output.empty())
+            return refuse_usage(app, "--output: name a folder");
+        static_cast<JobOptions&>(typed.dump) = std::move(job);
+        return typed.dump;
+    }
+    if (typed.node.empty()) return refuse_without_node(app, name);
+    job.typed += " " + typed.node;
+    return OrderOptions{job, name == "drain" ? Order::Command::kDrain : Order::Command::kUndrain, typed.node};
 }
 
 }  // namespace ddprun::ctl

@@ -8,14 +8,32 @@
 #include <variant>
 
 #include "common/endpoint.hpp"
+#include "rendezvous/protocol/inspection.hpp"
 
 namespace ddprun::ctl {
 
-/// The options of `ddpctl dump`.
-struct DumpOptions {
+/// The options of every command.
+struct JobOptions {
+    std::string typed;                 ///< the command, with its node if it has one, to show it in a line to copy
     std::optional<Endpoint> endpoint;  ///< absent: the one job of this user on this machine
-    std::string output;                ///< folder for one file per rank; empty: none
     std::chrono::milliseconds timeout{5'000};
+};
+
+/// The options of `ddpctl status`.
+struct StatusOptions : JobOptions {
+    bool all = false;    ///< show every node of a large job
+    int decisions = 20;  ///< how many of the newest to show
+};
+
+/// The options of `ddpctl dump`.
+struct DumpOptions : JobOptions {
+    std::string output;  ///< folder for one file per rank; empty: none
+};
+
+/// The options of `ddpctl drain` and `ddpctl undrain`.
+struct OrderOptions : JobOptions {
+    protocol::Order::Command command = protocol::Order::Command::kDrain;
+    std::string node;
 };
 
 /// Returns "there is no command 'dmup'. Did you mean dump?"; empty if it is a command or an option.
@@ -23,6 +41,7 @@ struct DumpOptions {
 
 /// Returns the options, or the code with which the program should exit: after --help or --version, whose text it prints
 /// to stdout, or after a usage error, which it prints to stderr.
-[[nodiscard]] std::variant<DumpOptions, int> parse_options(int argc, const char* const* argv);
+[[nodiscard]] std::variant<StatusOptions, DumpOptions, OrderOptions, int> parse_options(int argc,
+                                                                                        const char* const* argv);
 
 }  // namespace ddprun::ctl

@@ -16,6 +16,7 @@ std::string duration_text(std::chrono::nanoseconds duration) {
     const double seconds = std::chrono::duration<double>(duration).count();
     if (seconds < 0.1) return fmt::format("{:.0f} ms", seconds * 1000);
     if (seconds < 600) return rounded_seconds_text(duration);
+    if (seconds >= 36'000) return fmt::format("{:.0f} h", seconds / 3600);
     return fmt::format("{:.0f} min", seconds / 60);
 }
 

@@ -44,7 +44,7 @@ template <std::integral Number>
 /// Returns "4.2 s", for a time that was measured against a timeout in seconds.
 [[nodiscard]] std::string rounded_seconds_text(std::chrono::nanoseconds duration);
 
-/// Returns "35 ms", "4.2 s" or "3 min", for a time that was measured.
+/// Returns "35 ms", "4.2 s", "30 min" or "12 h", for a time that was measured.
 [[nodiscard]] std::string duration_text(std::chrono::nanoseconds duration);
 
 }  // namespace ddprun

@@ -8,5 +8,7 @@
 namespace ddprun::daemon {
 
 [[nodiscard]] protocol::Status status_of(const Decisions& decisions, TimePoint now);
+/// Returns the same without the decisions.
+[[nodiscard]] protocol::Status status_of(const coordinator::State& state, TimePoint now);
 
 }  // namespace ddprun::daemon

@@ -415,6 +415,7 @@ void visit_fields(Is<NodeStatus> auto& node, auto& field) {
     field("rank_base", node.rank_base);
     field("slots", node.slots);
     field("state", node.state);
+    field.optional("fine", node.fine);
 }
 
 void visit_fields(Is<Decision> auto& decision, auto& field) {
@@ -426,6 +427,7 @@ template <>
 inline constexpr std::string_view kType<Status> = "status";
 void visit_fields(Is<Status> auto& status, auto& field) {
     field("run_id", status.run_id, kName);
+    field.optional("command", status.command, kName);
     field("generation", status.generation);
     field("state", status.state);
     field.each("nodes", status.nodes, kMaxNodes);

@@ -124,7 +124,8 @@ struct NodeStatus {
     std::optional<NodeRank> node_rank = {};  ///< in the newest group; absent: it is no member
     int rank_base = 0;                       ///< of its workers there
     int slots = 0;
-    std::string state;  ///< a few words: "running", "waits", "lost 3 s ago"
+    std::string state;  ///< a few words: "running", "waiting", "lost, last heard 3.0 s ago"
+    bool fine = false;  ///< it needs no attention: a long table may leave it out
     friend bool operator==(const NodeStatus&, const NodeStatus&) = default;
 };
 
@@ -140,8 +141,9 @@ inline constexpr std::size_t kMaxDecisions = 200;
 /// Daemon → ddpctl.
 struct Status {
     std::string run_id;
-    Generation generation{};  ///< of the newest group; 0: there was none
-    std::string state;        ///< one line
+    std::string command = {};  ///< as typed, for people; empty: no node has joined
+    Generation generation{};   ///< of the newest group; 0: there was none
+    std::string state;         ///< one line
     std::vector<NodeStatus> nodes;
     std::vector<Decision> decisions;  ///< the newest, oldest first
     friend bool operator==(const Status&, const Status&) = default;

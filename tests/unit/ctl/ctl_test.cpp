@@ -39,7 +39,7 @@ RankRecord at(int rank, std::chrono::nanoseconds since, const std::string& host 
     return record;
 }
 
-std::variant<ctl::DumpOptions, int> parsed(std::vector<const char*> arguments) {
+auto parsed(std::vector<const char*> arguments) {
     arguments.insert(arguments.begin(), "ddpctl");
     return ctl::parse_options(static_cast<int>(arguments.size()), arguments.data());
 }
@@ -139,9 +139,43 @@ TEST_CASE("ddpctl takes an endpoint, a folder and a time, and refuses anything e
                                                       {"dump", "--timeout", "-1"},
                                                       {"dump", "--timeout", "nan"},
                                                       {"dump", "--output", ""},
-                                                      {"dump", "more"}};
+                                                      {"dump", "more"},
+                                                      {"status", "n1"},
+                                                      {"status", "--output", "d"},
+                                                      {"status", "--decisions", "201"},
+                                                      {"status", "--decisions", "-1"},
+                                                      {"status", "--decisions", "few"},
+                                                      {"drain"},
+                                                      {"drain", ""},
+                                                      {"drain", "n1", "n2"},
+                                                      {"drain", "n1", "--all"},
+                                                      {"undrain", "--timeout", "1"},
+                                                      {"undrain", "n1", "--rdzv-endpoint", "n1:99999"}};
     for (const std::vector<const char*>& arguments : wrong) CHECK(std::get<int>(parsed(arguments)) == 2);
     CHECK(ctl::unknown_command("dmup") == "there is no command 'dmup'. Did you mean dump?");
-    CHECK(ctl::unknown_command("status") == "there is no command 'status'.");
-    for (const char* known : {"dump", "--help", ""}) CHECK(ctl::unknown_command(known) == "");
+    CHECK(ctl::unknown_command("undrian") == "there is no command 'undrian'. Did you mean undrain?");
+    CHECK(ctl::unknown_command("restart") == "there is no command 'restart'.");
+    for (const char* known : {"status", "dump", "drain", "undrain", "--help", ""})
+        CHECK(ctl::unknown_command(known) == "");
+}
+
+TEST_CASE("every command of ddpctl takes the job's endpoint and a time", "[ctl]") {
+    const auto status = parsed({"status", "--rdzv-endpoint", "n1:1", "--timeout", "2", "--all", "--decisions", "200"});
+    REQUIRE(std::holds_alternative<ctl::StatusOptions>(status));
+    CHECK(std::get<ctl::StatusOptions>(status).endpoint == Endpoint{"n1", 1});
+    CHECK(std::get<ctl::StatusOptions>(status).timeout == 2s);
+    CHECK(std::get<ctl::StatusOptions>(status).all);
+    CHECK(std::get<ctl::StatusOptions>(status).decisions == 200);
+    CHECK(std::get<ctl::StatusOptions>(parsed({"status"})).decisions == 20);
+    const auto drain = parsed({"drain", "n1#2", "--rdzv-endpoint", "n1:1"});
+    REQUIRE(std::holds_alternative<ctl::OrderOptions>(drain));
+    CHECK(std::get<ctl::OrderOptions>(drain).command == Order::Command::kDrain);
+    CHECK(std::get<ctl::OrderOptions>(drain).node == "n1#2");
+    CHECK(std::get<ctl::OrderOptions>(drain).endpoint == Endpoint{"n1", 1});
+    CHECK(std::get<ctl::OrderOptions>(drain).typed == "drain n1#2");
+    const auto undrain = parsed({"undrain", "--timeout", "3", "n1"});
+    REQUIRE(std::holds_alternative<ctl::OrderOptions>(undrain));
+    CHECK(std::get<ctl::OrderOptions>(undrain).command == Order::Command::kUndrain);
+    CHECK(std::get<ctl::OrderOptions>(undrain).node == "n1");
+    CHECK(std::get<ctl::OrderOptions>(undrain).timeout == 3s);
 }

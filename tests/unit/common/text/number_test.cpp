@@ -38,6 +38,7 @@ TEST_CASE("a measured time is rounded to what matters", "[common][unit]") {
     CHECK(duration_text(35ms) == "35 ms");
     CHECK(duration_text(4210ms) == "4.2 s");
     CHECK(duration_text(180min) == "180 min");
+    CHECK(duration_text(600min) == "10 h");
     CHECK(rounded_seconds_text(35ms) == "0.0 s");
     CHECK(rounded_seconds_text(900s) == "900.0 s");
 }

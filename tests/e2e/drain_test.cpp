@@ -1,0 +1,140 @@
+// ddpctl status, drain and undrain of a job of two nodes.
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <sstream>
+
+#include "tests/catch.hpp"
+#include "tests/e2e/process.hpp"
+
+using Catch::Contains;
+using Catch::EndsWith;
+using Catch::StartsWith;
+using e2e::eventually;
+using e2e::Seconds;
+
+namespace {
+
+/// Prints its generation and rank, and exits with $CODE when there is a file `end`.
+constexpr const char* kWorker =
+    "echo generation $DDPRUN_GENERATION rank $RANK of $WORLD_SIZE; while [ ! -e end ]; do sleep 0.05; done; exit $CODE";
+
+/// Two ddpruns on this machine: the first hosts the daemon, and the job goes on without the second.
+struct TwoNodes {
+    explicit TwoNodes(const e2e::Sandbox& where, const std::string& code) : sandbox(where), first(sandbox, node(code)) {
+        REQUIRE(eventually(Seconds(20), [&] { return status().status.success(); }));
+        second.emplace(sandbox, node(code));
+        REQUIRE(eventually(Seconds(20), [&] { return prints(*second, "generation 1 rank 1 of 2\n"); }));
+        std::istringstream rows(status().out);
+        for (std::string rank, name; rows >> rank;)
+            if (rank == "1" && rows >> name && name.ends_with("#2")) second_name = name;
+        REQUIRE(second_name != "");
+        first_name = second_name.substr(0, second_name.size() - 2);
+    }
+    [[nodiscard]] e2e::Command node(const std::string& code) const {
+        return {.argv = {(e2e::bin() / "ddprun").string(), "--nnodes", "1:2", "--rdzv-conf", "last_call_timeout=30",
+                         "--rdzv-endpoint", endpoint, "sh", "-c", kWorker},
+                .env = {{"CODE", code}},
+                .directory = sandbox.path()};
+    }
+    [[nodiscard]] e2e::Outcome ddpctl(std::vector<std::string> words) const {
+        words.insert(words.begin(), (e2e::bin() / "ddpctl").string());
+        words.insert(words.end(), {"--rdzv-endpoint", endpoint});
+        return e2e::run(sandbox, {.argv = std::move(words)}, Seconds(30));
+    }
+    [[nodiscard]] e2e::Outcome status() const { return ddpctl({"status"}); }
+    /// Waits until a row of the status contains `name` and ends with `state`.
+    [[nodiscard]] bool shows(const std::string& name, const std::string& state) const {
+        return eventually(Seconds(20), [&] {
+            std::istringstream lines(status().out);
+            for (std::string line; std::getline(lines, line);)
+                if (line.find("  " + name + "  ") != std::string::npos && line.ends_with(state)) return true;
+            return false;
+        });
+    }
+    [[nodiscard]] static bool prints(const e2e::Process& process, const std::string& text) {
+        return process.out().find(text) != std::string::npos;
+    }
+
+    const e2e::Sandbox& sandbox;
+    std::string endpoint = fmt::format("127.0.0.1:{}", e2e::free_port());
+    e2e::Process first;
+    std::optional<e2e::Process> second;
+    std::string first_name;
+    std::string second_name;
+};
+
+}  // namespace
+
+TEST_CASE("a node is drained and taken back, and the job goes on meanwhile", "[e2e]") {
+    const e2e::Sandbox sandbox("drain");
+    {
+        TwoNodes job(sandbox, "3");
+        CAPTURE(job.second_name);
+        const auto before = job.status();
+        CHECK_THAT(before.out, Contains("generation 1\nrunning for ") && Contains("with 2 nodes (--nnodes 1:2)") &&
+                                   Contains("decisions, the newest last:\n") && Contains("joined with 1 worker"));
+        CHECK(job.shows(job.first_name, "running"));
+        CHECK(job.shows(job.second_name, "running"));
+
+        const auto drain = job.ddpctl({"drain", job.second_name});
+        CHECK(drain.status.exit_code() == 0);
+        CHECK_THAT(drain.out, StartsWith("node " + job.second_name + " is drained: ") &&
+                                  EndsWith("`ddpctl undrain " + job.second_name + "` lets it take part again\n"));
+        CHECK(drain.err == "");
+        CHECK(eventually(Seconds(20), [&] { return job.prints(job.first, "generation 2 rank 0 of 1\n"); }));
+        CHECK(job.shows(job.second_name, "set aside: an operator has drained it"));
+        CHECK(job.shows(job.first_name, "running"));
+        CHECK_THAT(job.status().out, Contains("is drained; stopping generation 1"));
+        CHECK(eventually(Seconds(20), [&] {
+            return job.second->err().find("takes no part: an operator has drained it. `ddpctl undrain ") !=
+                   std::string::npos;
+        }));
+
+        const auto undrain = job.ddpctl({"undrain", job.second_name});
+        CHECK(undrain.status.exit_code() == 0);
+        CHECK(undrain.out == "node " + job.second_name + " may take part again\n");
+        CHECK(eventually(Seconds(20), [&] { return job.prints(*job.second, "generation 3 rank 1 of 2\n"); }));
+        CHECK(job.shows(job.second_name, "running"));
+
+        CHECK(job.ddpctl({"drain", job.second_name}).status.exit_code() == 0);
+        CHECK(eventually(Seconds(20), [&] { return job.prints(job.first, "generation 4 rank 0 of 1\n"); }));
+        e2e::write_file(sandbox.path() / "end", "");
+        INFO("first:\n" << job.first.err() << "second:\n" << job.second->err());
+        CHECK(job.first.wait(Seconds(30)).exit_code() == 3);
+        CHECK(job.second->wait(Seconds(30)).exit_code() == 3);
+    }
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("an order that cannot be followed is refused with its reason, and the job goes on", "[e2e]") {
+    const e2e::Sandbox sandbox("drain-refused");
+    {
+        TwoNodes job(sandbox, "0");
+        const auto check_refused = [&](const std::vector<std::string>& order, const std::string& reason) {
+            const auto refused = job.ddpctl(order);
+            CHECK(refused.status.exit_code() == 2);
+            CHECK(refused.out == "");
+            CHECK_THAT(refused.err, StartsWith("ddpctl: " + reason));
+        };
+        check_refused({"drain", "nosuch\x1b[2J"}, "this job has no node 'nosuch\\x1b[2J'. Its nodes: ");
+        check_refused({"undrain", "nosuch"}, "this job has no node 'nosuch'. Its nodes: ");
+        check_refused({"undrain", job.second_name}, "node " + job.second_name + " is not drained");
+        CHECK_THAT(job.status().out, Contains("generation 1\nrunning for "));
+        CHECK(job.ddpctl({"drain", job.second_name}).status.exit_code() == 0);
+        CHECK(eventually(Seconds(20), [&] { return job.prints(job.first, "generation 2 rank 0 of 1\n"); }));
+        check_refused({"drain", job.first_name}, "the job cannot do without node " + job.first_name + ": it needs 1 ");
+        CHECK(job.shows(job.first_name, "running"));
+        e2e::write_file(sandbox.path() / "end", "");
+        CHECK(job.first.wait(Seconds(30)).exit_code() == 0);
+        CHECK(job.second->wait(Seconds(30)).exit_code() == 0);
+        CHECK(job.first.out() == "generation 1 rank 0 of 2\ngeneration 2 rank 0 of 1\n");
+        CHECK(job.second->out() == "generation 1 rank 1 of 2\n");
+
+        const auto over = job.ddpctl({"drain", job.second_name, "--timeout", "0.5"});
+        CHECK(over.status.exit_code() == 69);
+        CHECK_THAT(over.err, StartsWith("ddpctl: cannot reach the rendezvous daemon at "));
+    }
+    CHECK(sandbox.leftovers() == "");
+}
