@@ -93,7 +93,7 @@ std::string disagreement(const State& state, const Join& join) {
             "options. {}",
             nnodes(job), nnodes(node), kOwnJob);
     }
-    if (job.scale_up != node.scale_up) {
+    if (job.scale_up != node.scale_up && job.min_nodes != job.max_nodes) {
         return fmt::format(
             "this job runs with --scale-up {}, this node was started with --scale-up {}: start all nodes "
             "with the same options",
@@ -124,7 +124,7 @@ bool ends_with_group(const State& state) {
 /// Returns the role without a restart whose lost connection ends a job of a fixed number of nodes, unless that node
 /// reconnects or a spare replaces it; nullopt: the job goes on.
 std::optional<std::string> role_that_ends_job(const State& state) {
-    const auto disconnected = [](const Node& lost) { return lost.link != Link::kConnected; };
+    const auto disconnected = [](const Node& lost) { return lost.link != Link::kConnected || lost.overdue_since; };
     const auto is_here = [&](const auto& member) {
         const auto node = state.nodes.find(member.first);
         return node != state.nodes.end() && node->second.link == Link::kConnected;
@@ -161,7 +161,7 @@ bool is_complete(const State& state) {
     if (!state.shape || state.shape->min_nodes != state.shape->max_nodes) return false;
     const auto is_alive = [&](const auto& entry) {
         const Node& node = entry.second;
-        return node.link == Link::kConnected && !node.leaving && !node.set_aside &&
+        return node.link == Link::kConnected && present(node) &&
                state.now - node.heard_at <= 2 * state.config.heartbeat_interval;
     };
     return std::ranges::count_if(state.nodes, is_alive) >= state.shape->max_nodes;

@@ -38,6 +38,7 @@ void forgive_own_pause(State& state, TimePoint now) {
     }
     if (state.phase == Phase::kFinished) state.finished_at += pause;
     if (state.all_silent_at) *state.all_silent_at += pause;
+    if (state.store_retry) state.store_retry->since += pause;
     if (state.alone_since) *state.alone_since += pause;  // agents may reconnect as soon as the daemon continues
 }
 

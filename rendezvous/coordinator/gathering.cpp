@@ -35,7 +35,7 @@ constexpr std::chrono::milliseconds kStoreRetryAfter{250};
 bool all_known_are_back(const State& state) {
     return state.groups_started > 0 && std::ranges::all_of(state.nodes, [&](const auto& entry) {
                const Node& node = entry.second;
-               const bool expected = node.last_rank && present(node) && !node.overdue && !is_cooling_down(state, node);
+               const bool expected = node.last_rank && present(node) && !is_cooling_down(state, node);
                return !expected || eligible(node);
            });
 }
@@ -62,7 +62,8 @@ std::string too_few(const State& state, int here) {
 /// Returns why no other node can take the place of a lost one; empty: one may join.
 std::string no_replacement(const State& state) {
     if (!state.no_more_nodes.empty()) return state.no_more_nodes;
-    const auto role = role_without_restart(state, [](const Node& node) { return node.link == Link::kLost; });
+    const auto role =
+        role_without_restart(state, [](const Node& node) { return node.link == Link::kLost || node.overdue_since; });
     if (!role) return "";
     const int max_restarts = state.roles.at(*role).max_restarts;
     if (max_restarts > 0)
@@ -79,9 +80,11 @@ std::string too_few_left_text(const State& state, int here, std::string_view why
     std::string text = state.cause.reason;
     if (text.empty() && began) text = "a node was lost";
     if (!text.empty()) text += "; ";
-    return text + fmt::format("the job needs {} nodes and only {} {} {} ({}), and {}", state.shape->min_nodes, here,
-                              inflect(here, "is", "are"), began ? "left" : "here", some_of(hosts_of(state, present)),
-                              why);
+    text += fmt::format("the job needs {} and ", counted(static_cast<std::size_t>(state.shape->min_nodes), "node"));
+    text += here == 0 ? "none is left"
+                      : fmt::format("only {} {} {} ({})", here, inflect(here, "is", "are"), began ? "left" : "here",
+                                    some_of(hosts_of(state, present)));
+    return text + fmt::format(", and {}{}", why, hint_at_set_aside(state));
 }
 
 void open_round(Transition& t, int nodes) {
@@ -94,11 +97,16 @@ void open_round(Transition& t, int nodes) {
     t.actions.push_back(OpenStore{state.generation});
 }
 
+bool any_is_set_aside(const State& state) {
+    return std::ranges::any_of(
+        state.nodes, [](const auto& entry) { return entry.second.set_aside && entry.second.link == Link::kConnected; });
+}
+
 bool too_few_are_left(const State& state) {
     const int here = count_present(state);
     // Before the first group the others are waiting for more nodes anyway, unless no further one will join.
     const bool waits_for_more = state.groups_started == 0 && state.no_more_nodes.empty();
-    return here == 0 || (!waits_for_more && here < state.shape->min_nodes);
+    return (here == 0 && !any_is_set_aside(state)) || (!waits_for_more && here < state.shape->min_nodes);
 }
 
 /// Ends the job if there is nothing left to wait for; returns whether it did.
@@ -107,7 +115,7 @@ bool ended_for_lack_of_nodes(Transition& t) {
     const int here = count_present(state);
     if (departure_ends_job(state)) {
         finish(t, stopped_verdict(*state.departure, here, *state.shape));
-    } else if (here == 0) {
+    } else if (here == 0 && !any_is_set_aside(state)) {
         std::string reason = "no node is left";
         if (!state.cause.reason.empty()) reason += fmt::format(": {}", state.cause.reason);
         finish(t, infrastructure_verdict(std::move(reason), kStartWhenReachable));
@@ -168,6 +176,7 @@ void store_opened(Transition& t, const StoreOpened& event) {
     if (++state.groups_started == 1) state.growth.first_size = static_cast<int>(chosen.size());
     state.cause = {};
     state.departure.reset();
+    forget_hosts(state);
     for (auto& [id, node] : state.nodes) node.last_rank.reset();
     std::erase_if(state.nodes,
                   [](const auto& entry) { return entry.second.link == Link::kLost && !entry.second.busy; });

@@ -52,10 +52,8 @@ std::optional<TimePoint> growth_due(const State& state) {
     if (state.phase != Phase::kRunning || state.shape->scale_up != ScaleUp::kImmediate) return std::nullopt;
     const auto room = static_cast<std::ptrdiff_t>(max_size(state)) - std::ssize(state.group.members);
     if (room <= 0) return std::nullopt;
-    const bool ending =
-        std::ranges::any_of(state.group.members, [](const auto& entry) { return entry.second.succeeded; });
     const std::vector<const Node*> nodes = newcomers(state);
-    if (ending || nodes.empty()) return std::nullopt;
+    if (is_ending(state.group) || nodes.empty()) return std::nullopt;
     const auto came = [&](const Node* node) { return std::max(node->idle_since, cool_down_end(state, *node)); };
     const TimePoint first = came(*std::ranges::min_element(nodes, {}, came));
     const TimePoint last = came(*std::ranges::max_element(nodes, {}, came));
@@ -71,6 +69,8 @@ void grow(Transition& t) {
     std::vector<std::string> hosts;
     for (const Node* node : newcomers(state)) hosts.push_back(node->join.host);
     std::ranges::sort(hosts, natural_less);
+    const auto room = static_cast<std::size_t>(max_size(state)) - state.group.members.size();
+    hosts.resize(std::min(hosts.size(), room));
     if (state.now - state.group.started_at >= kSettled) state.growth.restarts = 0;
     ++state.growth.restarts;
     stop_group(t, because(fmt::format("{} {} joined", inflect(hosts.size(), "node", "nodes"), list_of(hosts))));

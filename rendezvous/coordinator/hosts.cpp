@@ -3,7 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
+#include <string_view>
+#include <utility>
 
+#include "common/job_limits.hpp"
 #include "common/text/number.hpp"
 #include "rendezvous/coordinator/gathering.hpp"
 #include "rendezvous/coordinator/nodes.hpp"
@@ -28,21 +32,42 @@ bool is_node_of(const Node& node, const std::string& host) {
     return node.link != Link::kLost && node.join.host == host;
 }
 
+/// Lets the nodes of `host` take no part, also those that come later, until take_back().
+void set_aside(State& state, const std::string& host, std::string why) {
+    state.hosts[host].set_aside = std::move(why);
+    for (auto& [id, node] : state.nodes)
+        if (node.join.host == host) node.set_aside = true;
+}
+
+/// Lets the nodes of `host` take part again, and forgets what counts against it.
+void take_back(State& state, const std::string& host) {
+    Host& known = state.hosts.at(host);
+    known.set_aside.clear();
+    known.strikes = 0;
+    known.early_losses = 0;
+    for (auto& [id, node] : state.nodes) {
+        if (node.join.host != host) continue;
+        node.set_aside = false;
+        node.idle_since = state.now;  // it comes now, for a job that may grow
+    }
+}
+
 /// Returns how many nodes the job has without those of `host`.
 int count_others(const State& state, const std::string& host) {
     return static_cast<int>(std::ranges::count_if(
         state.nodes, [&](const auto& entry) { return present(entry.second) && !is_node_of(entry.second, host); }));
 }
 
-bool some_have_succeeded(const Group& group) {
-    return std::ranges::any_of(group.members, [](const auto& entry) { return entry.second.succeeded; });
+const Node* node_of(const State& state, const std::string& host) {
+    const auto found =
+        std::ranges::find_if(state.nodes, [&](const auto& entry) { return is_node_of(entry.second, host); });
+    return found == state.nodes.end() ? nullptr : &found->second;
 }
 
-/// Returns the node of `host` that is here, or why there is none.
-Result<NodeId> node_of(const State& state, const std::string& host) {
+/// Returns why there can be no order about this host: the job is over, or has no such node.
+Result<void> check_host(const State& state, const std::string& host) {
     if (state.phase == Phase::kFinished) return Error{Errc::kRefused, "the job is over: " + state.verdict->reason};
-    for (const auto& [id, node] : state.nodes)
-        if (is_node_of(node, host)) return id;
+    if (state.hosts.contains(host) || node_of(state, host) != nullptr) return {};
     const HostList hosts = hosts_of(state, [](const Node& node) { return node.link != Link::kLost; });
     return Error{Errc::kNotFound, fmt::format("this job has no node '{}'. {}", host,
                                               hosts.total > 0 ? "Its nodes: " + some_of(hosts)
@@ -90,42 +115,47 @@ std::string count_losses(Transition& t, const std::vector<std::string>& lost, Du
     return needed;
 }
 
-void set_aside(State& state, const std::string& host, std::string why) {
-    state.hosts[host].set_aside = std::move(why);
-    for (auto& [id, node] : state.nodes)
-        if (is_node_of(node, host)) node.set_aside = true;
+std::string why_set_aside(const State& state, const std::string& name) {
+    const auto host = state.hosts.find(name);
+    return host == state.hosts.end() ? "" : host->second.set_aside;
 }
 
-void take_back(State& state, const std::string& host) {
-    Host& known = state.hosts.at(host);
-    known.set_aside.clear();
-    known.strikes = 0;
-    known.early_losses = 0;
-    for (auto& [id, node] : state.nodes) {
-        if (!is_node_of(node, host)) continue;
-        node.set_aside = false;
-        node.idle_since = state.now;  // it comes now, for a job that may grow
-    }
+std::string hint_at_set_aside(const State& state) {
+    const HostList hosts =
+        hosts_of(state, [](const Node& node) { return node.set_aside && node.link == Link::kConnected; });
+    if (hosts.total == 0) return "";
+    return fmt::format("; {} {} {} set aside: `ddpctl undrain {}` lets it take part",
+                       inflect(hosts.total, "node", "nodes"), some_of(hosts), inflect(hosts.total, "is", "are"),
+                       hosts.first.front());
+}
+
+void forget_hosts(State& state) {
+    if (state.hosts.size() <= 2 * static_cast<std::size_t>(kMaxNodes)) return;
+    std::set<std::string_view> here;
+    for (const auto& [id, node] : state.nodes) here.insert(node.join.host);
+    std::erase_if(state.hosts, [&](const auto& entry) {
+        return entry.second.strikes == 0 && entry.second.set_aside.empty() && !here.contains(entry.first);
+    });
 }
 
 Result<std::string> drain(Transition& t, const std::string& host) {
     State& state = t.state;
-    const Result<NodeId> id = node_of(state, host);
-    if (!id) return id.error();
-    const Node& node = state.nodes.at(*id);
-    const std::string undrain = fmt::format("`ddpctl undrain {}` lets it take part again", host);
-    if (node.set_aside)
-        return fmt::format("node {} takes no part already: {}. {}", host, state.hosts.at(host).set_aside, undrain);
-    const bool is_member = node.busy && *node.busy == state.group.generation;
-    if (const int others = count_others(state, host); others < state.shape->min_nodes) {
+    if (const Result<void> known = check_host(state, host); !known) return known.error();
+    const std::string hint = fmt::format("`ddpctl undrain {}` lets it take part again", host);
+    if (const std::string why = why_set_aside(state, host); !why.empty())
+        return fmt::format("node {} takes no part already: {}. {}", host, why, hint);
+    const Node* node = node_of(state, host);
+    const bool is_member = node != nullptr && node->busy == state.group.generation;
+    const int others = count_others(state, host);
+    if (node != nullptr && present(*node) && others < state.shape->min_nodes) {
         return Error{Errc::kRefused,
                      fmt::format("the job cannot do without node {}: it needs {}, and {} here. Start another one "
                                  "first{}",
-                                 host, counted(state.shape->min_nodes, "node"),
+                                 host, counted(static_cast<std::size_t>(state.shape->min_nodes), "node"),
                                  others == 1 ? "1 other is" : fmt::format("{} others are", others),
                                  state.shape->min_nodes == state.shape->max_nodes ? ", with --spare" : "")};
     }
-    if (is_member && state.phase == Phase::kRunning && some_have_succeeded(state.group))
+    if (is_member && state.phase == Phase::kRunning && is_ending(state.group))
         return Error{Errc::kRefused, "workers have finished already: the job is about to end"};
     set_aside(state, host, "an operator has drained it");
     t.say(fmt::format("node {} is drained", host));
@@ -133,26 +163,20 @@ Result<std::string> drain(Transition& t, const std::string& host) {
         stop_group(t, because(fmt::format("node {} was drained by ddpctl", host)));
     else if (state.phase == Phase::kGathering)
         gather(t);
-    return fmt::format(
-        "node {} is drained: {}. {}", host,
-        is_member ? "its workers are being stopped, and the job goes on without it" : "it gets no workers", undrain);
+    return fmt::format("node {} is drained: {}. {}", host, is_member ? "its workers are stopped" : "it gets no workers",
+                       hint);
 }
 
-Result<std::string> undrain(Transition& t, const std::string& name) {
+Result<std::string> undrain(Transition& t, const std::string& host) {
     State& state = t.state;
-    const auto host = state.hosts.find(name);
-    if (host == state.hosts.end() || host->second.set_aside.empty()) {
-        const Result<NodeId> id = node_of(state, name);
-        if (!id) return id.error();
-        return Error{Errc::kRefused, fmt::format("node {} is not drained: it takes part already", name)};
-    }
-    if (state.phase == Phase::kFinished) return Error{Errc::kRefused, "the job is over: " + state.verdict->reason};
-    take_back(state, name);
-    t.say(fmt::format("node {} may take part again", name));
-    const bool here =
-        std::ranges::any_of(state.nodes, [&](const auto& entry) { return is_node_of(entry.second, name); });
+    if (const Result<void> known = check_host(state, host); !known) return known.error();
+    if (why_set_aside(state, host).empty())
+        return Error{Errc::kRefused, fmt::format("node {} is not drained: it takes part already", host)};
+    take_back(state, host);
+    t.say(fmt::format("node {} may take part again", host));
+    const bool here = node_of(state, host) != nullptr;
     available(t);
-    return fmt::format("node {} may take part again{}", name, here ? "" : " when it joins");
+    return fmt::format("node {} may take part again{}", host, here ? "" : " when it joins");
 }
 
 }  // namespace ddprun::coordinator

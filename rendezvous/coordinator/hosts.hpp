@@ -14,7 +14,7 @@ namespace ddprun::coordinator {
 
 /// A group that ends sooner than this after its start has made no progress that would excuse the host that ended it.
 inline constexpr std::chrono::seconds kProgress{60};
-/// So many groups without progress that its loss has ended take a host out of the job.
+/// The number of groups without progress that a host's loss may end: the circuit breaker.
 inline constexpr int kMaxEarlyLosses = 3;
 
 /// Counts the failure of a worker of `host`, or its loss, against it.
@@ -23,15 +23,17 @@ void strike(State& state, const std::string& host);
 [[nodiscard]] TimePoint cool_down_end(const State& state, const Node& node);
 [[nodiscard]] bool is_cooling_down(const State& state, const Node& node);
 
-/// Counts the end of the newest group, after `lasted`, by the loss of `lost` hosts. The breaker sets aside a host that
-/// has ended too many groups soon after their start. Returns the name of one that the job cannot do without; empty:
-/// there is none.
+/// Counts the end of the newest group, after `lasted`, by the loss of `lost` hosts. The circuit breaker sets aside a
+/// host that has ended too many groups soon after their start. Returns the name of one that the job cannot do without;
+/// empty: there is none.
 [[nodiscard]] std::string count_losses(Transition& t, const std::vector<std::string>& lost, Duration lasted);
 
-/// Lets the nodes of `host` take no part until take_back(). `why`: a clause, for people.
-void set_aside(State& state, const std::string& host, std::string why);
-/// Lets the nodes of `host` take part again, and forgets what counts against it.
-void take_back(State& state, const std::string& host);
+/// Returns why the nodes of `host` take no part, as a clause for people; empty: they do.
+[[nodiscard]] std::string why_set_aside(const State& state, const std::string& host);
+/// Returns "; node n3 is set aside: `ddpctl undrain n3` lets it take part"; empty: no node that is here is.
+[[nodiscard]] std::string hint_at_set_aside(const State& state);
+/// Forgets hosts about which there is nothing to remember, if there are very many.
+void forget_hosts(State& state);
 
 /// An order of an operator (ddpctl drain, undrain). Returns what follows, or why it cannot be followed.
 [[nodiscard]] Result<std::string> drain(Transition& t, const std::string& host);

@@ -19,8 +19,18 @@
 namespace ddprun::coordinator {
 namespace {
 
-/// After the grace of its workers an agent kills them, which the kernel may delay.
+/// After the grace of its workers an agent kills them, which the kernel may delay: then its node is lost.
 constexpr std::chrono::seconds kKillTime{10};
+
+/// Returns for how long a member may stop its workers before its connection is closed. It is lost one `lost_after`
+/// later, when its lease has ended.
+Duration time_to_stop(const Node& node, const Config& config) {
+    return node.join.stop_grace + std::max<Duration>(std::chrono::seconds(1), kKillTime - config.lost_after);
+}
+
+std::string overdue_text(const Node& node, const Config& config) {
+    return fmt::format("it did not stop its workers within {}", seconds_text(time_to_stop(node, config)));
+}
 
 /// Sends a reconnected node the messages that it may have missed. A node that was lost may have processes of a group
 /// that was given up: it gets an Abort, and takes part again only when it has answered.
@@ -51,6 +61,9 @@ std::string unique_name(const State& state, const NodeId& id, const std::string&
     if (known != state.nodes.end() && !taken(known->second.join.host)) return known->second.join.host;
     if (!taken(host)) return host;
     const std::string prefix = host + "#";
+    // The name of a node that was here before: what is known about it holds for its next ddprun.
+    for (auto at = state.hosts.lower_bound(prefix); at != state.hosts.end() && at->first.starts_with(prefix); ++at)
+        if (!taken(at->first)) return at->first;
     // Starts at the number of such nodes, not at 2: even with many nodes of one name, the first try succeeds.
     auto number =
         2 + std::ranges::count_if(state.nodes, [&](const auto& entry) {
@@ -80,7 +93,8 @@ void reconnected(Transition& t, const NodeId& id, const Join& message) {
     node.join = message;
     node.link = Link::kConnected;
     node.broken = false;
-    node.heard_at = node.alive_at = t.state.now;
+    node.heard_at = node.alive_at = node.connected_at = t.state.now;
+    node.set_aside = !why_set_aside(t.state, message.host).empty();
     t.say(fmt::format("node {} reconnected", message.host));
     catch_up(t, id, node);
 }
@@ -134,7 +148,9 @@ void lose(Transition& t, const NodeId& id, std::string_view why) {
         node.vanished_at = node.heard_at;
         node.broken = true;
     }
-    node.given_up = node.busy.has_value();
+    const bool member = node.busy && *node.busy == t.state.group.generation;
+    const bool known_lost = std::exchange(node.given_up, node.busy.has_value()) && !node.overdue_since;
+    if (member && !known_lost && !node.leaving) strike(t.state, node.join.host);
     node.link = Link::kLost;
     const Node lost = node;
     const std::string reason = fmt::format("node {} was lost: {}", lost.join.host, why);
@@ -144,8 +160,6 @@ void lose(Transition& t, const NodeId& id, std::string_view why) {
     } else {
         t.state.nodes.erase(id);
     }
-    const bool member = lost.busy && *lost.busy == t.state.group.generation;
-    if (member) strike(t.state, lost.join.host);
     Cause& cause = t.state.cause;
     switch (t.state.phase) {
         case Phase::kGathering:
@@ -167,7 +181,9 @@ void lose(Transition& t, const NodeId& id, std::string_view why) {
 
 }  // namespace
 
-bool present(const Node& node) { return node.link != Link::kLost && !node.leaving && !node.set_aside; }
+bool present(const Node& node) {
+    return node.link != Link::kLost && !node.leaving && !node.set_aside && !node.overdue_since;
+}
 
 bool eligible(const Node& node) { return node.link == Link::kConnected && present(node) && !node.busy; }
 
@@ -228,9 +244,8 @@ void join(Transition& t, const NodeId& id, const Join& message) {
     } else {
         Node& node = state.nodes[id];
         node.join = named;
-        node.heard_at = node.alive_at = node.idle_since = state.now;
-        const auto host = state.hosts.find(named.host);
-        node.set_aside = host != state.hosts.end() && !host->second.set_aside.empty();
+        node.heard_at = node.alive_at = node.connected_at = node.idle_since = state.now;
+        node.set_aside = !why_set_aside(state, named.host).empty();
         t.say(fmt::format("node {} joined with {}", named.host, counted(slots_of(named), "worker")));
         available(t);
     }
@@ -269,7 +284,7 @@ void leave(Transition& t, const NodeId& id, int signal) {
     if (state.phase == Phase::kStopping && state.cause.failure && !is_of_signal(*state.cause.failure, signal))
         departure.failure = state.cause.reason;
     // A spare or parked node does not affect a running group when it leaves.
-    if (member || state.phase != Phase::kRunning) state.departure = departure;
+    if (!node.set_aside && (member || state.phase != Phase::kRunning)) state.departure = departure;
     if (!node.busy) release(t, id);
     if (state.phase == Phase::kGathering) return gather(t);
     if (state.phase == Phase::kStopping && member && !failed_by_itself(state.cause, id, signal)) {
@@ -301,12 +316,13 @@ void lose_silent_nodes(Transition& t) {
     State& state = t.state;
     const Config& config = state.config;
     const bool any_heard = std::ranges::any_of(state.nodes, [&](const auto& entry) {
-        return entry.second.link == Link::kConnected && state.now < entry.second.heard_at + config.lost_after;
+        const Node& node = entry.second;  // one that could go on without those that are silent
+        return node.link == Link::kConnected && present(node) && state.now < node.heard_at + config.lost_after;
     });
     if (!any_heard) state.all_silent_at = state.now;
     const bool cut_off = state.all_silent_at && state.now < *state.all_silent_at + config.lost_after;
     std::vector<NodeId> silent;
-    std::map<NodeId, std::string_view> expired;
+    std::map<NodeId, std::string> expired;
     for (const auto& [id, node] : t.state.nodes) {
         if (node.link == Link::kLost || t.state.now < lost_at(node, config)) continue;
         const bool is_closed = node.link == Link::kDisconnected && !node.broken;
@@ -314,7 +330,9 @@ void lose_silent_nodes(Transition& t) {
         if (node.link == Link::kConnected)
             silent.push_back(id);
         else
-            expired.emplace(id, node.broken ? "the connection broke" : "connection closed");
+            expired.emplace(id, node.overdue_since ? overdue_text(node, config)
+                                : node.broken      ? "the connection broke"
+                                                   : "connection closed");
     }
     const std::string silence =
         fmt::format("no message for {}", seconds_text(any_heard ? config.lost_after : config.hold));
@@ -327,32 +345,38 @@ void lose_silent_nodes(Transition& t) {
 }
 
 /// An agent that speaks, but does not report the end of its workers, would hold all others. At first its connection is
-/// closed: without one it freezes them, and with the next one it kills them.
+/// closed: then its lease ends, and it freezes them; or it connects again, and kills them.
 void lose_unstopped_nodes(Transition& t) {
     State& state = t.state;
     if (state.phase != Phase::kStopping) return;
-    std::map<NodeId, Duration> late;
+    const Config& config = state.config;
+    std::vector<NodeId> late;
     for (const auto& [id, member] : state.group.members) {
         const auto found = state.nodes.find(id);
         if (found == state.nodes.end()) continue;
         Node& node = found->second;
-        const Duration given = node.join.stop_grace + kKillTime;
-        const TimePoint deadline = state.group.stopping_since + given;
-        if (node.link == Link::kLost || node.busy != state.group.generation || state.now < deadline) continue;
-        if (node.overdue && state.now >= deadline + state.config.reconnect_grace) late.emplace(id, given);
-        if (std::exchange(node.overdue, true)) continue;
+        if (node.link == Link::kLost || node.busy != state.group.generation) continue;
+        // One that was cut off has the order since it is back.
+        const TimePoint since = state.group.stopping_since;
+        const TimePoint ordered = std::clamp(node.connected_at, since, since + config.lost_after);
+        if (!node.overdue_since && state.now < ordered + time_to_stop(node, config)) continue;
+        if (node.overdue_since) {
+            if (state.now >= *node.overdue_since + config.lost_after) late.push_back(id);
+            continue;
+        }
+        node.overdue_since = state.now;
         node.given_up = true;
         if (node.link != Link::kConnected) continue;
         t.actions.push_back(Disconnect{id});
         node.link = Link::kDisconnected;
         node.vanished_at = state.now;
-        node.broken = false;
+        node.broken = true;
     }
-    for (const auto& [id, given] : late) {
+    for (const NodeId& id : late) {
         const auto node = state.nodes.find(id);
         if (state.phase != Phase::kStopping || node == state.nodes.end()) continue;  // by the loss before this one
         if (node->second.link == Link::kConnected) t.actions.push_back(Disconnect{id});
-        lose(t, id, fmt::format("it did not stop its workers within {}", seconds_text(given)));
+        lose(t, id, overdue_text(node->second, config));
     }
 }
 

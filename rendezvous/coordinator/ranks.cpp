@@ -7,6 +7,7 @@
 #include <compare>
 #include <cstdint>
 #include <limits>
+#include <set>
 #include <tuple>
 
 #include "common/text/number.hpp"
@@ -57,15 +58,37 @@ std::optional<NodeRank> earlier_rank(const State& state, const Node& node) {
     return host == state.hosts.end() ? std::nullopt : host->second.rank;
 }
 
-std::strong_ordering rank_order(const State& state, const Node& left, const Node& right) {
-    const auto key = [&](const Node& node) {
+/// The order in which nodes are chosen. The first differing member decides.
+struct Preference {
+    int last_rank;       ///< of a member of the newest group
+    int earlier_rank;    ///< of the host, unless a member has that rank now
+    int requested_rank;  ///< by --node-rank
+    const std::string* host;
+    NodeId id;
+};
+
+bool operator<(const Preference& left, const Preference& right) {
+    const auto ranks = [](const Preference& p) { return std::tuple(p.last_rank, p.earlier_rank, p.requested_rank); };
+    if (const auto order = ranks(left) <=> ranks(right); order != 0) return order < 0;
+    if (const auto order = natural_compare(*left.host, *right.host); order != 0) return order < 0;
+    return left.id < right.id;
+}
+
+/// Sorts the nodes by preference.
+void sort_by_preference(std::vector<NodeId>& ids, const State& state) {
+    std::set<NodeRank> taken;
+    for (const NodeId& id : ids)
+        if (const auto rank = state.nodes.at(id).last_rank) taken.insert(*rank);
+    std::vector<Preference> order;
+    for (NodeId& id : ids) {
+        const Node& node = state.nodes.at(id);
         const auto earlier = earlier_rank(state, node);
-        return std::tuple(node.last_rank ? number(*node.last_rank) : kNoRank, earlier ? number(*earlier) : kNoRank,
-                          node.join.node_rank.value_or(kNoRank));
-    };
-    if (const auto order = key(left) <=> key(right); order != 0) return order;
-    if (const auto order = natural_compare(left.join.host, right.join.host); order != 0) return order;
-    return left.join.node <=> right.join.node;
+        order.push_back({node.last_rank ? number(*node.last_rank) : kNoRank,
+                         earlier && !taken.contains(*earlier) ? number(*earlier) : kNoRank,
+                         node.join.node_rank.value_or(kNoRank), &node.join.host, std::move(id)});
+    }
+    std::ranges::sort(order, [](const Preference& left, const Preference& right) { return left < right; });
+    std::ranges::transform(order, ids.begin(), [](Preference& p) { return std::move(p.id); });
 }
 
 /// Returns "; n4 takes the place of n2" for the nodes in `candidates` that were not in the newest group, if others have
@@ -94,29 +117,29 @@ std::string replacements(const std::vector<NodeId>& candidates, const State& sta
 }
 
 /// Returns the chosen nodes in the order of their new ranks.
-std::vector<NodeId> place(const std::vector<NodeId>& chosen, const State& state) {
-    std::vector<NodeId> places(chosen.size());
+std::vector<NodeId> assign_ranks(const std::vector<NodeId>& chosen, const State& state) {
+    std::vector<NodeId> by_rank(chosen.size());
     std::vector<NodeId> rest = chosen;
-    const auto seat = [&](auto wanted) {  // gives the nodes of `rest` the free places that they want
+    const auto assign = [&](auto wanted_rank) {  // to the nodes of `rest` whose wanted rank is free
         std::erase_if(rest, [&](const NodeId& id) {
-            const std::optional<int> place = wanted(state.nodes.at(id));
-            if (!place || *place < 0 || *place >= static_cast<int>(places.size())) return false;
-            NodeId& free = places[static_cast<std::size_t>(*place)];
-            if (!free.empty()) return false;
-            free = id;
+            const std::optional<int> rank = wanted_rank(state.nodes.at(id));
+            if (!rank || *rank < 0 || *rank >= static_cast<int>(by_rank.size())) return false;
+            NodeId& holder = by_rank[static_cast<std::size_t>(*rank)];
+            if (!holder.empty()) return false;
+            holder = id;
             return true;
         });
     };
     const auto as_int = [](std::optional<NodeRank> rank) { return rank ? std::optional(number(*rank)) : std::nullopt; };
-    seat([&](const Node& node) { return as_int(node.last_rank); });
-    seat([&](const Node& node) { return as_int(earlier_rank(state, node)); });
+    assign([&](const Node& node) { return as_int(node.last_rank); });
+    assign([&](const Node& node) { return as_int(earlier_rank(state, node)); });
     // At first the requested ranks, which need not be dense, are an order only.
-    if (state.groups_started > 0) seat([](const Node& node) { return node.join.node_rank; });
+    if (state.groups_started > 0) assign([](const Node& node) { return node.join.node_rank; });
     std::ranges::stable_partition(rest, [&](const NodeId& id) { return !state.nodes.at(id).last_rank; });
     auto next = rest.begin();
-    for (NodeId& place : places)
-        if (place.empty()) place = *next++;
-    return places;
+    for (NodeId& holder : by_rank)
+        if (holder.empty()) holder = *next++;
+    return by_rank;
 }
 
 }  // namespace
@@ -131,16 +154,14 @@ std::vector<NodeId> choose_members(const State& state) {
     std::ranges::stable_sort(cooling, {}, end_of);
     const std::size_t rested = chosen.size() - cooling.size();
     chosen.resize(std::min(chosen.size(), std::max(rested, static_cast<std::size_t>(state.shape->min_nodes))));
-    std::ranges::sort(chosen, [&](const NodeId& left, const NodeId& right) {
-        return rank_order(state, state.nodes.at(left), state.nodes.at(right)) < 0;
-    });
+    sort_by_preference(chosen, state);
     chosen.resize(std::min(chosen.size(), static_cast<std::size_t>(max_size(state))));
     return chosen;
 }
 
 std::map<NodeId, Member> form_group(const std::vector<NodeId>& chosen, const State& state, int master_port) {
     assert(state.shape && static_cast<int>(chosen.size()) >= state.shape->min_nodes);
-    const std::vector<NodeId> candidates = place(chosen, state);
+    const std::vector<NodeId> candidates = assign_ranks(chosen, state);
     Assignment assignment;
     assignment.generation = state.generation;
     assignment.node_count = static_cast<int>(candidates.size());

@@ -186,6 +186,11 @@ bool failure_ends_job(const State& state) {
     return failure && (!state.roles.at(failure->role).is_left() || forbids_restart(*failure));
 }
 
+bool is_ending(const Group& group) {
+    return !group.finished.empty() ||
+           std::ranges::any_of(group.members, [](const auto& entry) { return entry.second.succeeded; });
+}
+
 bool may_end_the_job(const State& state) {
     return state.phase == Phase::kStopping && (state.cause.verdict || state.cause.failure);
 }
@@ -257,7 +262,7 @@ void group_ended(Transition& t, const NodeId& id, Generation generation, bool su
     const std::string host = node.join.host;
     node.busy.reset();
     node.given_up = false;
-    node.overdue = false;
+    node.overdue_since.reset();
     node.idle_since = state.now;
     t.say(fmt::format("the workers of node {} {}", host, succeeded ? "have succeeded" : "are stopped"));
     const bool of_this_group = generation == state.group.generation;

@@ -72,17 +72,18 @@ struct Node {
     TimePoint vanished_at;        ///< when its connection ended, or its last message; meaningless while connected
     bool broken = false;          ///< disconnected or lost by the network, or silent: its agent may live
     bool given_up = false;  ///< it was lost while busy: its processes have no place in the job, and must end at once
-    std::optional<Generation> busy;     ///< it may have processes of this worker group
-    std::optional<NodeRank> last_rank;  ///< in the newest worker group, if it was a member
-    std::optional<int> leaving;         ///< the signal that it got; it takes no further part
-    bool set_aside = false;             ///< its host is: it stays, and gets no workers
-    bool overdue = false;               ///< its workers did not end in time; no group waits for it
+    std::optional<Generation> busy;          ///< it may have processes of this worker group
+    std::optional<NodeRank> last_rank;       ///< in the newest worker group, if it was a member
+    std::optional<int> leaving;              ///< the signal that it got; it takes no further part
+    bool set_aside = false;                  ///< its host is: it stays, and gets no workers
+    std::optional<TimePoint> overdue_since;  ///< its workers have not ended in time: it does not count until they have
+    TimePoint connected_at;                  ///< by its newest connection
 };
 
 /// What the job remembers of a host, whose ddpruns may come and go.
 struct Host {
     std::optional<NodeRank> rank;  ///< that its node had last; it gets it again if that is free
-    int strikes = 0;               ///< its losses and the failures of its workers, none an hour after the one before
+    int strikes = 0;               ///< its losses and the failures of its workers; 0 again after an hour without one
     TimePoint struck_at;           ///< by the newest one
     int early_losses = 0;          ///< groups in a row with it that its loss has ended soon after their start
     std::string set_aside = {};    ///< why its node gets no workers, as a clause; empty: it may

@@ -152,16 +152,16 @@ Verdict daemon_stopped_verdict(int signal) {
 }
 
 Verdict useless_restarts_verdict(const State& state, const std::string& host) {
-    return {
-        .outcome = Outcome::kInfrastructure,
-        .exit_code = exit_code::kDoNotRequeue,
-        .reason = fmt::format("{}; node {} has been lost {} times within {} of a start, and the job cannot do "
-                              "without it (--nnodes {})",
-                              state.cause.reason, host, kMaxEarlyLosses, seconds_text(kProgress), nnodes(*state.shape)),
-        .culprit = {},
-        .hint = fmt::format("Look for what ends the ddprun of {} (its output, `dmesg` there), or start the job on "
-                            "other nodes",
-                            host)};
+    return {.outcome = Outcome::kInfrastructure,
+            .exit_code = exit_code::kDoNotRequeue,
+            .reason = fmt::format("{}; node {} has been lost {} times within {} of a start, and the job cannot do "
+                                  "without it (--nnodes {})",
+                                  state.cause.reason, host, state.hosts.at(host).early_losses, seconds_text(kProgress),
+                                  nnodes(*state.shape)),
+            .culprit = {},
+            .hint = fmt::format("Look for what ends the ddprun of {} (its output, `dmesg` there), or start the job on "
+                                "other nodes",
+                                host)};
 }
 
 Verdict infrastructure_verdict(std::string reason, std::string hint) {

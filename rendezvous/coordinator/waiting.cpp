@@ -10,6 +10,7 @@
 #include "rendezvous/coordinator/hosts.hpp"
 #include "rendezvous/coordinator/nodes.hpp"
 #include "rendezvous/coordinator/ranks.hpp"
+#include "rendezvous/coordinator/running.hpp"
 
 namespace ddprun::coordinator {
 namespace {
@@ -42,6 +43,7 @@ std::string gathering_reason(const State& state) {
             "; waiting {} for another node in its place, which --rdzv-conf join_timeout=SECONDS changes: start ddprun "
             "there with the same options",
             seconds_text(state.config.join_timeout));
+        text += hint_at_set_aside(state);
     } else {
         text += fmt::format("; giving up after {}", seconds_text(state.config.join_timeout));
     }
@@ -53,7 +55,7 @@ std::string gathering_reason(const State& state) {
 /// Returns when spare nodes take part; a text that does not change while they wait.
 std::string growth_text(const State& state) {
     if (static_cast<int>(state.group.members.size()) >= max_size(state)) return "";
-    if (state.shape->scale_up == ScaleUp::kAtRestart) return "; more take part after the next restart";
+    if (state.shape->scale_up != ScaleUp::kImmediate) return "; more take part after the next restart";
     const auto due = growth_due(state);
     if (!due) return "";
     if (*due == state.group.started_at + growth_pause(state))
@@ -64,22 +66,19 @@ std::string growth_text(const State& state) {
 std::string spare_reason(const State& state) {
     std::string text =
         fmt::format("spare: the job runs with {} of {} nodes", state.group.members.size(), state.shape->max_nodes);
-    for (const auto& [id, member] : state.group.members) {
-        if (member.succeeded) return text + ", and some of them have finished";
-    }
-    return text + growth_text(state);
+    return text + (is_ending(state.group) ? ", and some of their workers have finished" : growth_text(state));
 }
 
 /// Returns why this node waits, if that concerns it alone.
 std::string own_reason(const State& state, const Node& node) {
-    const auto host = state.hosts.find(node.join.host);
     if (node.set_aside)
         return fmt::format("this node takes no part: {}. `ddpctl undrain {}` lets it take part again",
-                           host->second.set_aside, node.join.host);
+                           why_set_aside(state, node.join.host), node.join.host);
     if (state.phase != Phase::kRunning || !is_cooling_down(state, node)) return "";
-    return fmt::format("spare: this node has ended {} and is left out for {}",
-                       counted(static_cast<std::size_t>(host->second.strikes), "worker group"),
-                       seconds_text(cool_down_end(state, node) - host->second.struck_at));
+    const Host& host = state.hosts.at(node.join.host);
+    return fmt::format("spare: this node has failed or was lost {}, and is left out for {}",
+                       counted(static_cast<std::size_t>(host.strikes), "time"),
+                       seconds_text(cool_down_end(state, node) - host.struck_at));
 }
 
 /// Returns the message for all waiting nodes. The callers fill in how long a node has waited.

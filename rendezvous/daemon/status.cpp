@@ -40,12 +40,6 @@ bool is_member(const State& state, const Node& node) {
            state.group.members.contains(node.join.node);
 }
 
-/// Returns why the host gets no workers; empty: it may get some.
-std::string why_set_aside(const State& state, const std::string& name) {
-    const auto host = state.hosts.find(name);
-    return host == state.hosts.end() ? "" : host->second.set_aside;
-}
-
 Activity activity_with_workers(const State& state, const Node& node, TimePoint now) {
     if (*node.busy != state.group.generation) return {"stopping its workers of an older generation"};
     if (state.phase == Phase::kRunning) return {"running", true};
@@ -108,9 +102,10 @@ NodeStatus status_of_node(const State& state, const Node& node, TimePoint now) {
 std::vector<NodeStatus> absent_hosts(const State& state) {
     std::vector<NodeStatus> absent;
     for (const auto& [name, host] : state.hosts) {
+        if (host.set_aside.empty()) continue;
         const bool here =
             std::ranges::any_of(state.nodes, [&](const auto& entry) { return entry.second.join.host == name; });
-        if (here || host.set_aside.empty()) continue;
+        if (here) continue;
         absent.push_back({.host = name, .state = "not here; set aside if it joins: " + host.set_aside});
     }
     return absent;

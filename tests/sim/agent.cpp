@@ -141,6 +141,7 @@ void Agent::begin(const Assignment& assignment) {
     running_ = newest_;
     stopping_ = false;
     reports_.clear();
+    deaf_ = world_.dice.percent(1);
     const Generation generation = newest_;
     if (world_.dice.percent(luck_.stall_percent)) plan_stalls(generation);
     if (world_.dice.percent(luck_.failure_percent)) {
@@ -250,6 +251,8 @@ void Agent::workers_ended() {
 }
 
 void Agent::answer_abort(Generation generation) {
+    const bool is_deaf = running_ == generation && deaf_;  // a bug: only the end of its lease stops them
+    if (is_deaf) return;
     if (running_ == generation) return stop_workers();
     world_.network.to_daemon(*connection_, GroupStopped{generation});
 }

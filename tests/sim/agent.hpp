@@ -106,6 +106,7 @@ private:
     int rank_base_ = 0;     ///< in that one
     std::optional<Generation> running_;
     bool stopping_ = false;
+    bool deaf_ = false;                  ///< it does not obey the next Abort
     bool stuck_ = false;                 ///< they have got SIGKILL, and end when the kernel lets them
     std::vector<AgentMessage> reports_;  ///< about the newest group; repeated after a reconnect
     std::optional<int> leaving_;

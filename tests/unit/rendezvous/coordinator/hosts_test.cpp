@@ -32,7 +32,8 @@ TEST_CASE("a host that fails twice is left out for a time that doubles", "[coord
     fail_and_restart(job, "n2");
     CHECK(job.receivers<Assignment>() == Hosts{"n1", "n3"});
     job.pass(5s);
-    CHECK_THAT(job.sent<Waiting>().at("n2").reason, Contains("has ended 2 worker groups and is left out for 10 s"));
+    CHECK_THAT(job.sent<Waiting>().at("n2").reason,
+               Contains("this node has failed or was lost 2 times, and is left out for 10 s"));
     CHECK(job.state.phase == Phase::kRunning);
     job.pass(5s);
     CHECK(job.sent<Abort>().at("n1").reason == "node n2 joined");
@@ -129,18 +130,57 @@ TEST_CASE("three losses without progress between them set a node aside until an 
     CHECK(job.sent<Abort>().at("n1").reason == "node n2 joined");
 }
 
+TEST_CASE("the circuit breaker holds also for a node that connects again with the same ddprun", "[coordinator]") {
+    Job job({.min_nodes = 1, .max_nodes = 3});
+    job.start({"n1", "n2", "n3"});
+    job.state.hosts["n2"].early_losses = 2;
+    job.lose("n2");
+    job.join("n2");
+    job.say("n2", GroupStopped{Generation{1}});
+    job.pass(2min);
+    CHECK(job.state.phase == Phase::kRunning);
+    CHECK_FALSE(job.state.group.members.contains("n2"));
+}
+
+TEST_CASE("one outage is one strike", "[coordinator]") {
+    Job job({.min_nodes = 1, .max_nodes = 2});
+    job.start({"n1", "n2"});
+    job.lose("n2");
+    for (int i = 0; i < 3; ++i) {  // it is killing its workers
+        job.join("n2");
+        job.disconnect("n2");
+        job.pass(1s);
+    }
+    CHECK(job.state.hosts.at("n2").strikes == 1);
+}
+
+TEST_CASE("a node that a signal ends has no strike", "[coordinator]") {
+    Job job({.min_nodes = 1, .max_nodes = 2});
+    job.start({"n1", "n2"});
+    job.leave("n2");
+    job.disconnect("n2");
+    job.pass(1s);
+    CHECK_FALSE(job.state.hosts.at("n2").strikes);
+}
+
 // ---- the deadline of a stop
 
-TEST_CASE("an agent that does not report the end of its workers is lost after its grace and 10 s", "[coordinator]") {
-    Job job({.min_nodes = 2, .max_nodes = 3, .max_restarts = 1});
+/// Three nodes; n3's agent speaks, but has not reported the end of its workers until 1 s before the deadline.
+Job almost_late(int min_nodes = 2) {
+    Job job({.min_nodes = min_nodes, .max_nodes = 3, .max_restarts = 2});
     job.start({"n1", "n2", "n3"});
     job.fail("n1", failure(0, "n1"));
     job.stopped("n1");
     job.stopped("n2");
-    job.pass(39'900ms);
-    CHECK(job.asked<Disconnect>().empty());
-    job.pass(200ms);
-    CHECK(job.asked<Disconnect>() == std::vector{Disconnect{"n3"}});  // now it freezes them
+    job.pass(36s);
+    REQUIRE(job.asked<Disconnect>().empty());
+    return job;
+}
+
+TEST_CASE("a member that does not report the end of its workers has its grace and 10 s", "[coordinator]") {
+    Job job = almost_late();
+    job.pass(1200ms);
+    CHECK(job.asked<Disconnect>() == std::vector{Disconnect{"n3"}});  // now its lease ends
     CHECK(job.state.phase == Phase::kStopping);
     SECTION("it may end them at last") {
         job.join("n3");
@@ -149,11 +189,18 @@ TEST_CASE("an agent that does not report the end of its workers is lost after it
         job.restart();
         CHECK(job.receivers<Assignment>() == Hosts{"n1", "n2", "n3"});
     }
-    SECTION("the others go on, also if it connects again at once") {
+    SECTION("the others go on without it") {
+        job.pass(2500ms);
+        CHECK(job.state.phase == Phase::kStopping);
+        job.pass(500ms);
+        CHECK(job.state.phase == Phase::kOpening);
+        CHECK(job.state.hosts.at("n3").strikes == 1);
+    }
+    SECTION("also if it connects again, until its workers have ended") {
         job.join("n3");
         CHECK(job.sent<Welcome>().at("n3").lost);
         CHECK(job.receivers<Abort>() == Hosts{"n3"});
-        job.pass(1s);
+        job.pass(3s);
         CHECK(job.asked<Disconnect>() == std::vector{Disconnect{"n3"}});
         REQUIRE(job.state.phase == Phase::kOpening);
         job.store_opens();
@@ -162,13 +209,37 @@ TEST_CASE("an agent that does not report the end of its workers is lost after it
         CHECK(job.sent<Welcome>().at("n3").lost);
         job.pass(10min);
         CHECK(job.state.phase == Phase::kRunning);
-        job.say("n3", GroupStopped{Generation{1}});  // now it may take part
+        job.say("n3", GroupStopped{Generation{1}});
         CHECK(job.sent<Abort>().at("n1").reason == "node n3 joined");
     }
-    SECTION("the others go on within 11 s of its grace if it does not come back") {
-        job.pass(900ms);
-        CHECK(job.state.phase == Phase::kOpening);
-    }
+}
+
+TEST_CASE("a node that cannot stop its workers does not count for a job of a fixed size", "[coordinator]") {
+    Job job = almost_late(3);
+    job.pass(5s);
+    job.join("n3");  // it is still busy
+    REQUIRE(job.state.phase == Phase::kGathering);
+    CHECK_THAT(job.sent<Waiting>().empty() ? job.state.explanation.message.reason : job.sent<Waiting>().at("n1").reason,
+               Contains("waiting 600 s for another node in its place"));
+    Join replacement = job.greeting("n4");
+    replacement.spare = false;
+    job.join(replacement);
+    CHECK(job.opens(2));
+}
+
+TEST_CASE("a member that was cut off when the stop began has its whole grace", "[coordinator]") {
+    Job job({.min_nodes = 2, .max_nodes = 3, .max_restarts = 1});
+    job.start({"n1", "n2", "n3"});
+    job.feed(NodeDisconnected{.node = "n3", .broken = true});
+    job.fail("n1", failure(0, "n1"));
+    job.stopped("n1");
+    job.stopped("n2");
+    job.pass(2s);
+    job.join("n3");
+    job.pass(36s);
+    CHECK(job.asked<Disconnect>().empty());
+    job.pass(2s);
+    CHECK(job.asked<Disconnect>() == std::vector{Disconnect{"n3"}});
 }
 
 // ---- drain
@@ -221,4 +292,68 @@ TEST_CASE("an order that cannot be followed is refused with its reason and chang
     CHECK(job.actions.size() == 1);
     CHECK(job.asked<Reply>().at(0).answer.refused);
     CHECK_THAT(job.asked<Reply>().at(0).answer.text, Contains(says));
+}
+
+TEST_CASE("a set-aside node that a signal ends does not end a job that waits for another one", "[coordinator]") {
+    Job job({.min_nodes = 2, .max_nodes = 3, .max_restarts = 3});
+    job.start({"n1", "n2", "n3"});
+    job.feed(Ordered{{.command = Order::Command::kDrain, .node = "n3"}});
+    job.restart();
+    job.lose("n2");
+    REQUIRE(job.state.phase == Phase::kGathering);
+    job.pass(1s);
+    CHECK_THAT(job.state.explanation.message.reason,
+               Contains("node n3 is set aside: `ddpctl undrain n3` lets it take part"));
+    job.leave("n3");
+    CHECK_FALSE(job.state.verdict);
+}
+
+TEST_CASE("a job whose only node beside a set-aside one is cut off waits for it as if it were alone", "[coordinator]") {
+    Job job({.min_nodes = 1, .max_nodes = 2, .max_restarts = 3});
+    job.start({"n1", "n2"});
+    job.feed(Ordered{{.command = Order::Command::kDrain, .node = "n2"}});
+    job.restart();
+    job.silent.insert("n1");
+    job.pass(20s);
+    CHECK(job.state.phase == Phase::kRunning);
+    job.pass(15s);
+    CHECK_FALSE(job.state.verdict);
+    job.feed(Ordered{{.command = Order::Command::kUndrain, .node = "n2"}});
+    CHECK(job.state.phase == Phase::kOpening);
+}
+
+TEST_CASE("a host keeps its name and what is known about it although it has several nodes", "[coordinator]") {
+    Job job({.min_nodes = 3, .max_nodes = 4, .max_restarts = 3});
+    for (const char* id : {"a", "b", "c", "d"}) job.join_as(id, "h");
+    job.store_opens();
+    REQUIRE(job.state.nodes.at("b").join.host == "h#2");
+    job.lose("b");
+    job.join_as("b again", "h");
+    CHECK(job.state.nodes.at("b again").join.host == "h#2");
+}
+
+TEST_CASE("a drained node that comes back under another name takes part", "[coordinator]") {
+    Job job({.min_nodes = 1, .max_nodes = 3});
+    job.start({"n1", "h", "n3"});
+    job.feed(Ordered{{.command = Order::Command::kDrain, .node = "h"}});
+    job.disconnect("h");
+    job.pass(1s);
+    job.restart();
+    job.join_as("the new ddprun of h", "h");
+    job.join("h");
+    job.say("h", GroupStopped{Generation{1}});
+    CHECK(job.state.nodes.at("h").join.host == "h#2");
+    job.pass(6s);
+    job.feed(Ordered{{.command = Order::Command::kDrain, .node = "h#2"}});
+    CHECK(job.asked<Reply>().size() == 1);
+}
+
+TEST_CASE("a host that is lost at the moment can be drained", "[coordinator]") {
+    Job job({.min_nodes = 1, .max_nodes = 2});
+    job.start({"n1", "n2"});
+    job.lose("n2");
+    job.feed(Ordered{{.command = Order::Command::kDrain, .node = "n2"}});
+    CHECK_FALSE(job.asked<Reply>().at(0).answer.refused);
+    job.join_as("n2 again", "n2");
+    CHECK_THAT(job.sent<Waiting>().at("n2 again").reason, Contains("an operator has drained it"));
 }

@@ -78,3 +78,16 @@ TEST_CASE("a node that was cut off and comes back before the next group keeps it
     job.store_opens();
     CHECK(ranks(job) == std::map<std::string, int>{{"n0", 0}, {"n1", 1}, {"n2", 2}});
 }
+
+TEST_CASE("a host does not claim a rank that another node has now", "[coordinator]") {
+    Job job({.min_nodes = 3, .max_nodes = 3, .max_restarts = 3});
+    job.start({"n0", "n1", "n2"});
+    job.join("spare");
+    job.lose("n1");  // the spare has rank 1 now
+    job.join_as("n1, again", "n1");
+    job.disconnect("n2");
+    job.pass(1s);
+    job.join_as("n2, again", "n2");
+    job.restart();
+    CHECK(ranks(job) == std::map<std::string, int>{{"n0", 0}, {"spare", 1}, {"n2, again", 2}});
+}
