@@ -57,4 +57,8 @@ std::string to_string(const Endpoint& endpoint) {
                 : fmt::format("{}:{}", endpoint.host, endpoint.port);
 }
 
+bool may_leave_host(const Endpoint& endpoint) {
+    return endpoint.host != "localhost" && endpoint.host != "::1" && !endpoint.host.starts_with("127.");
+}
+
 }  // namespace ddprun

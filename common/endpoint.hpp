@@ -23,4 +23,7 @@ struct Endpoint {
 /// Returns "host:port", with brackets around an IPv6 address.
 [[nodiscard]] std::string to_string(const Endpoint& endpoint);
 
+/// Returns whether a connection to the endpoint may leave this host: it names neither a loopback address nor localhost.
+[[nodiscard]] bool may_leave_host(const Endpoint& endpoint);
+
 }  // namespace ddprun

@@ -17,6 +17,7 @@ enum class Errc {
     kInUse,        ///< the address or name is taken
     kRefused,      ///< the peer or the system denied it
     kSystem,       ///< the operating system failed a call that should have worked
+    kUntrusted,    ///< the peer has not shown the job's key, or one end alone uses TLS
 };
 
 const boost::system::error_category& ddprun_category() noexcept;

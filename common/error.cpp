@@ -24,6 +24,7 @@ public:
             case Errc::kInUse: return "already in use";
             case Errc::kRefused: return "refused";
             case Errc::kSystem: return "system call failed";
+            case Errc::kUntrusted: return "untrusted";
         }
         return "unknown error";
     }

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "common/error.hpp"
-#include "common/system/process.hpp"
+#include "common/system/environment.hpp"
 
 namespace ddprun {
 

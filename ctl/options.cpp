@@ -62,6 +62,7 @@ struct Typed {
     StatusOptions status;
     DumpOptions dump;
     std::string node;
+    bool insecure = false;
 };
 
 /// Adds a command with the options that every command has.
@@ -77,6 +78,7 @@ CLI::App* add_command(CLI::App& app, std::string_view name, const char* help, Ty
         ->check([](const std::string& text) { return check_seconds(text, kMinSeconds, kMaxSeconds); })
         ->type_name("SECONDS")
         ->capture_default_str();
+    command->add_flag("--insecure", typed.insecure, "no TLS: for a job that was started with this option");
     return command;
 }
 
@@ -132,7 +134,9 @@ std::variant<StatusOptions, DumpOptions, OrderOptions, int> parse_options(int ar
     }
     const CLI::App& command = *app.get_subcommands().front();
     const std::string name = command.get_name();
-    JobOptions job{.typed = name, .timeout = std::chrono::milliseconds(std::llround(typed.seconds * 1000))};
+    JobOptions job{.typed = name,
+                   .timeout = std::chrono::milliseconds(std::llround(typed.seconds * 1000)),
+                   .insecure = typed.insecure};
     if (command.count("--rdzv-endpoint") > 0) {
         const auto parsed = parse_endpoint(typed.endpoint, kDefaultPort);
         if (!parsed)

@@ -17,6 +17,7 @@ struct JobOptions {
     std::string typed;                 ///< the command, with its node if it has one, to show it in a line to copy
     std::optional<Endpoint> endpoint;  ///< absent: the one job of this user on this machine
     std::chrono::milliseconds timeout{5'000};
+    bool insecure = false;  ///< no TLS, as in a job that was started with --insecure
 };
 
 /// The options of `ddpctl status`.

@@ -11,6 +11,8 @@
 
 #include "common/clock.hpp"
 #include "common/exit_codes.hpp"
+#include "common/job_key.hpp"
+#include "common/system/process.hpp"
 #include "common/text/escape.hpp"
 #include "ctl/find_jobs.hpp"
 
@@ -33,8 +35,16 @@ Result<Endpoint> the_only_job(const std::string& typed) {
     return Error{Errc::kUsage, std::move(text)};
 }
 
-asio::awaitable<int> connect_and_talk(const Endpoint& endpoint, std::chrono::milliseconds timeout, const Talk& talk) {
-    auto daemon = co_await client::ControlClient::connect(endpoint, Clock::now() + timeout);
+/// Returns the rules for the connection to the daemon, with the job key if it may leave this host.
+Result<client::Security> security_for(const Endpoint& endpoint, bool insecure) {
+    if (insecure || !may_leave_host(endpoint)) return client::make_security({}, insecure);
+    auto key = JobKey::load(parse_environment(::environ));
+    return key ? client::make_security(*key, false) : key.error();
+}
+
+asio::awaitable<int> connect_and_talk(const Endpoint& endpoint, std::chrono::milliseconds timeout,
+                                      client::Security security, const Talk& talk) {
+    auto daemon = co_await client::ControlClient::connect(endpoint, Clock::now() + timeout, {}, std::move(security));
     if (!daemon) co_return fail(daemon.error(), exit_code::kInfrastructure);
     co_return co_await talk(**daemon, endpoint);
 }
@@ -45,13 +55,16 @@ int run_session(const JobOptions& options, const Talk& talk) {
     const Result<Endpoint> endpoint =
         options.endpoint ? Result<Endpoint>(*options.endpoint) : the_only_job(options.typed);
     if (!endpoint) return fail(endpoint.error(), exit_code::kUsage);
+    const Result<client::Security> security = security_for(*endpoint, options.insecure);
+    if (!security) return fail(security.error(), exit_code::kUsage);
     asio::io_context io(1);
     std::optional<int> code;
-    asio::co_spawn(io, connect_and_talk(*endpoint, options.timeout, talk), [&](std::exception_ptr thrown, int result) {
-        if (thrown) std::rethrow_exception(thrown);
-        code = result;
-        io.stop();
-    });
+    asio::co_spawn(io, connect_and_talk(*endpoint, options.timeout, *security, talk),
+                   [&](std::exception_ptr thrown, int result) {
+                       if (thrown) std::rethrow_exception(thrown);
+                       code = result;
+                       io.stop();
+                   });
     while (!code && !io.stopped()) {
         if (io.run_one_for(options.timeout + std::chrono::seconds(4)) > 0) continue;
         return fail({Errc::kTimeout, fmt::format("the rendezvous daemon at {} does not answer", to_string(*endpoint))},

@@ -123,6 +123,7 @@ std::vector<std::string> daemon_arguments(const DaemonRequest& request, int read
         add("--heartbeat-interval", seconds_number(*request.lost_after / 6));
         add("--hold", seconds_number(std::max<std::chrono::milliseconds>(kDefaultHold, 2 * *request.lost_after)));
     }
+    if (request.insecure) arguments.push_back("--insecure");
     if (request.standby)
         arguments.push_back("--standby");
     else

@@ -24,6 +24,7 @@
 #include "agent/output/shared_lines.hpp"
 #include "agent/signal_source.hpp"
 #include "common/exit_codes.hpp"
+#include "common/job_key.hpp"
 #include "common/logging.hpp"
 #include "common/system/signals.hpp"
 #include "common/system/standard_fds.hpp"
@@ -97,12 +98,29 @@ DaemonRequest daemon_request(const Plan& plan) {
     request.bind = plan.placement.endpoint;
     request.store_address = plan.local_address;
     request.run_id = plan.options.rdzv_id;
+    request.insecure = plan.options.insecure;
     const bool shared = plan.placement.part == Placement::Part::kHost || plan.placement.part == Placement::Part::kMeet;
     request.linger = shared ? kLingerShared : kLingerAlone;
     request.join_timeout = plan.options.rdzv_conf.join_timeout;
     request.last_call = plan.options.rdzv_conf.last_call_timeout;
     request.lost_after = lost_after(plan.options.rdzv_conf);
     return request;
+}
+
+/// Returns whether this node may be connected to another host.
+bool may_leave_host(const Placement& placement) {
+    using Part = Placement::Part;
+    if (placement.part == Part::kAlone || placement.part == Part::kEmulate) return false;
+    return placement.part == Part::kMeet || ddprun::may_leave_host(placement.endpoint);
+}
+
+/// Returns the job key for TLS; nullopt: this node needs none. Errors: those of JobKey::load().
+Result<std::optional<JobKey>> job_key_of(const Plan& plan, const Environment& environment) {
+    if (plan.options.insecure || !may_leave_host(plan.placement)) return std::optional<JobKey>();
+    auto key = JobKey::load(environment);
+    if (!key) return key.error();
+    spdlog::debug("the job key is from {}", key->origin());
+    return std::optional(std::move(*key));
 }
 
 /// Finds or starts the daemon of this job. `meeting` is empty unless the placement is kMeet.
@@ -129,6 +147,12 @@ void report_endpoint(const Plan& plan, const Hosted& hosted) {
     if (plan.options.as_local_node) return;
     spdlog::debug("{} the rendezvous at {} ({})", hosted.started_here ? "hosting" : "joining",
                   to_string(hosted.endpoint), plan.placement.reason);
+    if (plan.options.insecure && !hosted.started_here && may_leave_host(plan.placement)) {
+        spdlog::warn(
+            "INSECURE: --insecure turns off authentication and encryption of the connection to {}: use a network that "
+            "you trust, or leave out --insecure on all nodes",
+            to_string(hosted.endpoint));
+    }
     const bool named_port = hosted.endpoint.port == plan.placement.endpoint.port;  // else a free one of this job alone
     const bool loopback = hosted.endpoint.host == "127.0.0.1" || hosted.endpoint.host == "::1";
     if (named_port && hosted.started_here && loopback && plan.options.nodes.max > 1) {
@@ -241,9 +265,12 @@ int run(Plan plan, std::optional<JobMeeting> meeting, const std::vector<std::str
     const std::filesystem::path guard = agent::find_guard();
     if (const Result<void> offered = probe_fence(plan.options.fence); !offered)
         return refuse(offered.error(), exit_code::kUsage, report);
+    auto key = job_key_of(plan, environment);
+    if (!key) return refuse(key.error(), exit_code::kUsage, report);
     auto daemon = begin_daemon(plan, meeting);
     if (!daemon) return refuse_daemon(daemon.error(), report);
-    agent::hold_stop_signals();  // until the agent, or the launcher of emulated nodes, has its handlers
+    ::unsetenv(kJobKeyVariable);  // the daemon has inherited it, and workers do not need it
+    agent::hold_stop_signals();   // until the agent, or the launcher of emulated nodes, has its handlers
     const auto refuse_with_daemon = [&](const Error& error) {
         const auto hosted = daemon->wait();
         const bool ended = hosted && hosted->started_here && ends_after_release(hosted->lifeline);
@@ -266,6 +293,7 @@ int run(Plan plan, std::optional<JobMeeting> meeting, const std::vector<std::str
     if (!hosted) return refuse_daemon(hosted.error(), report);
     report_endpoint(plan, *hosted);
     agent::AgentConfig config = agent_config(std::move(plan), hosted->endpoint);
+    config.job_key = std::move(*key);
     config.control_group = fence->group ? fence->group->path() : "";
     config.joins_control_group = fence->group && fence->group->has_to_be_joined();
     config.guard_pipe = std::move(pipes.guard_pipe);

@@ -9,16 +9,10 @@
 
 #include "common/error.hpp"
 #include "common/ids.hpp"
+#include "common/system/environment.hpp"
 #include "common/system/unique_fd.hpp"
 
 namespace ddprun {
-
-/// Environment variables, to look them up and to pass on a changed set.
-using Environment = std::map<std::string, std::string, std::less<>>;
-
-/// Returns the variables of "NAME=value" strings, as in ::environ. If a name occurs twice, the first one counts, as for
-/// getenv(3).
-[[nodiscard]] Environment parse_environment(const char* const* entries);
 
 /// Returns CUDA_VISIBLE_DEVICES, or another such list, of a worker that shall see one device: the entry of its local
 /// rank in `visible`, the list of this process. nullopt: the list is too short.

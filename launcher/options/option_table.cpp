@@ -245,6 +245,11 @@ constexpr std::array kTable{
         "only one); for etcd also protocol=http|https, "
         "cacert, cert, key, etcd_prefix, username, password_file",
         apply_conf},
+    OptionRow{
+        "insecure", 0, kMeeting, "",
+        "no TLS between the nodes: every host that reaches the daemon can join the job; all nodes need this option "
+        "then",
+        [](Options& o, Text t) { return store(o.insecure, parse_bool(t)); }},
 
     of_program(OptionRow{"module", 'm', kProgram, "", "the program is a Python module: python3 -u -m program",
                          [](Options& o, Text t) { return store(o.programs.back().module, parse_bool(t)); }}),

@@ -31,8 +31,8 @@ ControlClient::ControlClient(std::shared_ptr<Channel> channel, Endpoint endpoint
 ControlClient::~ControlClient() { channel_->abort(); }
 
 awaitable<Result<std::unique_ptr<ControlClient>>> ControlClient::connect(Endpoint endpoint, TimePoint deadline,
-                                                                         Pace pace) {
-    Result<std::shared_ptr<Channel>> channel = co_await dial(endpoint, deadline, pace);
+                                                                         Pace pace, Security security) {
+    Result<std::shared_ptr<Channel>> channel = co_await dial(endpoint, deadline, pace, std::move(security));
     if (!channel) co_return channel.error();
     std::unique_ptr<ControlClient> client(new ControlClient(std::move(*channel), std::move(endpoint)));
     co_return client;

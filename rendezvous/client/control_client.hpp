@@ -11,6 +11,7 @@
 #include "common/error.hpp"
 #include "rendezvous/client/pace.hpp"
 #include "rendezvous/protocol/messages.hpp"
+#include "rendezvous/transport/tls.hpp"
 
 namespace ddprun::transport {
 class Channel;
@@ -18,14 +19,18 @@ class Channel;
 
 namespace ddprun::client {
 
+using transport::make_security;
+using transport::Security;
+
 class ControlClient {
 public:
     /// Connects and upgrades to WebSocket, retrying while nothing listens there, until `deadline`, at `pace`.
     /// Errors: kUnreachable or kTimeout with endpoint, tries and last cause; kRefused when something that is not a
-    /// ddprund answers there.
+    /// ddprund answers there; kUntrusted when the daemon's key is not that of `security`, or one end uses no TLS.
     [[nodiscard]] static boost::asio::awaitable<Result<std::unique_ptr<ControlClient>>> connect(Endpoint endpoint,
                                                                                                 TimePoint deadline,
-                                                                                                Pace pace = {});
+                                                                                                Pace pace = {},
+                                                                                                Security security = {});
 
     /// Ends a receive() that still waits.
     ~ControlClient();

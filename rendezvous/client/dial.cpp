@@ -28,6 +28,7 @@ using asio::ip::tcp;
 using boost::system::error_code;
 using std::chrono::milliseconds;
 using transport::Channel;
+using transport::Security;
 
 constexpr milliseconds kFirstPause{50};
 constexpr milliseconds kConclusiveTime{1000};  // a try that timed out in less than this says nothing about the host
@@ -35,9 +36,10 @@ constexpr milliseconds kLookTimeout{1000};     // for the question which server 
 constexpr milliseconds kFirstReport{2000};     // a longer wait is reported on the log
 constexpr milliseconds kReportAgain{15'000};
 
-/// Returns whether a server that is not our daemon has answered.
+/// Returns whether a server that is not our daemon, or does not accept this node, has answered.
 bool is_foreign(const Error& error) {
-    return error.code == Errc::kRefused || error.code == Errc::kMismatch || error.code == Errc::kInUse;
+    return error.code == Errc::kRefused || error.code == Errc::kMismatch || error.code == Errc::kInUse ||
+           error.code == Errc::kUntrusted;
 }
 
 /// Looks for a better cause than that of a connection that was closed: a daemon closes those of other users at once.
@@ -49,7 +51,8 @@ Error explained(Error cause, const tcp::endpoint& to, const SocketAddress& addre
 }
 
 /// Tries every address once. Returns the first connection, else the error of a foreign server, else the last error.
-awaitable<Result<std::shared_ptr<Channel>>> try_all(Endpoint endpoint, TimePoint deadline, milliseconds try_time) {
+awaitable<Result<std::shared_ptr<Channel>>> try_all(Endpoint endpoint, TimePoint deadline, milliseconds try_time,
+                                                    Security security) {
     const Result<Addresses> addresses = co_await async_resolve(std::move(endpoint), deadline);
     if (!addresses) co_return addresses.error();
     Error cause{Errc::kUnreachable, "the name has no address"};
@@ -59,7 +62,7 @@ awaitable<Result<std::shared_ptr<Channel>>> try_all(Endpoint endpoint, TimePoint
         std::memcpy(to.data(), &address.bytes, address.size);
         to.resize(address.size);
         const TimePoint until = std::min(deadline, Clock::now() + try_time);
-        auto channel = co_await transport::connect_websocket(to, until);
+        auto channel = co_await transport::connect_websocket(to, until, security);
         if (channel) co_return channel;
         if (!is_foreign(cause)) cause = explained(channel.error(), to, address);
     }
@@ -84,6 +87,8 @@ Error refused(const Endpoint& endpoint, const Error& cause) {
                             "user (this one is {}). Pass another --rdzv-endpoint, or change the user.",
                             to_string(endpoint), cause.message, ::geteuid())};
     }
+    if (cause.code == Errc::kUntrusted)
+        return {cause.code, fmt::format("the ddprund at {} {}", to_string(endpoint), cause.message)};
     return {cause.code, fmt::format("something that is not ddprund answers at {} ({}). Pass another --rdzv-endpoint.",
                                     to_string(endpoint), cause.message)};
 }
@@ -91,12 +96,13 @@ Error refused(const Endpoint& endpoint, const Error& cause) {
 /// Looks for a better cause than that of the last try: a connection that fails in the handshake may be to the TCPStore
 /// of a torchrun, which closes it or waits for more. A slow ddprund answers as a TCPStore, too; now that it does, one
 /// more try reaches it.
-awaitable<Result<std::shared_ptr<Channel>>> look_again(Endpoint endpoint, Error cause) {
+awaitable<Result<std::shared_ptr<Channel>>> look_again(Endpoint endpoint, Error cause, Security security) {
     const bool in_handshake = cause.code == Errc::kClosed || cause.code == Errc::kTimeout;
     if (!in_handshake) co_return cause;
     const bool store = co_await is_tcp_store(endpoint, Clock::now() + kLookTimeout);
     if (!store) co_return cause;
-    auto channel = co_await try_all(std::move(endpoint), Clock::now() + kLookTimeout, kLookTimeout);
+    auto channel =
+        co_await try_all(std::move(endpoint), Clock::now() + kLookTimeout, kLookTimeout, std::move(security));
     if (channel) co_return channel;
     cause.message = "a TCPStore answers there, perhaps that of torchrun, and all nodes of a job need ddprun";
     co_return cause;
@@ -114,7 +120,7 @@ Error gave_up(const Endpoint& endpoint, const Error& cause, int tries, Duration 
 
 }  // namespace
 
-awaitable<Result<std::shared_ptr<Channel>>> dial(Endpoint endpoint, TimePoint deadline, Pace pace) {
+awaitable<Result<std::shared_ptr<Channel>>> dial(Endpoint endpoint, TimePoint deadline, Pace pace, Security security) {
     const TimePoint start = Clock::now();
     TimePoint report_at = start + kFirstReport;
     milliseconds pause = kFirstPause;
@@ -123,7 +129,7 @@ awaitable<Result<std::shared_ptr<Channel>>> dial(Endpoint endpoint, TimePoint de
     Error cause;
     for (int tries = 1;; ++tries) {
         const bool inconclusive = tries > 1 && deadline - Clock::now() < kConclusiveTime;
-        auto channel = co_await try_all(endpoint, deadline, try_time);
+        auto channel = co_await try_all(endpoint, deadline, try_time, security);
         if (channel) co_return channel;
         if (!inconclusive || channel.error().code != Errc::kTimeout) cause = channel.error();
         if (is_foreign(cause)) co_return refused(endpoint, cause);
@@ -132,7 +138,7 @@ awaitable<Result<std::shared_ptr<Channel>>> dial(Endpoint endpoint, TimePoint de
         const bool gone = now >= pace.refused_until && cause.code == boost::system::errc::connection_refused;
         const bool last = gone || now + pause >= deadline;
         if (last || (now >= report_at && pace.reports)) {
-            channel = co_await look_again(endpoint, cause);
+            channel = co_await look_again(endpoint, cause, security);
             if (channel) co_return channel;
             cause = channel.error();
         }

@@ -11,14 +11,14 @@
 #include "common/error.hpp"
 #include "rendezvous/client/pace.hpp"
 #include "rendezvous/transport/channel.hpp"
+#include "rendezvous/transport/tls.hpp"
 
 namespace ddprun::client {
 
 /// Connects to the daemon; tries at least once, and until `deadline`. Errors: kUnreachable or kTimeout with endpoint,
-/// tries and last cause; kRefused, kMismatch and kInUse (another user's) at once, when something else answers. Reports
-/// a longer wait on the log.
-[[nodiscard]] boost::asio::awaitable<Result<std::shared_ptr<transport::Channel>>> dial(Endpoint endpoint,
-                                                                                       TimePoint deadline,
-                                                                                       Pace pace = {});
+/// tries and last cause; kRefused, kMismatch, kUntrusted and kInUse (another user's) at once, when something else
+/// answers. Reports a longer wait on the log.
+[[nodiscard]] boost::asio::awaitable<Result<std::shared_ptr<transport::Channel>>> dial(
+    Endpoint endpoint, TimePoint deadline, Pace pace = {}, transport::Security security = {});
 
 }  // namespace ddprun::client

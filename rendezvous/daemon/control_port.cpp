@@ -59,7 +59,8 @@ awaitable<void> pause(asio::any_io_executor executor, Duration duration) {
 }  // namespace
 
 Result<ControlPort> ControlPort::listen(const asio::any_io_executor& executor, const asio::ip::address& address,
-                                        std::uint16_t port, std::chrono::milliseconds handshake_time) {
+                                        std::uint16_t port, std::chrono::milliseconds handshake_time,
+                                        transport::Security security) {
     const tcp::endpoint wanted(address, port);
     tcp::acceptor acceptor(executor);
     error_code ec;
@@ -71,11 +72,14 @@ Result<ControlPort> ControlPort::listen(const asio::any_io_executor& executor, c
     if (!ec) acceptor.listen(tcp::acceptor::max_listen_connections, ec);
     if (!ec) acceptor.non_blocking(true, ec);
     if (ec) return cannot_listen(wanted, ec);
-    return ControlPort(std::move(acceptor), handshake_time);
+    return ControlPort(std::move(acceptor), handshake_time, std::move(security));
 }
 
-ControlPort::ControlPort(tcp::acceptor acceptor, std::chrono::milliseconds handshake_time)
-    : acceptor_(std::move(acceptor)), endpoint_(acceptor_.local_endpoint()), handshake_time_(handshake_time) {}
+ControlPort::ControlPort(tcp::acceptor acceptor, std::chrono::milliseconds handshake_time, transport::Security security)
+    : acceptor_(std::move(acceptor)),
+      endpoint_(acceptor_.local_endpoint()),
+      handshake_time_(handshake_time),
+      security_(std::move(security)) {}
 
 awaitable<std::optional<Newcomer>> ControlPort::accept() {
     while (acceptor_.is_open()) {
@@ -144,8 +148,11 @@ awaitable<std::optional<Introduction>> ControlPort::introduce(Newcomer newcomer,
     // The socket belongs to the handshake from here on, which ends when this second descriptor shuts it down.
     const UniqueFd handle(::fcntl(newcomer.socket.native_handle(), F_DUPFD_CLOEXEC, 0));
     if (handle) newcomer.place.allow_end(handle.get(), [socket = handle.get()] { ::shutdown(socket, SHUT_RDWR); });
-    const std::size_t max_bytes = newcomer.own_user ? kMaxJoinBytes : kMaxStrangersJoinBytes;
-    Result<Greeting> greeting = co_await greet(std::move(newcomer.socket), deadline, max_bytes, std::move(job_line));
+    // With TLS nothing of the message is read before its sender has shown the key.
+    const bool is_known = newcomer.own_user || (security_.credentials && !security_.insecure);
+    const std::size_t max_bytes = is_known ? kMaxJoinBytes : kMaxStrangersJoinBytes;
+    Result<Greeting> greeting =
+        co_await greet(std::move(newcomer.socket), deadline, max_bytes, std::move(job_line), security_);
     newcomer.place.forbid_end();
     if (!greeting) {
         log_closed(newcomer.peer, greeting.error().message);

@@ -51,7 +51,8 @@ public:
     /// from the connection to its first message.
     [[nodiscard]] static Result<ControlPort> listen(const boost::asio::any_io_executor& executor,
                                                     const boost::asio::ip::address& address, std::uint16_t port,
-                                                    std::chrono::milliseconds handshake_time);
+                                                    std::chrono::milliseconds handshake_time,
+                                                    transport::Security security = {});
 
     [[nodiscard]] tcp::endpoint endpoint() const { return endpoint_; }
 
@@ -76,7 +77,7 @@ private:
         kOther,          ///< an agent, another protocol, or the end of the connection
     };
 
-    ControlPort(tcp::acceptor acceptor, std::chrono::milliseconds handshake_time);
+    ControlPort(tcp::acceptor acceptor, std::chrono::milliseconds handshake_time, transport::Security security);
     [[nodiscard]] static boost::asio::awaitable<FirstByte> first_byte(Newcomer& newcomer, TimePoint deadline);
     void log_foreign(const std::string& peer, const PeerOwner& owner);
     void log(const std::string& line, spdlog::level::level_enum level = spdlog::level::info);
@@ -84,6 +85,7 @@ private:
     tcp::acceptor acceptor_;
     tcp::endpoint endpoint_;
     std::chrono::milliseconds handshake_time_;
+    transport::Security security_;
     PeerOwners owners_;
     Strangers strangers_;
     unsigned accepts_ = 0;

@@ -16,7 +16,8 @@ using asio::awaitable;
 using coordinator::kTickInterval;
 
 Result<std::shared_ptr<Daemon>> Daemon::listen(const asio::any_io_executor& executor, DaemonConfig config) {
-    Result<ControlPort> port = ControlPort::listen(executor, config.bind, config.port, config.handshake_time);
+    Result<ControlPort> port =
+        ControlPort::listen(executor, config.bind, config.port, config.handshake_time, config.security);
     if (!port) return port.error();
     return std::shared_ptr<Daemon>(new Daemon(executor, std::move(*port), std::move(config)));
 }
@@ -121,7 +122,8 @@ void Daemon::send(const coordinator::Send& action) {
 /// Warns with the first agent: a daemon that stands by, or at a meeting point, may end without any.
 void Daemon::warn_of_exposure() {
     if (std::exchange(exposure_reported_, true)) return;
-    const std::string warning = exposure_warning(endpoint(), config_.store_address.value_or(endpoint().address()));
+    const std::string warning =
+        exposure_warning(endpoint(), config_.store_address.value_or(endpoint().address()), config_.security.insecure);
     if (!warning.empty()) spdlog::warn("{}", warning);
 }
 

@@ -31,6 +31,7 @@ struct DaemonConfig {
     std::optional<boost::asio::ip::address> store_address;  ///< of the stores; empty: that of `bind`
     coordinator::Config job;
     std::chrono::milliseconds handshake_time{2'000};  ///< from the connection to the Join
+    transport::Security security;                     ///< of connections from other hosts
 };
 
 class Daemon : public std::enable_shared_from_this<Daemon> {

@@ -122,8 +122,9 @@ Result<StoreMode> store_mode(const StoreText& text) {
 
 /// Returns the first option that was given although only a job's daemon has it; empty: none.
 std::string job_option_given(const CLI::App& app) {
-    for (const char* name : {"--bind", "--port", "--store-address", "--run-id", "--starter-fd", "--standby", "--linger",
-                             "--join-timeout", "--last-call", "--heartbeat-interval", "--lost-after", "--hold"})
+    for (const char* name :
+         {"--bind", "--port", "--store-address", "--run-id", "--starter-fd", "--standby", "--linger", "--join-timeout",
+          "--last-call", "--insecure", "--heartbeat-interval", "--lost-after", "--hold"})
         if (app.count(name) > 0) return name;
     return {};
 }
@@ -172,6 +173,8 @@ std::variant<Options, int> parse_options(int argc, const char* const* argv) {
     add_seconds(app, "--lost-after", job.lost_after, "silence after which a node is lost");
     add_seconds(app, "--hold", job.hold,
                 "silence after which a node gives this daemon up; until then its workers wait");
+    app.add_flag("--insecure", options.insecure,
+                 "no TLS, even if --bind lets other hosts connect; all nodes of the job need this option then");
     app.add_option("--log-file", options.log_file, "append log lines to this file as well")->type_name("PATH");
     app.add_flag("--quiet", options.quiet, "log warnings and errors only, unless LOGLEVEL is set");
     StoreText store;

@@ -17,6 +17,7 @@ struct Options {
     std::optional<int> starter_fd;  ///< reads end-of-file when the starter has ended, or why no further node will join
     bool standby = false;           ///< wait until the port is free, or the starter has ended
     std::string log_file;           ///< empty: stderr alone
+    bool insecure = false;          ///< no TLS, even if other hosts can reach the daemon
     bool quiet = false;             ///< log warnings only, unless LOGLEVEL says otherwise
 };
 

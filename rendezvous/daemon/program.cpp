@@ -1,5 +1,6 @@
 #include "rendezvous/daemon/program.hpp"
 
+#include <fmt/format.h>
 #include <poll.h>
 #include <spdlog/sinks/sink.h>
 #include <spdlog/spdlog.h>
@@ -21,7 +22,9 @@
 
 #include "common/endpoint.hpp"
 #include "common/exit_codes.hpp"
+#include "common/job_key.hpp"
 #include "common/system/probe_bind.hpp"
+#include "common/system/process.hpp"
 #include "common/system/signals.hpp"
 #include "common/system/unique_fd.hpp"
 #include "common/text/escape.hpp"
@@ -41,6 +44,16 @@ std::string ready_line(const asio::ip::tcp::endpoint& endpoint, const std::strin
                                     {"run_id", run_id},
                                     {"pid", ::getpid()}};
     return boost::json::serialize(ready) + "\n";
+}
+
+/// Returns the rules for connections from other hosts, with the job key if there may be any.
+Result<transport::Security> security_of(const Options& options) {
+    if (options.insecure || options.daemon.bind.is_loopback()) return transport::make_security({}, options.insecure);
+    auto key = JobKey::load(parse_environment(::environ));
+    if (!key)
+        return with_context(fmt::format("cannot listen on {} without --insecure", options.daemon.bind.to_string()),
+                            key.error());
+    return transport::make_security(*key, false);
 }
 
 /// Waits until a daemon can listen at the port, or fails for another reason than that the port is in use. Returns false
@@ -76,12 +89,20 @@ int run_program(const Options& options) {
     UniqueFd ready_fd(options.ready_fd.value_or(-1));
     if (!options.log_file.empty() && !log_to_file(options.log_file)) return exit_code::kUsage;
 
+    auto security = security_of(options);
+    if (!security) {
+        spdlog::error("{}", security.error().message);
+        return exit_code::kUsage;
+    }
+    DaemonConfig config = options.daemon;
+    config.security = std::move(*security);
+
     asio::io_context io(1);
     if (options.standby && !stand_by(options)) return exit_code::kSuccess;
-    auto listening = Daemon::listen(io.get_executor(), options.daemon);
+    auto listening = Daemon::listen(io.get_executor(), config);
     while (options.standby && !listening && listening.error().code == Errc::kInUse) {  // another one was faster
         if (!stand_by(options)) return exit_code::kSuccess;
-        listening = Daemon::listen(io.get_executor(), options.daemon);
+        listening = Daemon::listen(io.get_executor(), config);
     }
     if (!listening) {
         spdlog::error("{}", listening.error().message);

@@ -35,19 +35,23 @@ std::vector<std::string> group_table(const coordinator::State& state) {
     return lines;
 }
 
-std::string exposure_warning(const boost::asio::ip::tcp::endpoint& endpoint, const boost::asio::ip::address& store) {
-    if (!endpoint.address().is_loopback()) {
+std::string exposure_warning(const boost::asio::ip::tcp::endpoint& endpoint, const boost::asio::ip::address& store,
+                             bool insecure) {
+    const bool only_stores = endpoint.address().is_loopback();
+    if (!only_stores && insecure) {
         return fmt::format(
-            "INSECURE: {} can be reached from other hosts, and this traffic is neither authenticated nor encrypted "
-            "yet: every host that reaches it can join the job and read and change its store. Use a network that you "
-            "trust, or the address 127.0.0.1 (ddprun: --rdzv-endpoint 127.0.0.1:PORT; ddprund: --bind).",
+            "INSECURE: {} can be reached from other hosts, and --insecure turns off authentication and encryption: "
+            "every "
+            "host that reaches it can join the job and read and change its store. Use a network that you trust, or "
+            "leave "
+            "out --insecure on all nodes.",
             to_string(Endpoint{endpoint.address().to_string(), endpoint.port()}));
     }
     if (store.is_loopback()) return {};
     return fmt::format(
-        "INSECURE: the stores at {} can be reached from other hosts, and are open to every process that reaches them. "
-        "Use a network that you trust, or leave out --local-addr (ddprun) or --store-address (ddprund).",
-        store.to_string());
+        "INSECURE: the stores at {} can be reached from other hosts, and are open to every process that reaches them, "
+        "because PyTorch's TCPStore has no authentication. Use a network that you trust{}.",
+        store.to_string(), only_stores ? ", or leave out --local-addr (ddprun) or --store-address (ddprund)" : "");
 }
 
 }  // namespace ddprun::daemon

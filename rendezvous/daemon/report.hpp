@@ -17,8 +17,8 @@ inline constexpr std::size_t kMaxTableNodes = 64;
 [[nodiscard]] std::vector<std::string> group_table(const coordinator::State& state);
 
 /// Returns the warning about a daemon that listens at `endpoint`, and has its stores at `store`, if other hosts can
-/// reach one of them; empty: they cannot.
+/// reach one of them; empty: they cannot. `insecure`: agents use no TLS.
 [[nodiscard]] std::string exposure_warning(const boost::asio::ip::tcp::endpoint& endpoint,
-                                           const boost::asio::ip::address& store);
+                                           const boost::asio::ip::address& store, bool insecure);
 
 }  // namespace ddprun::daemon

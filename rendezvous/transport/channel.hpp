@@ -1,6 +1,6 @@
 #pragma once
-// Channel: carries whole text messages in order between an agent and the daemon. TLS would be added below this
-// interface: the code above it sees messages and errors only. It has one implementation, WebSocketChannel, and is
+// Channel: carries whole text messages in order between an agent and the daemon, with TLS or without:
+// the code above it sees messages and errors only. It has one implementation, WebSocketChannel, and is
 // abstract so that its users do not compile Beast. Used on the io_context's one thread.
 
 #include <boost/asio/awaitable.hpp>

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
 #include <boost/beast/websocket/stream.hpp>
@@ -14,6 +15,14 @@
 #include "rendezvous/transport/websocket_channel.hpp"
 
 namespace ddprun::transport {
+
+/// What the answer to a request depends on besides the request. (Not in the unnamed namespace: g++ 12 warns about
+/// coroutines then.)
+struct Terms {
+    JobLine job_line;
+    bool requires_tls = false;  ///< and the request came without
+};
+
 namespace {
 
 namespace asio = boost::asio;
@@ -24,12 +33,14 @@ using asio::awaitable;
 using asio::ip::tcp;
 using boost::system::error_code;
 
+namespace ssl = asio::ssl;
+
 constexpr char kTlsHandshake = 0x16;  // the first byte of a TLS connection
 constexpr char kHttpGet = 'G';
 
 bool ended_by_peer(const error_code& ec) {
     return ec == asio::error::eof || ec == asio::error::connection_reset || ec == asio::error::broken_pipe ||
-           ec == http::error::end_of_stream || ec == http::error::partial_message;
+           ec == ssl::error::stream_truncated || ec == http::error::end_of_stream || ec == http::error::partial_message;
 }
 
 /// Returns why a handshake ended without an answer of the peer.
@@ -38,6 +49,8 @@ Error handshake_error(const Watchdog& watchdog, const error_code& ec) {
     if (ended_by_peer(ec)) return {Errc::kClosed, "the connection was closed during the handshake"};
     return {ec, ec.message()};
 }
+
+bool is_loopback(const asio::ip::address& address) { return unwrapped(address).is_loopback(); }
 
 // ---- connecting ----
 
@@ -65,19 +78,69 @@ std::optional<Error> other_user(tcp::socket& socket) {
 }
 
 Error declined(const websocket::response_type& response) {
+    if (response.find(kSecurityHeader) != response.end()) {
+        return {
+            Errc::kUntrusted,
+            "requires TLS, and this node has connected without: it was started with --insecure, or its endpoint is a "
+            "tunnel that begins at loopback. Pass --insecure to all nodes of the job or to none, and name the "
+            "daemon's own host."};
+    }
     const auto version = response.find(kChannelHeader);
     if (version == response.end()) return {Errc::kRefused, fmt::format("HTTP status {}", response.result_int())};
     return {Errc::kMismatch, fmt::format("it uses version '{}' of the protocol, this program version '{}'",
                                          version->value().substr(0, 8), kChannelVersion)};
 }
 
+/// Upgrades a connection to the daemon, TLS included.
+template <typename Stream>
+awaitable<Result<std::shared_ptr<Channel>>> ask_upgrade(std::shared_ptr<WebSocketChannel<Stream>> channel,
+                                                        tcp::endpoint endpoint, const Watchdog& watchdog) {
+    const std::string host = to_string(Endpoint{endpoint.address().to_string(), endpoint.port()});
+    websocket::response_type response;
+    const auto [ec] = co_await channel->websocket().async_handshake(
+        response, host, beast::string_view(kAgentPath.data(), kAgentPath.size()), kTuple);
+    if (ec == websocket::error::upgrade_declined) co_return declined(response);
+    if (ec && (watchdog.fired() || ended_by_peer(ec))) co_return handshake_error(watchdog, ec);
+    if (ec) co_return Error{Errc::kRefused, fmt::format("its answer is not a WebSocket's: {}", ec.message())};
+    if (response.find(kChannelHeader) == response.end()) co_return Error{Errc::kRefused, "a WebSocket of another kind"};
+    co_return owned(channel);
+}
+
+awaitable<Result<std::shared_ptr<Channel>>> connect_plain(tcp::socket socket, tcp::endpoint endpoint,
+                                                          TimePoint deadline) {
+    auto made = WebSocketChannel<TcpStream>::make(TcpStream(std::move(socket)));
+    if (!made) co_return made.error();
+    const Watchdog watchdog((*made)->socket(), deadline);
+    auto channel = co_await ask_upgrade(*made, endpoint, watchdog);
+    if (!channel) co_return channel;
+    // Not earlier: only now has a process accepted the connection, so that it has an owner.
+    if (std::optional<Error> foreign = other_user((*made)->socket())) co_return std::move(*foreign);
+    co_return channel;
+}
+
+awaitable<Result<std::shared_ptr<Channel>>> connect_tls(tcp::socket socket, tcp::endpoint endpoint, TimePoint deadline,
+                                                        Credentials credentials) {
+    auto made = WebSocketChannel<TlsStream>::make(TlsStream(TcpStream(std::move(socket)), credentials.for_client()));
+    if (!made) co_return made.error();
+    TlsStream& stream = (*made)->websocket().next_layer();
+    const Watchdog watchdog((*made)->socket(), deadline);
+    const auto [ec] = co_await stream.async_handshake(ssl::stream_base::client, kTuple);
+    if (ec && (watchdog.fired() || ended_by_peer(ec))) co_return handshake_error(watchdog, ec);
+    if (ec) co_return tls_error_of_client(ec, credentials);
+    if (!shares_key(stream.native_handle())) co_return Error{Errc::kRefused, "TLS without the key of the job"};
+    auto channel = co_await ask_upgrade(*made, endpoint, watchdog);
+    co_return channel;
+}
+
 // ---- accepting ----
 
 using Request = http::request<http::empty_body>;
 
+constexpr std::string_view kWithoutTls = "an agent without TLS, which connections from other hosts need";
+
 /// Returns why a request is refused: it is not an agent's, or its agent has another version of the protocol. Returns an
 /// empty text for a request that is accepted.
-std::string_view refusal_of(const Request& request) {
+std::string_view refusal_of(const Request& request, const Terms& terms) {
     if (!websocket::is_upgrade(request)) return "a plain HTTP request, not an agent's";
     if (request.target() != beast::string_view(kAgentPath.data(), kAgentPath.size()))
         return "a WebSocket for another path";
@@ -87,18 +150,20 @@ std::string_view refusal_of(const Request& request) {
     if (version->value() != beast::string_view(kChannelVersion.data(), kChannelVersion.size())) {
         return "an agent with another version of the protocol";
     }
+    if (terms.requires_tls) return kWithoutTls;
     return {};
 }
 
 template <typename Stream>
-awaitable<void> answer_stranger(Stream& stream, unsigned http_version, const JobLine& job_line) {
+awaitable<void> answer_stranger(Stream& stream, unsigned http_version, std::string_view why, const Terms& terms) {
     http::response<http::string_body> response(http::status::upgrade_required, http_version);
     response.set(http::field::server, "ddprund");
     response.set(http::field::upgrade, "websocket");
     response.set(http::field::connection, "Upgrade, close");
     response.set(http::field::content_type, "text/plain");
     response.set(kChannelHeader, kChannelVersion);
-    response.body() = fmt::format("{}{}", kAboutDaemon, job_line ? job_line() : std::string_view());
+    if (why == kWithoutTls) response.set(kSecurityHeader, "tls");
+    response.body() = fmt::format("{}{}", kAboutDaemon, terms.job_line ? terms.job_line() : std::string_view());
     response.prepare_payload();
     co_await http::async_write(stream, response, kTuple);  // an error cannot matter: the connection ends either way
 }
@@ -107,7 +172,7 @@ awaitable<void> answer_stranger(Stream& stream, unsigned http_version, const Job
 /// Result<void>: g++ 12 warns about those here.)
 template <typename Stream>
 awaitable<std::optional<Error>> upgrade(WebSocketChannel<Stream>& channel, beast::flat_buffer& buffer,
-                                        const Watchdog& watchdog, const JobLine& job_line) {
+                                        const Watchdog& watchdog, const Terms& terms) {
     http::request_parser<http::empty_body> parser;
     parser.header_limit(kMaxHandshakeBytes);
     auto [ec, n] = co_await http::async_read(channel.websocket().next_layer(), buffer, parser, kTuple);
@@ -116,9 +181,9 @@ awaitable<std::optional<Error>> upgrade(WebSocketChannel<Stream>& channel, beast
     }
     if (ec) co_return handshake_error(watchdog, ec);
 
-    if (const std::string_view why = refusal_of(parser.get()); !why.empty()) {
-        co_await answer_stranger(channel.websocket().next_layer(), parser.get().version(), job_line);
-        co_return Error{Errc::kRefused, std::string(why)};
+    if (const std::string_view why = refusal_of(parser.get(), terms); !why.empty()) {
+        co_await answer_stranger(channel.websocket().next_layer(), parser.get().version(), why, terms);
+        co_return Error{why == kWithoutTls ? Errc::kUntrusted : Errc::kRefused, std::string(why)};
     }
     // Beast would lose these bytes, and an agent sends none before it is answered.
     if (buffer.size() > 0) co_return Error{Errc::kMalformed, "bytes after the upgrade request"};
@@ -127,9 +192,53 @@ awaitable<std::optional<Error>> upgrade(WebSocketChannel<Stream>& channel, beast
     co_return std::nullopt;
 }
 
+awaitable<Result<std::shared_ptr<Channel>>> accept_plain(tcp::socket socket, beast::flat_buffer buffer,
+                                                         TimePoint deadline, Terms terms) {
+    auto made = WebSocketChannel<TcpStream>::make(TcpStream(std::move(socket)));
+    if (!made) co_return made.error();
+    const Watchdog watchdog((*made)->socket(), deadline);
+    const std::optional<Error> problem = co_await upgrade(**made, buffer, watchdog, terms);
+    if (problem) co_return *problem;
+    co_return owned(*made);
+}
+
+/// `hello`: the first bytes of the client's first message.
+awaitable<Result<std::shared_ptr<Channel>>> accept_tls(tcp::socket socket, beast::flat_buffer hello, TimePoint deadline,
+                                                       Terms terms, Credentials credentials) {
+    auto made = WebSocketChannel<TlsStream>::make(TlsStream(TcpStream(std::move(socket)), credentials.for_server()));
+    if (!made) co_return made.error();
+    TlsStream& stream = (*made)->websocket().next_layer();
+    const Watchdog watchdog((*made)->socket(), deadline);
+    const auto [ec, used] = co_await stream.async_handshake(ssl::stream_base::server, hello.cdata(), kTuple);
+    if (ec && (watchdog.fired() || ended_by_peer(ec))) co_return handshake_error(watchdog, ec);
+    if (ec) co_return tls_error_of_server(ec);
+    if (used != hello.size()) co_return Error{Errc::kMalformed, "bytes after the first message of TLS"};
+    if (!shares_key(stream.native_handle())) co_return Error{Errc::kUntrusted, "TLS without the key of the job"};
+    beast::flat_buffer buffer(kMaxHandshakeBytes);
+    const std::optional<Error> problem = co_await upgrade(**made, buffer, watchdog, terms);
+    if (problem) co_return *problem;
+    co_return owned(*made);
+}
+
+/// Returns whether a connection does not leave this host.
+bool is_local(const tcp::socket& socket) {
+    error_code ec;
+    const auto local = socket.local_endpoint(ec);
+    if (ec) return false;
+    const auto peer = socket.remote_endpoint(ec);
+    return !ec && is_loopback(local.address()) && is_loopback(peer.address());
+}
+
 }  // namespace
 
-awaitable<Result<std::shared_ptr<Channel>>> connect_websocket(tcp::endpoint endpoint, TimePoint deadline) {
+awaitable<Result<std::shared_ptr<Channel>>> connect_websocket(tcp::endpoint endpoint, TimePoint deadline,
+                                                              Security security) {
+    const bool plain = security.insecure || is_loopback(endpoint.address());
+    if (!plain && !security.credentials) {
+        co_return Error{Errc::kUntrusted,
+                        "is on another host, and this program has no job key. Name that host by its own name or "
+                        "address, or pass --insecure to all nodes of the job."};
+    }
     tcp::socket socket(co_await asio::this_coro::executor);
     error_code ec;
     socket.open(endpoint.protocol(), ec);
@@ -144,43 +253,41 @@ awaitable<Result<std::shared_ptr<Channel>>> connect_websocket(tcp::endpoint endp
         ec = asio::error::connection_refused;
         co_return Error{ec, ec.message()};
     }
-    auto made = WebSocketChannel<TcpStream>::make(TcpStream(std::move(socket)));
-    if (!made) co_return made.error();
-    const auto channel = std::move(*made);
-
-    const Watchdog watchdog(channel->socket(), deadline);
-    const std::string host = to_string(Endpoint{endpoint.address().to_string(), endpoint.port()});
-    websocket::response_type response;
-    std::tie(ec) = co_await channel->websocket().async_handshake(
-        response, host, beast::string_view(kAgentPath.data(), kAgentPath.size()), kTuple);
-    if (ec == websocket::error::upgrade_declined) co_return declined(response);
-    if (ec && (watchdog.fired() || ended_by_peer(ec))) co_return handshake_error(watchdog, ec);
-    if (ec) co_return Error{Errc::kRefused, fmt::format("its answer is not a WebSocket's: {}", ec.message())};
-    if (response.find(kChannelHeader) == response.end()) co_return Error{Errc::kRefused, "a WebSocket of another kind"};
-    // Not earlier: only now has a process accepted the connection, so that it has an owner.
-    if (std::optional<Error> foreign = other_user(channel->socket())) co_return std::move(*foreign);
-    co_return owned(channel);
+    if (plain) {
+        auto channel = co_await connect_plain(std::move(socket), endpoint, deadline);
+        co_return channel;
+    }
+    auto channel = co_await connect_tls(std::move(socket), endpoint, deadline, *security.credentials);
+    co_return channel;
 }
 
-awaitable<Result<std::shared_ptr<Channel>>> accept_websocket(tcp::socket socket, TimePoint deadline, JobLine job_line) {
+awaitable<Result<std::shared_ptr<Channel>>> accept_websocket(tcp::socket socket, TimePoint deadline, JobLine job_line,
+                                                             Security security) {
     prepare(socket);
-    auto made = WebSocketChannel<TcpStream>::make(TcpStream(std::move(socket)));
-    if (!made) co_return made.error();
-    const auto channel = std::move(*made);
-    const Watchdog watchdog(channel->socket(), deadline);
-
-    // The first byte distinguishes the protocols: TLS would be a WebSocketChannel over another stream, from here on.
+    // The first byte distinguishes the protocols.
     beast::flat_buffer buffer(kMaxHandshakeBytes);
-    const auto [ec, n] = co_await channel->socket().async_read_some(buffer.prepare(kMaxHandshakeBytes / 2), kTuple);
-    if (ec) co_return handshake_error(watchdog, ec);
-    buffer.commit(n);
+    {
+        const Watchdog watchdog(socket, deadline);
+        const auto [ec, n] = co_await socket.async_read_some(buffer.prepare(kMaxHandshakeBytes / 2), kTuple);
+        if (ec) co_return handshake_error(watchdog, ec);
+        buffer.commit(n);
+    }
     const char first = *static_cast<const char*>(buffer.cdata().data());
-    if (first == kTlsHandshake) co_return Error{Errc::kMalformed, "TLS, which this ddprund does not support"};
+    Terms terms{std::move(job_line)};
+    if (first == kTlsHandshake && security.credentials) {
+        auto channel = co_await accept_tls(std::move(socket), std::move(buffer), deadline, std::move(terms),
+                                           *security.credentials);
+        co_return channel;
+    }
+    if (first == kTlsHandshake) {
+        const Watchdog watchdog(socket, deadline);
+        co_await asio::async_write(socket, asio::buffer(kNoTlsHere), kTuple);  // an error cannot matter
+        co_return Error{Errc::kUntrusted, "TLS, which this ddprund does not use"};
+    }
     if (first != kHttpGet) co_return Error{Errc::kMalformed, "neither an agent nor HTTP"};
-
-    const std::optional<Error> problem = co_await upgrade(*channel, buffer, watchdog, job_line);
-    if (problem) co_return *problem;
-    co_return owned(channel);
+    terms.requires_tls = !security.insecure && !is_local(socket);
+    auto channel = co_await accept_plain(std::move(socket), std::move(buffer), deadline, std::move(terms));
+    co_return channel;
 }
 
 }  // namespace ddprun::transport

@@ -12,6 +12,7 @@
 #include "common/clock.hpp"
 #include "common/error.hpp"
 #include "rendezvous/transport/channel.hpp"
+#include "rendezvous/transport/tls.hpp"
 
 namespace ddprun::transport {
 
@@ -20,25 +21,29 @@ inline constexpr std::string_view kAgentPath = "/ddprun/v1/agent";
 /// machine.
 inline constexpr std::string_view kChannelHeader = "Ddprun-Channel";
 inline constexpr std::string_view kChannelVersion = "1";
+/// In the answer to a plain agent where TLS is required: "tls".
+inline constexpr std::string_view kSecurityHeader = "Ddprun-Security";
 /// Limit of an HTTP request: an agent sends about 250 bytes.
 inline constexpr std::size_t kMaxHandshakeBytes = 1u << 10;
 
-/// Connects to `endpoint` and upgrades, before `deadline`.
+/// Connects to `endpoint` and upgrades, before `deadline`, with TLS if `security` requires it.
 /// Errors: a system error (connection_refused, …) when there is no connection; kTimeout; kClosed when the peer ends it
 /// during the handshake; kRefused when a server that is not a ddprund answers; kMismatch when a ddprund of another
-/// version does; kInUse when the server is a process of another user of this host. The messages do not name the
+/// version does; kInUse when the server is a process of another user of this host; kUntrusted when its key is another
+/// one, or one of the two ends uses no TLS: the message follows "the ddprund at …". The messages do not name the
 /// endpoint.
 [[nodiscard]] boost::asio::awaitable<Result<std::shared_ptr<Channel>>> connect_websocket(
-    boost::asio::ip::tcp::endpoint endpoint, TimePoint deadline);
+    boost::asio::ip::tcp::endpoint endpoint, TimePoint deadline, Security security = {});
 
 /// Returns the second line of the answer to a plain HTTP request, about the state of the job at that time; empty: none.
 using JobLine = std::function<std::string_view()>;
 
-/// Answers the upgrade on an accepted connection, before `deadline`. Body of the answer to a plain HTTP request:
-/// kAboutDaemon (common/daemon_answer.hpp), then `job_line` if there is one.
-/// Errors: kTimeout, kClosed, kMalformed (not HTTP), kRefused (HTTP, but not an agent; it has been
-/// answered). The socket is closed then.
+/// Answers the upgrade on an accepted connection, before `deadline`. The first byte decides whether TLS comes before
+/// it; `security` decides whether it must. A plain HTTP request is answered in any case. Body of the answer to a plain
+/// HTTP request: kAboutDaemon (common/daemon_answer.hpp), then `job_line` if there is one. Errors: kTimeout, kClosed,
+/// kMalformed (not HTTP), kRefused (HTTP, but not an agent; it has been answered), kUntrusted (another key, or no TLS).
+/// The socket is closed then.
 [[nodiscard]] boost::asio::awaitable<Result<std::shared_ptr<Channel>>> accept_websocket(
-    boost::asio::ip::tcp::socket socket, TimePoint deadline, JobLine job_line = {});
+    boost::asio::ip::tcp::socket socket, TimePoint deadline, JobLine job_line = {}, Security security = {});
 
 }  // namespace ddprun::transport

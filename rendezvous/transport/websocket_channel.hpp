@@ -1,11 +1,13 @@
 #pragma once
-// WebSocketChannel: a Channel over any stream that Beast can frame: TcpStream now, ssl::stream<TcpStream> with TLS.
+// WebSocketChannel: a Channel over any stream that Beast can frame: TcpStream, or TlsStream.
 // Private to the transport: only websocket.cpp includes it, and with it Beast.
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
+#include <boost/asio/ssl/error.hpp>
+#include <boost/asio/ssl/stream.hpp>
 #include <boost/beast/core/bind_handler.hpp>
 #include <boost/beast/core/buffers_to_string.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
@@ -27,6 +29,8 @@ public:
     explicit TcpStream(boost::asio::ip::tcp::socket socket) : boost::asio::ip::tcp::socket(std::move(socket)) {}
 };
 
+using TlsStream = boost::asio::ssl::stream<TcpStream>;
+
 /// Ends a connection for Beast after the close frames or a bad frame. Beast's own overload waits for the peer to close,
 /// without a limit, and would let a bad peer block receive().
 template <typename Handler>
@@ -35,6 +39,12 @@ void async_teardown(boost::beast::role_type, TcpStream& stream, Handler&& handle
     stream.close(ignored);
     boost::asio::post(stream.get_executor(),
                       boost::beast::bind_front_handler(std::forward<Handler>(handler), boost::system::error_code{}));
+}
+
+/// The same with TLS. No close_notify is sent: WebSocket messages have their lengths.
+template <typename Handler>
+void async_teardown(boost::beast::role_type role, TlsStream& stream, Handler&& handler) {
+    async_teardown(role, stream.next_layer(), std::forward<Handler>(handler));
 }
 
 template <typename Stream>
@@ -169,7 +179,8 @@ private:
 
     static Error explain(const error_code& ec) {
         namespace ws = boost::beast::websocket;
-        if (ec == ws::error::closed || ec == boost::asio::error::eof || ec == boost::asio::error::operation_aborted) {
+        if (ec == ws::error::closed || ec == boost::asio::error::eof ||
+            ec == boost::asio::ssl::error::stream_truncated || ec == boost::asio::error::operation_aborted) {
             return {Errc::kClosed, "the connection was closed"};
         }
         if (ec.category() == ws::make_error_code(ws::error::closed).category()) {

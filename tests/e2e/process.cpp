@@ -45,7 +45,9 @@ std::vector<std::string> environment(const Sandbox& sandbox, const Command& comm
     all["DDPRUN_TEST"] = sandbox.marker();
     all["TMPDIR"] = (sandbox.path() / "tmp").string();
     all["DDPRUN_CLUSTER_DIR"] = (sandbox.path() / "cluster").string();
-    all["PYTHON_EXEC"] = "/usr/bin/python3";  // Debian's, which has torch; another python3 may come first on PATH
+    all["PYTHON_EXEC"] = "/usr/bin/python3";       // Debian's, which has torch; another python3 may come first on PATH
+    all["DDPRUN_JOB_KEY"] = std::string(64, 'a');  // else the first one would be made in the user's home directory
+    all.erase("DDPRUN_JOB_KEY_FILE");
     all.erase("LOGLEVEL");
     for (const auto& [name, value] : command.env) all[name] = value;
     std::vector<std::string> lines;

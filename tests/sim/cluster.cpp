@@ -265,7 +265,7 @@ void SimCluster::check_answer(const State& before, const Join& join, const std::
     if (!before.shape) return;
     const int wanted = before.shape->max_nodes;
     const auto takes_part = [](const Node& node) {
-        return node.link == Link::kConnected && !node.leaving && !node.set_aside;
+        return node.link == Link::kConnected && !node.leaving && !node.set_aside && !node.overdue_since;
     };
     const auto connected =
         std::ranges::count_if(before.nodes, [&](const auto& entry) { return takes_part(entry.second); });

@@ -111,7 +111,7 @@ private:
     pid_t pid_ = -1;
 };
 
-using Addresses = std::pair<std::string, std::string>;  // to listen at, to dial
+using AddressPair = std::pair<std::string, std::string>;  // to listen at, to dial
 
 /// Returns a PeerOwners without netlink, as in a container that forbids it.
 PeerOwners without_netlink() {
@@ -129,8 +129,8 @@ PeerOwners without_netlink() {
 
 TEST_CASE("the peer on this host is this process' user") {
     const auto [listen_at, dial] =
-        GENERATE(Addresses{"127.0.0.1", "127.0.0.1"}, Addresses{"0.0.0.0", "127.0.0.2"}, Addresses{"::1", "::1"},
-                 Addresses{"::", "127.0.0.1"}, Addresses{"::", "::1"});
+        GENERATE(AddressPair{"127.0.0.1", "127.0.0.1"}, AddressPair{"0.0.0.0", "127.0.0.2"}, AddressPair{"::1", "::1"},
+                 AddressPair{"::", "127.0.0.1"}, AddressPair{"::", "::1"});
     const bool netlink = GENERATE(true, false);
     CAPTURE(listen_at, dial, netlink);
     Connected pair(listen_at, dial);

@@ -346,6 +346,8 @@ TEST_CASE("options without effect are accepted with a note", "[launcher][unit]")
     CHECK(parsed({"--local-nodes", "--node-rank", "0", "prog"}).notes.size() == 1);
     CHECK(parsed({"--local-nodes", "--nnodes", "2", "--spare", "prog"}).notes.size() == 1);
     CHECK(parsed({"--spare", "prog"}).notes.size() == 1);
+    CHECK_FALSE(parsed({"--nnodes", "2", "prog"}).insecure);
+    CHECK(parsed({"--nnodes", "2", "--insecure", "prog"}).insecure);
     CHECK(parsed({"--spare", "--rdzv-endpoint", "n1", "prog"}).notes.empty());
     CHECK(parsed({"--spare", "--nnodes", "2", "prog"}).notes.empty());
     CHECK(parsed({"--run-path", "--no-python", "prog"}).notes.size() == 1);

@@ -98,6 +98,7 @@ TEST_CASE("ddprund warns that others can reach it when the first agent joins", "
     daemon::Options options;
     options.daemon = quick_config();
     options.daemon.bind = asio::ip::address_v4::any();
+    options.insecure = true;
     options.ready_fd = pipe.write.release();
     options.log_file = log.path;
     auto exit_code = std::async(std::launch::async, [&] { return daemon::run_program(options); });
@@ -159,6 +160,15 @@ TEST_CASE("ddprund that stands by listens when the port is free", "[daemon][unit
         CHECK(exit_code.get() == exit_code::kSuccess);
         CHECK(read_to_end(ready.read).empty());
     }
+}
+
+TEST_CASE("ddprund that other hosts can reach does not start without a job key", "[daemon][unit]") {
+    daemon::Options options;
+    options.daemon = quick_config();
+    options.daemon.bind = asio::ip::address_v4::any();
+    ::setenv("DDPRUN_JOB_KEY_FILE", "/proc/self/no-such-file", 1);
+    CHECK(daemon::run_program(options) == exit_code::kUsage);
+    ::unsetenv("DDPRUN_JOB_KEY_FILE");
 }
 
 TEST_CASE("a log file that cannot be written is wrong usage", "[daemon][unit]") {

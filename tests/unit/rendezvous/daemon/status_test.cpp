@@ -152,7 +152,7 @@ TEST_CASE("the status shows that a lost node is set aside", "[daemon][unit]") {
     Job job = three();
     job.disconnect("n2");
     job.pass(2s);
-    set_aside(job.state, "n2", "it was lost 3 times within 60 s of a start");
+    job.state.hosts["n2"].set_aside = "it was lost 3 times within 60 s of a start";
     CHECK_THAT(state_of(job, "n2"),
                StartsWith("lost, last heard ") &&
                    EndsWith("; set aside if it joins: it was lost 3 times within 60 s of a start"));

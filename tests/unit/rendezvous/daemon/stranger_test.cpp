@@ -61,9 +61,8 @@ const std::string kPath(transport::kAgentPath);
 
 TEST_CASE("bytes of another protocol are closed at once and without an answer", "[channel][unit]") {
     const auto bytes =
-        GENERATE(as<std::string>{}, std::string("SSH-2.0-OpenSSH_9.2\r\n"), std::string("\x16\x03\x01\x02", 4),
-                 std::string("\0\x01\x02", 3), std::string("Gibberish\r\n\r\n"), std::string(64u << 10, 'G'),
-                 std::string("\x01\x3c\x85\x66\x7a", 5));
+        GENERATE(as<std::string>{}, std::string("SSH-2.0-OpenSSH_9.2\r\n"), std::string("\0\x01\x02", 3),
+                 std::string("Gibberish\r\n\r\n"), std::string(64u << 10, 'G'), std::string("\x01\x3c\x85\x66\x7a", 5));
     const Visit visited = visit(bytes);
     INFO(visited.error.message);
     CHECK(visited.error.code == Errc::kMalformed);
