@@ -6,10 +6,11 @@
 // touched, so a call in a group that has failed changes nothing on disk. One thread at a time.
 //
 // The directory holds "step-<n>.ckpt", during a save "step-<n>.ckpt.tmp.<…>", and under ddprun the empty file
-// "gen-<generation>.<session>" of the generation that may save: do not remove it. If workers of an older generation
-// still run (ddprun freezes or kills them first), their saves fail once a newer generation has made its Checkpointer.
-// On network file systems a save that ends in the same moment may still commit, a whole file. Of two jobs in one
-// directory the one whose first save is later may save. Under other launchers every save commits, because their
+// "gen-<generation>.<session>", with ".<random>" while a Checkpointer exists: do not remove it. If workers of an older
+// generation still run (ddprun freezes or kills them first), their saves fail once a newer generation has made its
+// Checkpointer. Make one and keep it, so that this holds from the load on. On network file systems a save that ends in
+// the same moment may still commit, a whole file. The first save of a job shuts out the other jobs that have a
+// Checkpointer there; a job that only loads shuts out none. Under other launchers every save commits, because their
 // generations have no order: restart counts of torchrun begin at 0 on a new node.
 
 #include <cstdint>
@@ -43,8 +44,8 @@ public:
     /// Creates `dir` if it is missing (rank 0 of the group) and removes what older generations of this job left there;
     /// the first save() removes what other jobs left. `keep`: how many checkpoints to keep, at least 1. Throws
     /// Error{Io} naming the directory and the cause, and Error{Superseded} if a newer generation has made its
-    /// Checkpointer. The group must outlive this object; after a shrink(), make a new Checkpointer with the survivors'
-    /// group.
+    /// Checkpointer. A directory that is full or read-only is an error only for save(). The group must outlive this
+    /// object; after a shrink(), make a new Checkpointer with the survivors' group.
     Checkpointer(std::filesystem::path dir, ProcessGroup& group, int keep = kKeep);
     /// The same for the context's world().
     Checkpointer(std::filesystem::path dir, Context& context, int keep = kKeep);

@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
-#include <cctype>
 #include <cstdlib>
 #include <limits>
 #include <utility>
@@ -19,7 +17,7 @@ namespace {
 
 constexpr const char* kAdvice =
     "Start the program with ddprun or torchrun; or unset RANK and WORLD_SIZE to run it alone.";
-constexpr std::size_t kMaxSessionBytes = 64;
+constexpr std::size_t kSessionBytes = 32;  // ddprun::random_id()
 
 [[noreturn]] void refuse_environment(const std::string& text) { throw Error(ErrorCode::Environment, text); }
 
@@ -129,11 +127,12 @@ void check(const Environment& environment) {
             "LOCAL_WORLD_SIZE is {} but WORLD_SIZE is only {}: a node cannot have more ranks than the job. {}",
             environment.local_world_size, environment.world_size, kAdvice));
     }
-    // It becomes a part of file names.
-    const bool plain = std::ranges::all_of(environment.session, [](unsigned char c) { return std::isalnum(c) != 0; });
-    if (!plain || environment.session.size() > kMaxSessionBytes) {
-        refuse_environment(fmt::format("DDPRUN_SESSION is '{}', expected at most {} letters and digits. {}",
-                                       environment.session, kMaxSessionBytes, kAdvice));
+    // It becomes a part of file names, by which a Checkpointer knows its files from those of the user.
+    const std::string& session = environment.session;
+    const bool is_hexadecimal = session.find_first_not_of("0123456789abcdef") == std::string::npos;
+    if (!session.empty() && (session.size() != kSessionBytes || !is_hexadecimal)) {
+        refuse_environment(fmt::format("DDPRUN_SESSION is '{}', expected {} digits of 0-9 and a-f. {}", session,
+                                       kSessionBytes, kAdvice));
     }
 }
 

@@ -16,7 +16,7 @@ namespace ddp::detail {
 /// Returns 200 for "step-200.ckpt"; nothing for any other name.
 [[nodiscard]] std::optional<std::uint64_t> step_of(std::string_view name);
 
-/// Creates the directory and its parents, and checks that files can be created in it. Throws Error{Io}.
+/// Creates the directory and its parents. It may be read-only, for a job that only loads. Throws Error{Io}.
 void open_directory(const std::filesystem::path& directory);
 
 /// Returns the names of all files there. Throws Error{Io}.

@@ -1,16 +1,28 @@
 #pragma once
 // SaveFence: lets only the newest generation of a job commit to a checkpoint directory. Rank 0 only.
 //
-// Rank 0 of a generation makes a marker, the empty file "gen-<generation>.<session>". Then it removes what older
-// generations have there: first their markers, then their temporary files. A save writes its temporary file, looks for
-// its marker and renames. So it either commits before the newer generation goes on, which then finds the checkpoint, or
-// fails because its marker or its temporary file is gone.
+// When it is opened, before a checkpoint is chosen to resume from, it makes a marker of its own: the empty file
+// "gen-<generation>.<session>.<random>". Then it removes what older generations have there: first their markers, then
+// their temporary files. A save writes its temporary file, looks for its marker and renames. So it either commits
+// before the newer generation goes on, which then finds the checkpoint, or fails because its marker or its temporary
+// file is gone. A marker that is gone is not made again.
 //
-// One gap is left on network file systems: a host that lists the directory from its cache may miss a temporary file.
-// A save that has looked for its marker just before may then still be renamed, to a whole checkpoint.
+// At the end it removes its marker, or, if it has saved, renames it to "gen-<generation>.<session>", so that an older
+// generation that comes later is refused. So a job that only loads leaves nothing.
 //
-// Generations of different jobs have no order: the job whose first save is later takes the directory over. So a job
-// that only loads takes it from no other.
+// Jobs have no order: the first save of a job shuts out all others that are open, and a job that is opened later takes
+// the directory over with its first save. So a job that only loads takes it from no other.
+//
+// Only empty regular files are removed as markers, and only regular files as temporary files, by their exact names. A
+// file that cannot be removed, as another user's in a sticky directory, stays, and its owner is not shut out.
+//
+// Gaps:
+// - On a network file system a host that lists the directory from its cache may miss a marker or a temporary file. A
+//   save that has looked for its marker just before may then still be renamed, to a whole checkpoint.
+// - While a marker cannot be made (a full or read-only file system), older generations that are opened are not refused.
+// - An older generation may make a new Checkpointer and save after all of the newer generation's have ended without a
+//   save.
+// - Two jobs whose first saves are at the same moment may shut out each other. Both then fail.
 
 #include <cstdint>
 #include <filesystem>
@@ -23,7 +35,7 @@ namespace ddp::detail {
 
 /// The generation that a marker or a temporary file belongs to.
 struct Owner {
-    std::string session;  ///< random, of the job; empty: not started by ddprun, so its generations have no order
+    std::string session;  ///< random_id() of the job; empty: not started by ddprun, so its generations have no order
     std::int64_t generation = 0;
     [[nodiscard]] bool is_older_than(const Owner& other) const {
         return session == other.session && generation < other.generation;
@@ -33,11 +45,16 @@ struct Owner {
 class SaveFence {
 public:
     SaveFence(std::filesystem::path directory, Owner self) : directory_(std::move(directory)), self_(std::move(self)) {}
+    ~SaveFence();
+    SaveFence(const SaveFence&) = delete;
+    SaveFence& operator=(const SaveFence&) = delete;
 
     /// Shuts out older generations of this job. Without a session there is no fence, and it only removes the temporary
-    /// files that have no session either. Throws Error{Superseded} if a newer generation has done this, and Error{Io}.
+    /// files that have no session either. Throws Error{Superseded} if a newer generation has done this, and Error{Io},
+    /// but not if the directory is full or read-only, which is an error only for a save.
     void open();
-    /// Shuts out other jobs, too, at the first call. Throws as open(). Does nothing without a session.
+    /// Shuts out other jobs, too, at the first call. Throws Error{Superseded} if the marker is gone, and Error{Io},
+    /// also if the marker still cannot be made. Does nothing without a session.
     void take_over();
 
     /// Returns a new name beside `path`: "step-200.ckpt.tmp.<generation>.<session>.<random>", or only with <random>.
@@ -51,14 +68,16 @@ private:
     using IsOlder = std::function<bool(const Owner&)>;
 
     [[nodiscard]] bool is_fenced() const { return !self_.session.empty(); }
-    [[nodiscard]] std::filesystem::path marker_path() const;
-    void claim(const IsOlder& is_older);
+    [[nodiscard]] int make_marker();
+    [[noreturn]] void fail_making_marker(int error) const;
+    void claim(const IsOlder& is_older) const;
     void remove_temporaries(const IsOlder& is_older) const;
-    void remove(const std::string& name) const;
+    void refuse_if_marker_is_gone(std::string_view what) const;
     [[noreturn]] void fail_superseded(std::string_view what) const;
 
     std::filesystem::path directory_;
     Owner self_;
+    std::filesystem::path marker_;  ///< empty: not made
     bool taken_over_ = false;
 };
 

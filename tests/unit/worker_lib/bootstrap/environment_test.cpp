@@ -31,7 +31,7 @@ const Settings kComplete{{"RANK", "5"},
                          {"TORCHELASTIC_RESTART_COUNT", "2"},
                          {"TORCHELASTIC_RUN_ID", "mnist"},
                          {"DDPRUN_GENERATION", "7"},
-                         {"DDPRUN_SESSION", "0a1b"}};
+                         {"DDPRUN_SESSION", "0123456789abcdef0123456789abcdef"}};
 
 std::string complaint_about(const std::string& name, const std::string& value) {
     Settings settings = kComplete;
@@ -56,7 +56,7 @@ TEST_CASE("the environment of ddprun is read completely", "[context][unit]") {
     CHECK(environment.node_rank == 1);
     CHECK(environment.restart_count == 2);
     CHECK(environment.generation == 7);
-    CHECK(environment.session == "0a1b");
+    CHECK(environment.session == "0123456789abcdef0123456789abcdef");
     CHECK(environment.run_id == "mnist");
     CHECK(environment.master_addr == "10.0.0.1");
     CHECK(environment.master_port == 29500);
@@ -69,11 +69,12 @@ TEST_CASE("under torchrun the restart count stands for the generation", "[contex
     CHECK(read_environment(variables(settings)).session.empty());  // restart counts have no order
 }
 
-TEST_CASE("a session that is no part of a file name is refused", "[context][unit]") {
-    const std::string value = GENERATE(as<std::string>(), "../up", "a.b", "a b", std::string(65, 'a'));
-    CHECK_THAT(complaint_about("DDPRUN_SESSION", value),
-               Catch::Contains("DDPRUN_SESSION is '" + value +
-                               "', expected at most 64 letters and digits. Start the program"));
+TEST_CASE("a session that ddprun does not draw is refused", "[context][unit]") {
+    const std::string value = GENERATE(as<std::string>(), "../up", std::string(32, 'g'), std::string(32, 'A'),
+                                       std::string(31, 'a'), std::string(33, 'a'));
+    CHECK_THAT(
+        complaint_about("DDPRUN_SESSION", value),
+        Catch::Contains("DDPRUN_SESSION is '" + value + "', expected 32 digits of 0-9 and a-f. Start the program"));
 }
 
 TEST_CASE("nothing set is a world of one", "[context][unit]") {

@@ -285,7 +285,7 @@ TEST_CASE("a limit on file sizes is an error like a full disk, and the older che
     CHECK(latest(directory.path()) == 100);
 }
 
-TEST_CASE("a directory that cannot be made or written is named at the start, on every rank", "[checkpoint]") {
+TEST_CASE("a directory that cannot be made or written to is named on every rank", "[checkpoint]") {
     const TemporaryDirectory directory;
     write_file(directory.path() / "file", "");
     const auto outcomes = try_ranks(
@@ -299,7 +299,7 @@ TEST_CASE("a directory that cannot be made or written is named at the start, on 
     if (::geteuid() != 0) {
         ::chmod(directory.path().c_str(), 0500);
         CHECK_THAT(error_of_saving(directory.path()),
-                   Contains("Permission denied. Pass a directory that this user may write to"));
+                   Contains("Permission denied. Make the directory writable for this user"));
         ::chmod(directory.path().c_str(), 0700);
     }
 }
