@@ -177,9 +177,9 @@ constexpr std::array kTable{
                          }}),
     OptionRow{
         "scale-up", 0, kJob, "immediate|at-restart|never",
-        "with --nnodes MIN:MAX, what a job that runs with fewer than MAX nodes does when another one comes: "
-        "restart its workers with it, when none has come for 5 s (30 s at most; not within 60 s of the last time, "
-        "and each time twice as long); take it in when the workers are restarted for another reason; or never "
+        "with --nnodes MIN:MAX, what a job that runs with fewer than MAX nodes does when another one joins: "
+        "restart its workers with it, when none has joined for 5 s, 30 s at most, and not again before it has run "
+        "for 60 s, which doubles each time; take it in when the workers are restarted for another reason; or never "
         "grow beyond the nodes that it began with (default immediate)",
         apply_scale_up},
     OptionRow{"spare", 0, kJob, "",

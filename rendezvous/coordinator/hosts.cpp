@@ -152,7 +152,9 @@ Result<std::string> drain(Transition& t, const std::string& host) {
                      fmt::format("the job cannot do without node {}: it needs {}, and {} here. Start another one "
                                  "first{}",
                                  host, counted(static_cast<std::size_t>(state.shape->min_nodes), "node"),
-                                 others == 1 ? "1 other is" : fmt::format("{} others are", others),
+                                 others == 0   ? "no other is"
+                                 : others == 1 ? "1 other is"
+                                               : fmt::format("{} others are", others),
                                  state.shape->min_nodes == state.shape->max_nodes ? ", with --spare" : "")};
     }
     if (is_member && state.phase == Phase::kRunning && is_ending(state.group))

@@ -60,7 +60,7 @@ std::string growth_text(const State& state) {
     if (!due) return "";
     if (*due == state.group.started_at + growth_pause(state))
         return fmt::format("; it restarts with more when it has run for {}", seconds_text(growth_pause(state)));
-    return "; it restarts with more when no further ones come";
+    return "; it restarts with more when no further ones join";
 }
 
 std::string spare_reason(const State& state) {

@@ -35,7 +35,7 @@ void restart(Job& job) {
 TEST_CASE("a running group grows when nobody has come for 5 s", "[coordinator]") {
     Job job = small();
     job.join("n3");
-    CHECK_THAT(job.sent<Waiting>().at("n3").reason, Contains("it restarts with more when no further ones come"));
+    CHECK_THAT(job.sent<Waiting>().at("n3").reason, Contains("it restarts with more when no further ones join"));
     job.pass(4s);
     job.join("n4");
     job.pass(4900ms);
