@@ -191,7 +191,7 @@ TEST_CASE("a peer of another user is found by its number") {
     CHECK(to_string(owner) == "a process of user 65534");
 }
 
-TEST_CASE("root of a user namespace is the user who made it") {
+TEST_CASE("root of a user namespace is the user that made it") {
     if (::geteuid() != 0) {
         WARN("SKIPPED: needs root to become another user");
         return;

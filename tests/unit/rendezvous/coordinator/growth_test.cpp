@@ -32,7 +32,7 @@ void restart(Job& job) {
 
 }  // namespace
 
-TEST_CASE("a running group grows when nobody has come for 5 s", "[coordinator]") {
+TEST_CASE("a running group grows when no node has joined for 5 s", "[coordinator]") {
     Job job = small();
     job.join("n3");
     CHECK_THAT(job.sent<Waiting>().at("n3").reason, Contains("it restarts with more when no further ones join"));

@@ -256,7 +256,7 @@ TEST_CASE("a job that only loads takes the directory from no other, one that sav
     CHECK(names_in(directory) == Names{"step-5.ckpt", "step-6.ckpt", "gen-7.evaluation"});
 }
 
-TEST_CASE("only what nobody commits any more is removed", "[checkpoint]") {
+TEST_CASE("only files that no save commits any more are removed", "[checkpoint]") {
     const TemporaryDirectory directory;
     const Names older{"step-1.ckpt.tmp.1.job.*", "step-2.ckpt.tmp.2.job.*"};
     const Names of_others{"step-3.ckpt.tmp", "step-3.ckpt.tmp.*", "step-3.ckpt.tmp.9.second.*"};
