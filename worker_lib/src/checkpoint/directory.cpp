@@ -33,9 +33,9 @@ std::string_view remedy(const std::error_code& error) {
 
 }  // namespace
 
-void fail_in(const std::filesystem::path& directory, std::string_view what, const std::error_code& error) {
-    throw Error(ErrorCode::Io, fmt::format("cannot {} checkpoint directory {}: {}{}", what, directory.string(),
-                                           error.message(), remedy(error)));
+Error error_in(const std::filesystem::path& directory, std::string_view what, const std::error_code& error) {
+    return Error(ErrorCode::Io, fmt::format("cannot {} checkpoint directory {}: {}{}", what, directory.string(),
+                                            error.message(), remedy(error)));
 }
 
 std::vector<std::string> names_in(const std::filesystem::path& directory) {
@@ -45,7 +45,7 @@ std::vector<std::string> names_in(const std::filesystem::path& directory) {
     for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
         names.push_back(entry->path().filename().string());
     }
-    if (error) fail_in(directory, "read", error);
+    if (error) throw error_in(directory, "read", error);
     return names;
 }
 
@@ -64,7 +64,7 @@ std::filesystem::path checkpoint_path(const std::filesystem::path& directory, st
 void open_directory(const std::filesystem::path& directory) {
     std::error_code error;
     std::filesystem::create_directories(directory, error);
-    if (error) fail_in(directory, "create", error);
+    if (error) throw error_in(directory, "create", error);
 }
 
 std::vector<std::uint64_t> steps_in(const std::filesystem::path& directory) {

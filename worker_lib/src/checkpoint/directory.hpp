@@ -22,8 +22,9 @@ void open_directory(const std::filesystem::path& directory);
 /// Returns the names of all files there. Throws Error{Io}.
 [[nodiscard]] std::vector<std::string> names_in(const std::filesystem::path& directory);
 
-/// Throws Error{Io} with a remedy: "cannot WHAT checkpoint directory DIRECTORY: ERROR".
-[[noreturn]] void fail_in(const std::filesystem::path& directory, std::string_view what, const std::error_code& error);
+/// Returns Error{Io} with a remedy: "cannot WHAT checkpoint directory DIRECTORY: ERROR".
+[[nodiscard]] Error error_in(const std::filesystem::path& directory, std::string_view what,
+                             const std::error_code& error);
 
 /// Returns the steps of all checkpoints, whole or damaged, the newest first. Throws Error{Io}.
 [[nodiscard]] std::vector<std::uint64_t> steps_in(const std::filesystem::path& directory);

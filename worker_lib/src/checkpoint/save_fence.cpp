@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <optional>
 #include <system_error>
 #include <vector>
@@ -93,6 +94,11 @@ bool allows_loading(int error) {
     return error == EROFS || error == EACCES || error == EPERM || error == ENOSPC || error == EDQUOT;
 }
 
+/// Returns 0, or the errno with which a file there could not be created.
+int try_to_create_in(const std::filesystem::path& directory) {
+    return ::access(directory.c_str(), W_OK | X_OK) == 0 ? 0 : errno;
+}
+
 }  // namespace
 
 SaveFence::~SaveFence() {
@@ -106,15 +112,21 @@ SaveFence::~SaveFence() {
 }
 
 void SaveFence::open() {
+    const int error = is_fenced() ? make_marker() : try_to_create_in(directory_);
+    if (error != 0 && !allows_loading(error)) throw error_of_marker(error);
+    if (error != 0) {  // it may be hours until the first save
+        std::fputs(
+            fmt::format("[ddp] checkpoints can be loaded, but not saved: {}\n", error_of_marker(error).what()).c_str(),
+            stderr);
+    }
     if (!is_fenced()) return remove_temporaries([](const Owner& owner) { return owner.session.empty(); });
-    if (const int error = make_marker(); error != 0 && !allows_loading(error)) fail_making_marker(error);
     claim([this](const Owner& owner) { return owner.is_older_than(self_); });
 }
 
 void SaveFence::take_over() {
     if (!is_fenced() || taken_over_) return;
     if (marker_.empty()) {
-        if (const int error = make_marker()) fail_making_marker(error);
+        if (const int error = make_marker()) throw error_of_marker(error);
     } else {
         refuse_if_marker_is_gone(fmt::format("cannot save to checkpoint directory {}", directory_.string()));
     }
@@ -152,8 +164,8 @@ int SaveFence::make_marker() {
     return 0;
 }
 
-void SaveFence::fail_making_marker(int error) const {
-    fail_in(directory_, "create a file in", std::error_code(error, std::generic_category()));
+Error SaveFence::error_of_marker(int error) const {
+    return error_in(directory_, "create a file in", std::error_code(error, std::generic_category()));
 }
 
 /// Fails if a newer generation has a marker; else removes what older owners have there.

@@ -51,7 +51,7 @@ public:
 
     /// Shuts out older generations of this job. Without a session there is no fence, and it only removes the temporary
     /// files that have no session either. Throws Error{Superseded} if a newer generation has done this, and Error{Io},
-    /// but not if the directory is full or read-only, which is an error only for a save.
+    /// but if the directory is full or read-only, which is an error only for a save, prints a warning.
     void open();
     /// Shuts out other jobs, too, at the first call. Throws Error{Superseded} if the marker is gone, and Error{Io},
     /// also if the marker still cannot be made. Does nothing without a session.
@@ -69,7 +69,7 @@ private:
 
     [[nodiscard]] bool is_fenced() const { return !self_.session.empty(); }
     [[nodiscard]] int make_marker();
-    [[noreturn]] void fail_making_marker(int error) const;
+    [[nodiscard]] Error error_of_marker(int error) const;
     void claim(const IsOlder& is_older) const;
     void remove_temporaries(const IsOlder& is_older) const;
     void refuse_if_marker_is_gone(std::string_view what) const;

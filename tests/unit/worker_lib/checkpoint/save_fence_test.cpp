@@ -380,6 +380,9 @@ TEST_CASE("a job loads from a directory in which no file can be created, and fai
         for (const auto& path : {full, read_only}) save({}, path, 5);
         if (::mount(nullptr, read_only.c_str(), nullptr, MS_REMOUNT | MS_RDONLY, nullptr) != 0) return "cannot mount";
         std::string text;
+        const auto printed = directory.path() / "printed";
+        if (std::freopen(printed.c_str(), "w", stderr) == nullptr) return "cannot redirect stderr";
+        open({}, read_only);  // not started by ddprun
         for (const auto& path : {full, read_only}) {
             const auto outcomes = try_ranks(generation(1, {2}), [&](Context& context) {
                 float value = 0;
@@ -391,7 +394,8 @@ TEST_CASE("a job loads from a directory in which no file can be created, and fai
             for (const auto& outcome : outcomes) text += outcome.text() + "\n";
             ::umount(path.c_str());
         }
-        return text;
+        std::fflush(stderr);
+        return text + read_file(printed);
     });
     if (result == "cannot mount") {
         WARN("SKIPPED: mounting a small file system needs root");
@@ -404,7 +408,8 @@ TEST_CASE("a job loads from a directory in which no file can be created, and fai
         expected("full", "No space left on device. Free some space there, or pass another directory");
     const std::string read_only =
         expected("read-only", "Read-only file system. Pass a directory that this user may write to");
-    CHECK(result == full + full + read_only + read_only);
+    const std::string warning = "[ddp] checkpoints can be loaded, but not saved: ";
+    CHECK(result == full + full + read_only + read_only + warning + read_only + warning + full + warning + read_only);
 }
 
 TEST_CASE("a job that had no room for its marker makes it at its first save", "[checkpoint]") {
