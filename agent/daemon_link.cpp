@@ -39,17 +39,14 @@ void rethrow(std::exception_ptr error) {
 DaemonLink::DaemonLink(asio::io_context& io, AgentConfig& config, Join join, EventQueue& events)
     : io_(io),
       endpoint_(config.endpoint),
-      security_(client::make_security(config.job_key, config.insecure)),
+      security_(config.security),
       join_(std::move(join)),
       events_(events),
       connect_timeout_(config.connect_timeout),
       heartbeat_timer_(io),
       standby_(std::move(config.standby)) {}
 
-void DaemonLink::start() {
-    if (!security_) return lose(security_.error().message);
-    asio::co_spawn(io_, converse(), rethrow);
-}
+void DaemonLink::start() { asio::co_spawn(io_, converse(), rethrow); }
 
 void DaemonLink::send(const AgentMessage& message) {
     if (closed_) return;
@@ -137,10 +134,10 @@ void DaemonLink::introduce() {
 
 /// Before the first Welcome, waits for a daemon that may not have begun. Later, for one that may not be back in time.
 asio::awaitable<Result<std::unique_ptr<client::ControlClient>>> DaemonLink::connect() {
-    if (!welcomed_) return client::ControlClient::connect(endpoint_, dial_until(), {}, *security_);
+    if (!welcomed_) return client::ControlClient::connect(endpoint_, dial_until(), {}, security_);
     client::Pace pace = kDialAgain;
     pace.refused_until = lease_.ended_for_good_at();
-    return client::ControlClient::connect(endpoint_, lease_.given_up_at(), pace, *security_);
+    return client::ControlClient::connect(endpoint_, lease_.given_up_at(), pace, security_);
 }
 
 asio::awaitable<std::string> DaemonLink::listen() {

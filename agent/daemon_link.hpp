@@ -74,7 +74,7 @@ private:
 
     boost::asio::io_context& io_;
     Endpoint endpoint_;
-    Result<client::Security> security_;
+    client::Security security_;
     protocol::Join join_;
     EventQueue& events_;
     std::chrono::milliseconds connect_timeout_;

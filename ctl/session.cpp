@@ -38,7 +38,7 @@ Result<Endpoint> the_only_job(const std::string& typed) {
 /// Returns the rules for the connection to the daemon, with the job key if it may leave this host.
 Result<client::Security> security_for(const Endpoint& endpoint, bool insecure) {
     if (insecure || !may_leave_host(endpoint)) return client::make_security({}, insecure);
-    auto key = JobKey::load(parse_environment(::environ));
+    auto key = JobKey::load(parse_environment(::environ), MissingKey::kFail);
     return key ? client::make_security(*key, false) : key.error();
 }
 

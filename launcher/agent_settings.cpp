@@ -37,7 +37,6 @@ agent::AgentConfig agent_config(Plan plan, const Endpoint& endpoint) {
     const Options& options = plan.options;
     agent::AgentConfig config;
     config.endpoint = endpoint;
-    config.insecure = options.insecure;
     config.master = master_of(plan, endpoint);
     config.local_address = plan.local_address.value_or("");
     config.run_id = options.rdzv_id;

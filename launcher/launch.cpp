@@ -46,6 +46,7 @@
 #include "launcher/program.hpp"
 #include "launcher/report_files.hpp"
 #include "launcher/worker_resources.hpp"
+#include "rendezvous/client/security.hpp"
 
 namespace ddprun::launcher {
 namespace {
@@ -114,13 +115,26 @@ bool may_leave_host(const Placement& placement) {
     return placement.part == Part::kMeet || ddprun::may_leave_host(placement.endpoint);
 }
 
-/// Returns the job key for TLS; nullopt: this node needs none. Errors: those of JobKey::load().
-Result<std::optional<JobKey>> job_key_of(const Plan& plan, const Environment& environment) {
-    if (plan.options.insecure || !may_leave_host(plan.placement)) return std::optional<JobKey>();
+/// Returns the job key for TLS. A job of one node does without a usable home: if its user names no key, it gets one of
+/// its own, which its daemon inherits. Errors: those of JobKey::load().
+Result<JobKey> job_key_of(const Plan& plan, const Environment& environment) {
     auto key = JobKey::load(environment);
-    if (!key) return key.error();
-    spdlog::debug("the job key is from {}", key->origin());
-    return std::optional(std::move(*key));
+    if (key) spdlog::debug("the job key is from {}", key->origin());
+    const bool is_alone = plan.options.nodes.max == 1 && plan.placement.part == Placement::Part::kHost;
+    if (key || !is_alone || names_job_key(environment)) return key;
+    spdlog::debug("this job of one node has a random key: {}", key.error().message);
+    key = JobKey::draw();
+    if (key) ::setenv(kJobKeyVariable, key->text().c_str(), 1);
+    return key;
+}
+
+/// Returns the rules for connections of this node to other hosts. Errors: those of JobKey::load() and
+/// Credentials::make().
+Result<client::Security> security_of(const Plan& plan, const Environment& environment) {
+    if (plan.options.insecure || !may_leave_host(plan.placement))
+        return client::make_security({}, plan.options.insecure);
+    auto key = job_key_of(plan, environment);
+    return key ? client::make_security(*key, false) : key.error();
 }
 
 /// Finds or starts the daemon of this job. `meeting` is empty unless the placement is kMeet.
@@ -265,8 +279,8 @@ int run(Plan plan, std::optional<JobMeeting> meeting, const std::vector<std::str
     const std::filesystem::path guard = agent::find_guard();
     if (const Result<void> offered = probe_fence(plan.options.fence); !offered)
         return refuse(offered.error(), exit_code::kUsage, report);
-    auto key = job_key_of(plan, environment);
-    if (!key) return refuse(key.error(), exit_code::kUsage, report);
+    auto security = security_of(plan, environment);
+    if (!security) return refuse(security.error(), exit_code::kUsage, report);
     auto daemon = begin_daemon(plan, meeting);
     if (!daemon) return refuse_daemon(daemon.error(), report);
     ::unsetenv(kJobKeyVariable);  // the daemon has inherited it, and workers do not need it
@@ -293,7 +307,7 @@ int run(Plan plan, std::optional<JobMeeting> meeting, const std::vector<std::str
     if (!hosted) return refuse_daemon(hosted.error(), report);
     report_endpoint(plan, *hosted);
     agent::AgentConfig config = agent_config(std::move(plan), hosted->endpoint);
-    config.job_key = std::move(*key);
+    config.security = std::move(*security);
     config.control_group = fence->group ? fence->group->path() : "";
     config.joins_control_group = fence->group && fence->group->has_to_be_joined();
     config.guard_pipe = std::move(pipes.guard_pipe);

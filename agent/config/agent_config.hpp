@@ -11,13 +11,13 @@
 #include "agent/config/worker_binding.hpp"
 #include "agent/config/worker_program.hpp"
 #include "common/endpoint.hpp"
-#include "common/job_key.hpp"
 #include "common/logging.hpp"
 #include "common/rank_ranges.hpp"
 #include "common/scale_up.hpp"
 #include "common/stream_code.hpp"
 #include "common/system/unique_fd.hpp"
 #include "common/text/pattern.hpp"
+#include "rendezvous/client/security.hpp"
 #include "rendezvous/protocol/messages.hpp"
 
 namespace ddprun::agent {
@@ -46,14 +46,13 @@ struct OutputConfig {
 
 /// One member for each setting of the launcher that the agent needs.
 struct AgentConfig {
-    Endpoint endpoint;                   ///< of the daemon
-    std::optional<JobKey> job_key = {};  ///< for a connection to another host; absent: there is none, or `insecure`
-    bool insecure = false;               ///< no TLS, even between hosts
-    std::optional<Endpoint> master;      ///< MASTER_ADDR and MASTER_PORT of the workers; absent: those assigned
-    std::string local_address;           ///< at which other nodes reach the workers; empty: any that they find
-    std::optional<std::string> run_id;   ///< absent: any job that the daemon serves
-    std::string node_name;               ///< in messages, and for workers (DDPRUN_NODE_NAME)
-    std::string session = {};            ///< of the daemon, once it is known; empty: it has none
+    Endpoint endpoint;                  ///< of the daemon
+    client::Security security = {};     ///< of connections to other hosts
+    std::optional<Endpoint> master;     ///< MASTER_ADDR and MASTER_PORT of the workers; absent: those assigned
+    std::string local_address;          ///< at which other nodes reach the workers; empty: any that they find
+    std::optional<std::string> run_id;  ///< absent: any job that the daemon serves
+    std::string node_name;              ///< in messages, and for workers (DDPRUN_NODE_NAME)
+    std::string session = {};           ///< of the daemon, once it is known; empty: it has none
     std::optional<int> node_rank;
     int min_nodes = 1;
     int max_nodes = 1;

@@ -10,17 +10,14 @@
 #include "common/endpoint.hpp"
 #include "common/error.hpp"
 #include "rendezvous/client/pace.hpp"
+#include "rendezvous/client/security.hpp"
 #include "rendezvous/protocol/messages.hpp"
-#include "rendezvous/transport/tls.hpp"
 
 namespace ddprun::transport {
 class Channel;
 }
 
 namespace ddprun::client {
-
-using transport::make_security;
-using transport::Security;
 
 class ControlClient {
 public:

@@ -111,16 +111,16 @@ std::optional<Newcomer> ControlPort::accept_waiting() {
         acceptor_.accept(socket, from, accept_error_);
     } while (accept_error_ == asio::error::connection_aborted);
     if (accept_error_) return std::nullopt;
-    const std::string address = transport::unwrapped(from.address()).to_string();
-    std::string peer = to_string(Endpoint{address, from.port()});
+    const asio::ip::address address = transport::unwrapped(from.address());
+    std::string peer = to_string(Endpoint{address.to_string(), from.port()});
     const PeerOwner owner = owners_.find(socket.native_handle());
     if (!is_own_or_remote(owner)) {
         log_foreign(peer, owner);
         return std::nullopt;
     }
     const bool own_user = owner.kind == PeerOwner::Kind::kUser;
-    Strangers::Place place = strangers_.add(address, own_user, Clock::now());
-    return Newcomer{std::move(socket), std::move(peer), address, own_user, std::move(place)};
+    Strangers::Place place = strangers_.add(network_of(address), own_user, Clock::now());
+    return Newcomer{std::move(socket), std::move(peer), address.to_string(), own_user, std::move(place)};
 }
 
 /// Waits for the first byte of a connection, which stays unread.
@@ -155,15 +155,17 @@ awaitable<std::optional<Introduction>> ControlPort::introduce(Newcomer newcomer,
         co_await greet(std::move(newcomer.socket), deadline, max_bytes, std::move(job_line), security_);
     newcomer.place.forbid_end();
     if (!greeting) {
-        log_closed(newcomer.peer, greeting.error().message);
+        // A node of another job key or without TLS waits in vain, and only this host may show why.
+        const bool is_untrusted = greeting.error().code == Errc::kUntrusted;
+        log_closed(newcomer.peer, greeting.error().message, is_untrusted ? spdlog::level::warn : spdlog::level::info);
         co_return std::nullopt;
     }
     Introduction made = std::move(*greeting);
     co_return std::move(made);
 }
 
-void ControlPort::log_closed(const std::string& peer, const std::string& why) {
-    log(fmt::format("closed the connection of {}: {}", peer, why));
+void ControlPort::log_closed(const std::string& peer, const std::string& why, spdlog::level::level_enum level) {
+    log(fmt::format("closed the connection of {}: {}", peer, why), level);
 }
 
 void ControlPort::close() {

@@ -67,7 +67,8 @@ public:
     [[nodiscard]] boost::asio::awaitable<std::optional<Introduction>> introduce(Newcomer newcomer,
                                                                                 transport::JobLine job_line);
     /// Logs that the connection of `peer` was closed, unless there were many such lines just now.
-    void log_closed(const std::string& peer, const std::string& why);
+    void log_closed(const std::string& peer, const std::string& why,
+                    spdlog::level::level_enum level = spdlog::level::info);
     void close();
 
 private:

@@ -41,10 +41,8 @@ std::string exposure_warning(const boost::asio::ip::tcp::endpoint& endpoint, con
     if (!only_stores && insecure) {
         return fmt::format(
             "INSECURE: {} can be reached from other hosts, and --insecure turns off authentication and encryption: "
-            "every "
-            "host that reaches it can join the job and read and change its store. Use a network that you trust, or "
-            "leave "
-            "out --insecure on all nodes.",
+            "every host that reaches it can join the job and read and change its store. Use a network that you "
+            "trust, or leave out --insecure on all nodes.",
             to_string(Endpoint{endpoint.address().to_string(), endpoint.port()}));
     }
     if (store.is_loopback()) return {};

@@ -16,13 +16,12 @@
 
 namespace ddprun::daemon {
 
-/// Limit of the first message of a process of this host, which is the user's own. The largest Join fits: a role for
-/// each program, and five more texts (run id, command, user, ids) with the members that are not texts. JSON may write
-/// one byte as six.
+/// Limit of the first message of a sender that is known: a process of this host, which is the user's own, or one that
+/// has the job key. The largest Join fits: a role for each program, and five more texts (run id, command, user, ids)
+/// with the members that are not texts. JSON may write one byte as six.
 inline constexpr std::size_t kMaxJoinBytes = 6 * (kMaxPrograms + 5) * kMaxRunIdBytes;
 
-/// Limit of the first message from another host, whose sender is not known yet. With transport::kMaxHandshakeBytes it
-/// makes 4 KiB.
+/// Limit of the first message from another host with --insecure. With transport::kMaxHandshakeBytes it makes 4 KiB.
 inline constexpr std::size_t kMaxStrangersJoinBytes = 3u << 10;
 
 /// The first message of a connection: an agent joins, or a ddpctl inspects.

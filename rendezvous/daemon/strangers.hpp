@@ -1,13 +1,15 @@
 #pragma once
 // Strangers: the connections of the control port that have not sent their first message yet. Bounds their number, and
-// chooses the one that makes room for another (docs/design/028-own-user-only.md). Knows no sockets but to look whether
-// one has sent something. Owned by the ControlPort, on the io_context's one thread.
+// chooses the one that makes room for another (docs/design/028-own-user-only.md). Uses a socket only to look whether it
+// has unread bytes. Owned by the ControlPort, on the io_context's one thread.
 
+#include <boost/asio/ip/address.hpp>
 #include <cstddef>
 #include <functional>
 #include <list>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/clock.hpp"
 
@@ -15,14 +17,21 @@ namespace ddprun::daemon {
 
 /// Strangers at one time, those of this host included.
 inline constexpr std::size_t kMaxStrangers = 256;
-/// Strangers at one time from one address of another host.
-inline constexpr std::size_t kMaxStrangersPerAddress = 32;
-/// A stranger keeps its place for this time. An agent sends its first message within a few round trips.
-inline constexpr std::chrono::milliseconds kStrangerStays{20};
+/// Strangers at one time from one network of other hosts, and those that it has sent within kMinStay.
+inline constexpr std::size_t kMaxStrangersPerNetwork = 32;
+/// A stranger keeps its place for this time: the first if its network has at most kFewStrangers, else the second. An
+/// agent sends its first message within a few round trips.
+inline constexpr std::size_t kFewStrangers = 4;
+inline constexpr std::chrono::milliseconds kStay{200};
+inline constexpr std::chrono::milliseconds kMinStay{20};
+
+/// Returns what strangers are counted by: the address, but of IPv6 the network of 64 bits, because one host can have
+/// all of its addresses. A link-local address has no such network.
+[[nodiscard]] std::string network_of(const boost::asio::ip::address& address);
 
 class Strangers {
     struct Stranger {
-        std::string address;
+        std::string network;
         bool local = false;
         TimePoint since;
         int socket = -1;
@@ -53,17 +62,19 @@ public:
         List::iterator stranger_;
     };
 
-    /// Adds a stranger. If its address has too many then, and is not one of this host, ends the oldest of them.
-    [[nodiscard]] Place add(const std::string& address, bool local, TimePoint now);
-    /// Returns whether there is room for one more, after ending one if necessary: the oldest one from the address that
-    /// has most. Returns false if that one has to be left some time.
+    /// Adds a stranger. If its network has too many then, and is not this host, ends the oldest of them that has had
+    /// its time.
+    [[nodiscard]] Place add(const std::string& network, bool local, TimePoint now);
+    /// Returns whether there is room for one more, after ending one if necessary: of those that have had their time,
+    /// the oldest one from the network that has most. Returns false if there is none.
     [[nodiscard]] bool make_room(TimePoint now);
     [[nodiscard]] std::size_t size() const;
 
 private:
-    bool end_oldest_from(const std::string& address, TimePoint now);
+    static bool may_end(const Stranger& stranger, std::size_t in_network, TimePoint now);
+    static bool end_first_idle(const std::vector<Stranger*>& strangers);
 
-    /// A stranger that was ended stays in the list until its Place is destroyed, but has no address and counts no more.
+    /// A stranger that was ended stays in the list until its Place is destroyed, but has no network and counts no more.
     std::shared_ptr<List> list_ = std::make_shared<List>();
 };
 

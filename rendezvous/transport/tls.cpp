@@ -10,6 +10,8 @@
 #include <array>
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/ssl/error.hpp>
+#include <boost/system/system_error.hpp>
+#include <cstdlib>
 #include <cstring>
 #include <string_view>
 
@@ -24,6 +26,7 @@ namespace ssl = boost::asio::ssl;
 /// direction alone. It is not a secret.
 constexpr std::string_view kIdentity = "ddprun control 1, client to daemon";
 constexpr const char* kCipherSuite = "TLS_AES_128_GCM_SHA256";
+constexpr const char* kGroup = "P-256";  // hosts in FIPS mode have no X25519
 constexpr unsigned char kCipherSuiteId[] = {0x13, 0x01};
 
 template <auto Free>
@@ -108,19 +111,24 @@ bool restrict(SSL_CTX* context) {
     SSL_CTX_clear_options(context, SSL_OP_ALLOW_NO_DHE_KEX);
     return SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) == 1 &&
            SSL_CTX_set_max_proto_version(context, TLS1_3_VERSION) == 1 &&
-           SSL_CTX_set_ciphersuites(context, kCipherSuite) == 1 && SSL_CTX_set1_groups_list(context, "X25519") == 1 &&
+           SSL_CTX_set_ciphersuites(context, kCipherSuite) == 1 && SSL_CTX_set1_groups_list(context, kGroup) == 1 &&
            SSL_CTX_set_num_tickets(context, 0) == 1 && SSL_CTX_set_max_early_data(context, 0) == 1 &&
            SSL_CTX_set_recv_max_early_data(context, 0) == 1;
+}
+
+Error cannot_set_up(std::string_view why) {
+    const char* const file = std::getenv("OPENSSL_CONF");
+    return {Errc::kSystem,
+            fmt::format("cannot set up TLS 1.3 ({} with {}): {}. Check the configuration of OpenSSL on this node ({}), "
+                        "or pass --insecure to all nodes of the job.",
+                        kCipherSuite, kGroup, why,
+                        file != nullptr ? fmt::format("OPENSSL_CONF={}", file) : "`openssl version -d` shows where")};
 }
 
 Error cannot_set_up() {
     std::array<char, 256> text{};
     ERR_error_string_n(ERR_get_error(), text.data(), text.size());
-    return {
-        Errc::kSystem,
-        fmt::format("cannot set up TLS 1.3 ({} with X25519): {}. Check the configuration of OpenSSL on this node, or "
-                    "pass --insecure to all nodes of the job.",
-                    kCipherSuite, text.data())};
+    return cannot_set_up(text.data());
 }
 
 int reason_of(const boost::system::error_code& error) {
@@ -135,7 +143,7 @@ struct Credentials::Contexts {
     std::string origin;
 };
 
-Result<Credentials> Credentials::make(const JobKey& key) {
+Result<Credentials> Credentials::make(const JobKey& key) try {
     const auto contexts = std::make_shared<Contexts>();
     SSL_CTX* const client = contexts->client.native_handle();
     SSL_CTX* const server = contexts->server.native_handle();
@@ -149,6 +157,8 @@ Result<Credentials> Credentials::make(const JobKey& key) {
     SSL_CTX_set_psk_find_session_callback(server, find_key);
     contexts->origin = key.origin();
     return Credentials(contexts);
+} catch (const boost::system::system_error& error) {  // OpenSSL has read its configuration, and makes no context
+    return cannot_set_up(error.code().message());
 }
 
 ssl::context& Credentials::for_client() const { return contexts_->client; }
@@ -171,22 +181,25 @@ bool shares_key(SSL* connection) {
 Error tls_error_of_client(const boost::system::error_code& error, const Credentials& credentials) {
     switch (error.category() == boost::asio::error::get_ssl_category() ? reason_of(error) : 0) {
         case SSL_R_TLSV1_ALERT_INSUFFICIENT_SECURITY:
+            return {Errc::kUntrusted,
+                    "uses no TLS: it was started with --insecure, or serves loopback alone and a proxy or tunnel leads "
+                    "there. Pass --insecure to all nodes of the job or to none, and name the daemon's own host."};
+        case SSL_R_SSLV3_ALERT_ILLEGAL_PARAMETER:  // the daemon's answer to a proof by another key
             return {
                 Errc::kUntrusted,
-                "uses no TLS: it was started with --insecure. Pass --insecure to all nodes of the job, or to none."};
-        case SSL_R_SSLV3_ALERT_ILLEGAL_PARAMETER:  // the daemon's answer to a proof by another key
-            return {Errc::kUntrusted,
-                    fmt::format("has another job key than this node, whose key is from {}. Copy the key file "
-                                "(~/.ddprun/job-key) of the daemon's host to this node, or let {} name a file with the "
-                                "same key on all nodes.",
-                                credentials.origin(), kJobKeyFileVariable)};
+                fmt::format("has another job key than this node, whose key is from {}: it is another user's, or "
+                            "the two hosts have different keys. Give all nodes one key: the same ~/.ddprun/job-key, "
+                            "{} or {}.",
+                            credentials.origin(), kJobKeyVariable, kJobKeyFileVariable)};
         default: return {Errc::kRefused, fmt::format("TLS: {}", error.message())};
     }
 }
 
 Error tls_error_of_server(const boost::system::error_code& error) {
     if (error.category() == boost::asio::error::get_ssl_category() && reason_of(error) == SSL_R_BINDER_DOES_NOT_VERIFY)
-        return {Errc::kUntrusted, "it has another job key"};
+        return {Errc::kUntrusted,
+                fmt::format("it has another job key; all nodes need the same ~/.ddprun/job-key, {} or {}",
+                            kJobKeyVariable, kJobKeyFileVariable)};
     return {Errc::kMalformed, fmt::format("its TLS handshake is not an agent's: {}", error.message())};
 }
 

@@ -125,7 +125,11 @@ awaitable<Result<std::shared_ptr<Channel>>> connect_tls(tcp::socket socket, tcp:
     TlsStream& stream = (*made)->websocket().next_layer();
     const Watchdog watchdog((*made)->socket(), deadline);
     const auto [ec] = co_await stream.async_handshake(ssl::stream_base::client, kTuple);
-    if (ec && (watchdog.fired() || ended_by_peer(ec))) co_return handshake_error(watchdog, ec);
+    if (ec && ended_by_peer(ec)) {
+        co_return Error{Errc::kClosed,
+                        "the connection was closed during the TLS handshake; is that ddprund an older one?"};
+    }
+    if (ec && watchdog.fired()) co_return handshake_error(watchdog, ec);
     if (ec) co_return tls_error_of_client(ec, credentials);
     if (!shares_key(stream.native_handle())) co_return Error{Errc::kRefused, "TLS without the key of the job"};
     auto channel = co_await ask_upgrade(*made, endpoint, watchdog);
@@ -136,7 +140,8 @@ awaitable<Result<std::shared_ptr<Channel>>> connect_tls(tcp::socket socket, tcp:
 
 using Request = http::request<http::empty_body>;
 
-constexpr std::string_view kWithoutTls = "an agent without TLS, which connections from other hosts need";
+constexpr std::string_view kWithoutTls =
+    "an agent without TLS, which connections from other hosts need; was it started with --insecure?";
 
 /// Returns why a request is refused: it is not an agent's, or its agent has another version of the protocol. Returns an
 /// empty text for a request that is accepted.
@@ -282,7 +287,9 @@ awaitable<Result<std::shared_ptr<Channel>>> accept_websocket(tcp::socket socket,
     if (first == kTlsHandshake) {
         const Watchdog watchdog(socket, deadline);
         co_await asio::async_write(socket, asio::buffer(kNoTlsHere), kTuple);  // an error cannot matter
-        co_return Error{Errc::kUntrusted, "TLS, which this ddprund does not use"};
+        co_return Error{Errc::kUntrusted,
+                        "TLS, which this ddprund does not use: it was started with --insecure, or "
+                        "serves loopback alone"};
     }
     if (first != kHttpGet) co_return Error{Errc::kMalformed, "neither an agent nor HTTP"};
     terms.requires_tls = !security.insecure && !is_local(socket);

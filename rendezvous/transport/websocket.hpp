@@ -20,7 +20,7 @@ inline constexpr std::string_view kAgentPath = "/ddprun/v1/agent";
 /// Both sides send this header. A web page cannot send it, so no page in a browser can talk to a daemon on the same
 /// machine.
 inline constexpr std::string_view kChannelHeader = "Ddprun-Channel";
-inline constexpr std::string_view kChannelVersion = "1";
+inline constexpr std::string_view kChannelVersion = "2";
 /// In the answer to a plain agent where TLS is required: "tls".
 inline constexpr std::string_view kSecurityHeader = "Ddprun-Security";
 /// Limit of an HTTP request: an agent sends about 250 bytes.

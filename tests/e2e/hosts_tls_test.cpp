@@ -108,10 +108,43 @@ TEST_CASE("a node with another key learns what to do, and joins when it has done
     CHECK(second.wait(Seconds(30)).exit_code() == 0);
     CHECK(first.wait(Seconds(30)).exit_code() == 0);
     CAPTURE(first.err(), second.err());
+    CHECK_THAT(first.err(), Catch::Contains("closed the connection of 10.") &&
+                                Catch::Contains("it has another job key; all nodes need the same"));
 
     const auto homeless = e2e::run(sandbox, with_home(sandbox, hosts, "n1", "", job()));
     CHECK(homeless.status.exit_code() == 2);
     CHECK_THAT(homeless.err, Catch::Contains("HOME") && Catch::Contains("--insecure"));
+}
+
+TEST_CASE("a job of one node at an address of its host needs no home for its key", "[e2e]") {
+    if (e2e::no_hosts_here()) return;
+    const e2e::Sandbox sandbox("tls-alone");
+    const e2e::Hosts hosts(sandbox, 1);
+    e2e::write_file(sandbox.path() / "end", "");
+    e2e::Command alone = with_home(sandbox, hosts, "n1", "", job());
+    std::ranges::replace(alone.argv, "2", "1");
+    const auto ended = e2e::run(sandbox, alone);
+    CAPTURE(ended.err);
+    CHECK(ended.status.exit_code() == 0);
+    CHECK_THAT(ended.out, Catch::Contains("rank 0 key none"));
+    alone.env["DDPRUN_JOB_KEY"] = "not a key";
+    CHECK(e2e::run(sandbox, alone).status.exit_code() == 2);
+}
+
+TEST_CASE("a configuration of OpenSSL that forbids TLS is reported before anything is started", "[e2e]") {
+    if (e2e::no_hosts_here()) return;
+    const e2e::Sandbox sandbox("tls-configuration");
+    const e2e::Hosts hosts(sandbox, 1);
+    e2e::write_file(
+        sandbox.path() / "openssl.cnf",  // FIPS mode without the module
+        "openssl_conf = all\n[all]\nalg_section = algorithms\n[algorithms]\ndefault_properties = fips=yes\n");
+    e2e::Command job_there = with_home(sandbox, hosts, "n1", "home", job());
+    job_there.env["OPENSSL_CONF"] = (sandbox.path() / "openssl.cnf").string();
+    const auto refused = e2e::run(sandbox, job_there);
+    CAPTURE(refused.err);
+    CHECK(refused.status.exit_code() == 2);
+    CHECK_THAT(refused.err, Catch::Contains("cannot set up TLS 1.3") && Catch::Contains("OPENSSL_CONF=") &&
+                                Catch::Contains("--insecure"));
 }
 
 TEST_CASE("a key in the environment is enough, and workers do not get it", "[e2e]") {

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Holds hostile connections open to a ddprund while agents join and one of them resumes.
 
-usage: hostile.py DDPRUND [--connections N] [--agents N] [--own-host]
+usage: hostile.py DDPRUND [--connections N] [--agents N] [--own-host] [--insecure]
 
-Starts the daemon. The agents connect from this host; the hostile connections from another one (a network namespace with eight
-addresses; needs root and ip(8)), or with --own-host from this one, as the same user. A third of them is silent, a third sends a byte
-per second, a third upgrades and announces a message of 8 MiB, of which it sends zeros. Those that are closed connect again, at most
-2000 a second. Prints the daemon's memory, the time in which all agents have joined, and the times in which one resumes.
+Starts the daemon, with TLS for other hosts unless --insecure is passed. The agents connect over loopback; the hostile connections
+from another host (a network namespace with eight addresses; needs root and ip(8)), or with --own-host over loopback, as the same
+user. A quarter of them is silent, a quarter sends a byte per second, a quarter upgrades and announces a message of 8 MiB, of which it
+sends zeros, a quarter begins TLS with a first message that announces 128 KiB. Those that are closed connect again, at most 2000 a
+second. Prints the daemon's memory, the time in which all agents have joined, and the times in which one resumes.
 """
 import argparse
 import ctypes
@@ -23,7 +24,8 @@ import time
 
 NAMESPACE = f"ddprun-hostile-{os.getpid()}"
 UPGRADE = ("GET /ddprun/v1/agent HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-           "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nDdprun-Channel: 1\r\n\r\n").encode()
+           "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nDdprun-Channel: 2\r\n\r\n").encode()
+CLIENT_HELLO_OF_128_KIB = b"\x16\x03\x01\x40\x00" + b"\x01\x01\xff\xf0" + bytes(0x4000 - 4)
 FRAME_OF_8_MIB = b"\x81\xff" + (8 << 20).to_bytes(8, "big") + b"\0\0\0\0"
 ADDRESSES = 8
 RECONNECTS_PER_SECOND = 2000
@@ -42,7 +44,7 @@ class Agent:
 
     def __init__(self, address, number, count):
         self.address, self.session = address, None
-        self.join = {"type": "join", "protocol": 7, "node": f"{number:032x}", "host": f"node{number}", "pid": 1,
+        self.join = {"type": "join", "protocol": 8, "node": f"{number:032x}", "host": f"node{number}", "pid": 1,
                      "programs": [{"role": "default", "slots": 1, "max_restarts": 0}],
                      "min_nodes": count + 1, "max_nodes": count + 1, "launch": LAUNCH}
 
@@ -140,15 +142,15 @@ def attack(address, count, sources):
                 client.bind((sources[number % len(sources)], 0))
             client.connect_ex(address)
             sockets[client.fileno()] = (client, number, [0])
-            poll.register(client, select.EPOLLIN | (select.EPOLLOUT if number % 3 else 0))
+            poll.register(client, select.EPOLLIN | (select.EPOLLOUT if number % 4 else 0))
         if first:
             print("all begun", flush=True)
         first = False
         for fd, event in poll.poll(0.05):
             client, number, sent = sockets[fd]
             try:
-                if event & select.EPOLLOUT and number % 3 == 1:
-                    client.send(b"G")
+                if event & select.EPOLLOUT and number % 4 in (1, 3):
+                    client.send(b"G" if number % 4 == 1 else CLIENT_HELLO_OF_128_KIB)
                     poll.modify(fd, select.EPOLLIN)
                 elif event & select.EPOLLOUT:
                     sent[0] += client.send(UPGRADE if sent[0] == 0 else b"\0" * 65536)
@@ -157,7 +159,7 @@ def attack(address, count, sources):
                 if event & (select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR):
                     if not client.recv(65536):
                         raise ConnectionError
-                    if number % 3 == 2 and sent[0] == len(UPGRADE):
+                    if number % 4 == 2 and sent[0] == len(UPGRADE):
                         sent[0] += client.send(FRAME_OF_8_MIB)
                         poll.modify(fd, select.EPOLLIN | select.EPOLLOUT)
             except BlockingIOError:
@@ -170,7 +172,7 @@ def attack(address, count, sources):
         if now - last_bytes > 1:
             last_bytes = now
             for client, number, _ in list(sockets.values()):
-                if number % 3 == 1:
+                if number % 4 == 1:
                     try:
                         client.send(b"E")
                     except OSError:
@@ -208,17 +210,21 @@ def main():
     parser.add_argument("--connections", type=int, default=10_000)
     parser.add_argument("--agents", type=int, default=64)
     parser.add_argument("--own-host", action="store_true")
+    parser.add_argument("--insecure", action="store_true")
     options = parser.parse_args()
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    here, sources = "127.0.0.1", []
+    here, sources, arguments = "127.0.0.1", [], []
     if not options.own_host:
         here, sources = "10.99.0.1", [f"10.99.0.{2 + i}" for i in range(ADDRESSES)]
         make_namespace(here, sources)
+        arguments = ["--bind", "0.0.0.0"]
+    if options.insecure:
+        arguments.append("--insecure")
     daemon = attacker = None
     try:
-        daemon = subprocess.Popen([options.ddprund, "--bind", here, "--port", "0", "--lost-after", "600", "--hold", "700"],
-                                  stderr=subprocess.PIPE, text=True)
+        daemon = subprocess.Popen([options.ddprund, *arguments, "--port", "0", "--lost-after", "600", "--hold", "700"],
+                                  env=dict(os.environ, DDPRUN_JOB_KEY=os.urandom(32).hex()), stderr=subprocess.PIPE, text=True)
         for line in daemon.stderr:
             found = re.search(r"serves run .* at \S*:(\d+)", line)
             if found:
@@ -226,8 +232,8 @@ def main():
         else:
             sys.exit("ddprund does not start")
         subprocess.Popen(["cat"], stdin=daemon.stderr, stdout=subprocess.DEVNULL)
-        address = (here, int(found.group(1)))
-        agents = [Agent(address, i, options.agents) for i in range(options.agents)]
+        port = int(found.group(1))
+        agents = [Agent(("127.0.0.1", port), i, options.agents) for i in range(options.agents)]
         join_all(agents)
         normal = sorted(join_all_again(agents) for _ in range(JOINS))[JOINS // 2]
         alone = rss_mib(daemon.pid, "VmRSS")
@@ -240,7 +246,7 @@ def main():
             os.dup2(write_end, 1)
             if sources:
                 enter_namespace()
-            attack(address, options.connections, sources)
+            attack((here, port), options.connections, sources)
         resumes, begin = [], time.monotonic()
         while not select.select([read_end], [], [], 0)[0]:
             resumes.append(resume(agents[len(resumes) % len(agents)]))

@@ -72,6 +72,20 @@ TEST_CASE("the user's job key is made on first use, and is the same from then on
     CHECK(std::distance(std::filesystem::directory_iterator(home.path() / ".ddprun"), {}) == 1);  // no draft is left
 }
 
+TEST_CASE("a program that only looks for the user's job key makes none", "[job_key][unit]") {
+    const TemporaryDirectory home;
+    const auto key = JobKey::load({{"HOME", home.path()}}, MissingKey::kFail);
+    REQUIRE(key.has_error());
+    CHECK_THAT(key.error().message, Catch::Contains("no such file") && Catch::Contains("Copy it from a node"));
+    CHECK_FALSE(std::filesystem::exists(home.path() / ".ddprun"));
+}
+
+TEST_CASE("a drawn job key is random, and is read back from its text", "[job_key][unit]") {
+    const std::string text = JobKey::draw().value().text();
+    CHECK(text != JobKey::draw().value().text());
+    CHECK(JobKey::load({{"DDPRUN_JOB_KEY", text}}).value().text() == text);
+}
+
 TEST_CASE("a file that others may have access to, or that is no key, is refused with what to do", "[job_key][unit]") {
     const TemporaryDirectory home;
     const auto refused = [&](const std::string& file) {
