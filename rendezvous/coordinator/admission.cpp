@@ -159,6 +159,7 @@ std::string ending(const State& state, const Join& join) {
 /// about to be lost, and the joining one may be there to replace it.
 bool is_complete(const State& state) {
     if (!state.shape || state.shape->min_nodes != state.shape->max_nodes) return false;
+    if (state.nodes.count(Subset::kPresent) < state.shape->max_nodes) return false;  // also if all of them are alive
     const auto is_alive = [&](const auto& entry) {
         const Node& node = entry.second;
         return node.link == Link::kConnected && present(node) &&
@@ -176,7 +177,7 @@ std::string complete(const State& state, const Join& join) {
         "this daemon serves the job '{}' of user {}, which has {} already: {} (--nnodes {}). {}. With --spare, this "
         "node waits to take the place of a lost one",
         job.launch.command, job.launch.user, job.max_nodes == 1 ? "its node" : "all its nodes",
-        some_of(hosts_of(state, present)), nnodes(job), kOwnJob);
+        some_of(hosts_of(state, Subset::kPresent)), nnodes(job), kOwnJob);
 }
 
 /// Returns whether another node may take the place of one of the nodes, should that be lost.
@@ -213,8 +214,7 @@ Refusal lasting_refusal(const State& state, const NodeId& id, const Join& join) 
     if (state.shape) {
         if (std::string problem = complete(state, join); !problem.empty()) return not_needed(state, std::move(problem));
     }
-    const auto joined = [](const auto& entry) { return entry.second.link != Link::kLost; };
-    if (std::ranges::count_if(state.nodes, joined) >= kMaxNodes) {
+    if (state.nodes.count(Subset::kJoined) >= kMaxNodes) {
         return {fmt::format(
             "{} nodes are connected to this job, or lost their connection a moment ago, which is the limit. Start no "
             "further node, or end a spare one first",

@@ -5,6 +5,7 @@
 #include "common/overloaded.hpp"
 #include "rendezvous/coordinator/ending.hpp"
 #include "rendezvous/coordinator/gathering.hpp"
+#include "rendezvous/coordinator/growth.hpp"
 #include "rendezvous/coordinator/hosts.hpp"
 #include "rendezvous/coordinator/nodes.hpp"
 #include "rendezvous/coordinator/notifications.hpp"
@@ -23,11 +24,11 @@ constexpr std::size_t kMaxHeartbeatsRemembered = 64;
 void forgive_own_pause(State& state, TimePoint now) {
     const Duration pause = now - state.now;
     if (pause <= 5 * kTickInterval) return;
-    for (auto& [id, node] : state.nodes) {
+    state.nodes.change_all([&](Node& node) {
         if (node.link != Link::kLost) node.heard_at += pause;
         if (node.link == Link::kDisconnected) node.vanished_at += pause;
         node.alive_at += pause;
-    }
+    });
     for (TimePoint& sent : state.heartbeats_sent) sent += pause;
     for (Notification& sent : state.group.notifications) sent.at += pause;
     state.cause.failed_at += pause;  // compared with the times above, and with later ones
@@ -69,8 +70,10 @@ void receive(Transition& t, const NodeMessage& event) {
     if (found == t.state.nodes.end() || found->second.link != Link::kConnected) {
         return t.say("ignored: a message from a node that is not connected");
     }
-    found->second.heard_at = t.state.now;
-    if (const auto* beat = std::get_if<Heartbeat>(&event.message)) note_heartbeat(t.state, found->second, *beat);
+    t.state.nodes.change(event.node, [&](Node& node) {
+        node.heard_at = t.state.now;
+        if (const auto* beat = std::get_if<Heartbeat>(&event.message)) note_heartbeat(t.state, node, *beat);
+    });
     if (t.state.phase == Phase::kFinished) return;
     std::visit(
         Overloaded{
@@ -101,7 +104,8 @@ void tick(Transition& t) {
     if (t.state.phase == Phase::kStopping) conclude_if_stopped(t);  // it may have waited for a diagnosis
     if (t.state.phase == Phase::kFinished) return;
     retry_store(t);
-    available(t);
+    gather(t);
+    grow(t);
     send_heartbeats(t);
     explain_waiting(t);
     if (t.state.phase != Phase::kFinished) end_if_deserted(t);

@@ -33,16 +33,14 @@ constexpr std::chrono::milliseconds kStoreRetryAfter{250};
 /// Returns whether every present member of the last group is waiting again that the next one may have. Then no other
 /// node is expected.
 bool all_known_are_back(const State& state) {
-    return state.groups_started > 0 && std::ranges::all_of(state.nodes, [&](const auto& entry) {
-               const Node& node = entry.second;
-               const bool expected = node.last_rank && present(node) && !is_cooling_down(state, node);
-               return !expected || eligible(node);
+    return state.groups_started > 0 && std::ranges::all_of(state.nodes.of(Subset::kNotBack), [&](const NodeName& node) {
+               return is_cooling_down(state, state.nodes.at(node.id));
            });
 }
 
 int count_rested(const State& state) {
-    return static_cast<int>(std::ranges::count_if(state.nodes, [&](const auto& entry) {
-        return eligible(entry.second) && !is_cooling_down(state, entry.second);
+    return static_cast<int>(std::ranges::count_if(state.nodes.of(Subset::kEligible), [&](const NodeName& node) {
+        return !is_cooling_down(state, state.nodes.at(node.id));
     }));
 }
 
@@ -51,7 +49,7 @@ std::string too_few(const State& state, int here) {
     std::string text =
         fmt::format("the job needs {} and {} here after {}: {}; {} missing", counted(shape.min_nodes, "node"),
                     here == 1 ? "1 is" : fmt::format("only {} are", here), seconds_text(state.config.join_timeout),
-                    some_of(hosts_of(state, eligible)),
+                    some_of(hosts_of(state, Subset::kEligible)),
                     fmt::format("{} {}", shape.min_nodes - here, inflect(shape.min_nodes - here, "is", "are")));
     if (!state.cause.reason.empty()) text += fmt::format(" ({})", state.cause.reason);
     return text +
@@ -83,7 +81,7 @@ std::string too_few_left_text(const State& state, int here, std::string_view why
     text += fmt::format("the job needs {} and ", counted(static_cast<std::size_t>(state.shape->min_nodes), "node"));
     text += here == 0 ? "none is left"
                       : fmt::format("only {} {} {} ({})", here, inflect(here, "is", "are"), began ? "left" : "here",
-                                    some_of(hosts_of(state, present)));
+                                    some_of(hosts_of(state, Subset::kPresent)));
     return text + fmt::format(", and {}{}", why, hint_at_set_aside(state));
 }
 
@@ -97,13 +95,18 @@ void open_round(Transition& t, int nodes) {
     t.actions.push_back(OpenStore{state.generation});
 }
 
-bool any_is_set_aside(const State& state) {
-    return std::ranges::any_of(
-        state.nodes, [](const auto& entry) { return entry.second.set_aside && entry.second.link == Link::kConnected; });
+/// Forgets the lost nodes that have no process to stop. Their ranks are those of others now.
+void forget_idle_lost_nodes(State& state) {
+    std::vector<NodeId> ids;
+    for (const auto& [id, node] : state.nodes)
+        if (node.link == Link::kLost && !node.busy) ids.push_back(id);
+    for (const NodeId& id : ids) state.nodes.erase(id);
 }
 
+bool any_is_set_aside(const State& state) { return state.nodes.count(Subset::kSetAside) > 0; }
+
 bool too_few_are_left(const State& state) {
-    const int here = count_present(state);
+    const int here = state.nodes.count(Subset::kPresent);
     // Before the first group the others are waiting for more nodes anyway, unless no further one will join.
     const bool waits_for_more = state.groups_started == 0 && state.no_more_nodes.empty();
     return (here == 0 && !any_is_set_aside(state)) || (!waits_for_more && here < state.shape->min_nodes);
@@ -112,7 +115,7 @@ bool too_few_are_left(const State& state) {
 /// Ends the job if there is nothing left to wait for; returns whether it did.
 bool ended_for_lack_of_nodes(Transition& t) {
     const State& state = t.state;
-    const int here = count_present(state);
+    const int here = state.nodes.count(Subset::kPresent);
     if (departure_ends_job(state)) {
         finish(t, stopped_verdict(*state.departure, here, *state.shape));
     } else if (here == 0 && !any_is_set_aside(state)) {
@@ -134,7 +137,7 @@ bool departure_ends_job(const State& state) { return state.departure && too_few_
 void gather(Transition& t) {
     State& state = t.state;
     if (state.phase != Phase::kGathering || !state.shape || ended_for_lack_of_nodes(t)) return;
-    const int here = count_eligible(state);
+    const int here = state.nodes.count(Subset::kEligible);
     if (here < state.shape->min_nodes) {
         state.round.last_call_ends.reset();
         if (state.now - state.round.since >= state.config.join_timeout) {
@@ -144,15 +147,15 @@ void gather(Transition& t) {
     }
     if (!state.round.last_call_ends) state.round.last_call_ends = state.now + state.config.last_call;
     if (state.now < state.round.opens_at) return;
-    const int rested = count_rested(state);
     const int max_nodes = max_size(state);
-    if (rested >= max_nodes || all_known_are_back(state) || state.now >= *state.round.last_call_ends)
-        open_round(t, std::min(std::max(rested, state.shape->min_nodes), max_nodes));
+    const bool is_full = here >= max_nodes && count_rested(state) >= max_nodes;
+    if (is_full || all_known_are_back(state) || state.now >= *state.round.last_call_ends)
+        open_round(t, std::min(std::max(count_rested(state), state.shape->min_nodes), max_nodes));
 }
 
 void available(Transition& t) {
     gather(t);
-    grow(t);
+    if (takes_last_place(t.state)) grow(t);  // else at a tick, when no further node has come for a while
 }
 
 void store_opened(Transition& t, const StoreOpened& event) {
@@ -177,14 +180,14 @@ void store_opened(Transition& t, const StoreOpened& event) {
     state.cause = {};
     state.departure.reset();
     forget_hosts(state);
-    for (auto& [id, node] : state.nodes) node.last_rank.reset();
-    std::erase_if(state.nodes,
-                  [](const auto& entry) { return entry.second.link == Link::kLost && !entry.second.busy; });
+    state.nodes.change_all([](Node& node) { node.last_rank.reset(); });
+    forget_idle_lost_nodes(state);
     for (const auto& [id, member] : state.group.members) {
-        Node& node = state.nodes.at(id);
-        node.last_rank = member.assignment.node_rank;
-        state.hosts[node.join.host].rank = member.assignment.node_rank;
-        node.busy = state.generation;
+        state.nodes.change(id, [&](Node& node) {
+            node.last_rank = member.assignment.node_rank;
+            node.busy = state.generation;
+        });
+        state.hosts[state.nodes.at(id).join.host].rank = member.assignment.node_rank;
         t.send(id, member.assignment);
     }
     const std::size_t nodes = state.group.members.size();

@@ -10,7 +10,6 @@
 #include "common/text/number.hpp"
 #include "rendezvous/coordinator/hosts.hpp"
 #include "rendezvous/coordinator/nodes.hpp"
-#include "rendezvous/coordinator/ranks.hpp"
 #include "rendezvous/coordinator/running.hpp"
 
 namespace ddprun::coordinator {
@@ -28,9 +27,9 @@ constexpr Duration kSettled = 1h;  // after a group that ran for this time, the 
 
 std::vector<const Node*> newcomers(const State& state) {
     std::vector<const Node*> nodes;
-    for (const auto& [id, node] : state.nodes) {
-        if (eligible(node) && !is_cooling_down(state, node) && !state.group.members.contains(id))
-            nodes.push_back(&node);
+    for (const auto& [host, id] : state.nodes.of(Subset::kEligible)) {
+        const Node& node = state.nodes.at(id);
+        if (!is_cooling_down(state, node) && !state.group.members.contains(id)) nodes.push_back(&node);
     }
     return nodes;
 }
@@ -48,12 +47,17 @@ Duration growth_pause(const State& state) {
     return std::min(kMaxPause, kFirstPause * (1 << std::min(state.growth.restarts - 1, 10)));
 }
 
+bool takes_last_place(const State& state) {
+    if (state.phase != Phase::kRunning) return false;
+    return state.nodes.count(Subset::kEligible) >= max_size(state) - static_cast<int>(state.group.members.size());
+}
+
 std::optional<TimePoint> growth_due(const State& state) {
     if (state.phase != Phase::kRunning || state.shape->scale_up != ScaleUp::kImmediate) return std::nullopt;
     const auto room = static_cast<std::ptrdiff_t>(max_size(state)) - std::ssize(state.group.members);
     if (room <= 0) return std::nullopt;
     const std::vector<const Node*> nodes = newcomers(state);
-    if (is_ending(state.group) || nodes.empty()) return std::nullopt;
+    if (state.group.is_ending || nodes.empty()) return std::nullopt;
     const auto came = [&](const Node* node) { return std::max(node->idle_since, cool_down_end(state, *node)); };
     const TimePoint first = came(*std::ranges::min_element(nodes, {}, came));
     const TimePoint last = came(*std::ranges::max_element(nodes, {}, came));
@@ -66,9 +70,8 @@ void grow(Transition& t) {
     State& state = t.state;
     const std::optional<TimePoint> due = growth_due(state);
     if (!due || state.now < *due) return;
-    std::vector<std::string> hosts;
+    std::vector<std::string> hosts;  // in the order of Subset
     for (const Node* node : newcomers(state)) hosts.push_back(node->join.host);
-    std::ranges::sort(hosts, natural_less);
     const auto room = static_cast<std::size_t>(max_size(state)) - state.group.members.size();
     hosts.resize(std::min(hosts.size(), room));
     if (state.now - state.group.started_at >= kSettled) state.growth.restarts = 0;

@@ -13,7 +13,9 @@ namespace ddprun::coordinator {
 [[nodiscard]] std::optional<TimePoint> growth_due(const State& state);
 /// Returns for how long the running group is not restarted to grow.
 [[nodiscard]] Duration growth_pause(const State& state);
-/// Restarts the running group when that is due. Called when a node has become available, and at each tick.
+/// Returns whether as many nodes may wait as the running group has room for: then it may be due at once.
+[[nodiscard]] bool takes_last_place(const State& state);
+/// Restarts the running group when that is due.
 void grow(Transition& t);
 
 }  // namespace ddprun::coordinator

@@ -35,8 +35,9 @@ bool is_node_of(const Node& node, const std::string& host) {
 /// Lets the nodes of `host` take no part, also those that come later, until take_back().
 void set_aside(State& state, const std::string& host, std::string why) {
     state.hosts[host].set_aside = std::move(why);
-    for (auto& [id, node] : state.nodes)
+    state.nodes.change_all([&](Node& node) {
         if (node.join.host == host) node.set_aside = true;
+    });
 }
 
 /// Lets the nodes of `host` take part again, and forgets what counts against it.
@@ -45,11 +46,11 @@ void take_back(State& state, const std::string& host) {
     known.set_aside.clear();
     known.strikes = 0;
     known.early_losses = 0;
-    for (auto& [id, node] : state.nodes) {
-        if (node.join.host != host) continue;
+    state.nodes.change_all([&](Node& node) {
+        if (node.join.host != host) return;
         node.set_aside = false;
         node.idle_since = state.now;  // it comes now, for a job that may grow
-    }
+    });
 }
 
 /// Returns how many nodes the job has without those of `host`.
@@ -68,7 +69,7 @@ const Node* node_of(const State& state, const std::string& host) {
 Result<void> check_host(const State& state, const std::string& host) {
     if (state.phase == Phase::kFinished) return Error{Errc::kRefused, "the job is over: " + state.verdict->reason};
     if (state.hosts.contains(host) || node_of(state, host) != nullptr) return {};
-    const HostList hosts = hosts_of(state, [](const Node& node) { return node.link != Link::kLost; });
+    const HostList hosts = hosts_of(state, Subset::kJoined);
     return Error{Errc::kNotFound, fmt::format("this job has no node '{}'. {}", host,
                                               hosts.total > 0 ? "Its nodes: " + some_of(hosts)
                                                               : std::string("No node has joined it yet"))};
@@ -121,8 +122,7 @@ std::string why_set_aside(const State& state, const std::string& name) {
 }
 
 std::string hint_at_set_aside(const State& state) {
-    const HostList hosts =
-        hosts_of(state, [](const Node& node) { return node.set_aside && node.link == Link::kConnected; });
+    const HostList hosts = hosts_of(state, Subset::kSetAside);
     if (hosts.total == 0) return "";
     return fmt::format("; {} {} {} set aside: `ddpctl undrain {}` lets it take part",
                        inflect(hosts.total, "node", "nodes"), some_of(hosts), inflect(hosts.total, "is", "are"),
@@ -157,7 +157,7 @@ Result<std::string> drain(Transition& t, const std::string& host) {
                                                : fmt::format("{} others are", others),
                                  state.shape->min_nodes == state.shape->max_nodes ? ", with --spare" : "")};
     }
-    if (is_member && state.phase == Phase::kRunning && is_ending(state.group))
+    if (is_member && state.phase == Phase::kRunning && state.group.is_ending)
         return Error{Errc::kRefused, "workers have finished already: the job is about to end"};
     set_aside(state, host, "an operator has drained it");
     t.say(fmt::format("node {} is drained", host));

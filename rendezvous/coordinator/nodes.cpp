@@ -52,11 +52,7 @@ void catch_up(Transition& t, const NodeId& id, const Node& node) {
 /// Returns a display name that no other node has: two ddpruns on one machine are two nodes. A node that reconnects
 /// keeps the name that it had.
 std::string unique_name(const State& state, const NodeId& id, const std::string& host) {
-    const auto taken = [&](const std::string& name) {
-        return std::ranges::any_of(state.nodes, [&](const auto& entry) {
-            return entry.first != id && entry.second.link != Link::kLost && entry.second.join.host == name;
-        });
-    };
+    const auto taken = [&](const std::string& name) { return state.nodes.is_taken(name, id); };
     const auto known = state.nodes.find(id);
     if (known != state.nodes.end() && !taken(known->second.join.host)) return known->second.join.host;
     if (!taken(host)) return host;
@@ -65,10 +61,7 @@ std::string unique_name(const State& state, const NodeId& id, const std::string&
     for (auto at = state.hosts.lower_bound(prefix); at != state.hosts.end() && at->first.starts_with(prefix); ++at)
         if (!taken(at->first)) return at->first;
     // Starts at the number of such nodes, not at 2: even with many nodes of one name, the first try succeeds.
-    auto number =
-        2 + std::ranges::count_if(state.nodes, [&](const auto& entry) {
-            return entry.first != id && entry.second.link != Link::kLost && entry.second.join.host.starts_with(prefix);
-        });
+    int number = 2 + state.nodes.count_numbered(host);
     while (taken(fmt::format("{}{}", prefix, number))) ++number;
     return fmt::format("{}{}", prefix, number);
 }
@@ -89,14 +82,16 @@ Welcome welcome_to(const State& state, const NodeId& id, const Join& join) {
 }
 
 void reconnected(Transition& t, const NodeId& id, const Join& message) {
-    Node& node = t.state.nodes.at(id);
-    node.join = message;
-    node.link = Link::kConnected;
-    node.broken = false;
-    node.heard_at = node.alive_at = node.connected_at = t.state.now;
-    node.set_aside = !why_set_aside(t.state, message.host).empty();
+    State& state = t.state;
+    state.nodes.set_join(id, message);
+    state.nodes.change(id, [&](Node& node) {
+        node.link = Link::kConnected;
+        node.broken = false;
+        node.heard_at = node.alive_at = node.connected_at = state.now;
+        node.set_aside = !why_set_aside(state, message.host).empty();
+    });
     t.say(fmt::format("node {} reconnected", message.host));
-    catch_up(t, id, node);
+    catch_up(t, id, state.nodes.at(id));
 }
 
 /// Returns whether the worker ended by `signal`: schedulers signal every process of a job.
@@ -112,14 +107,13 @@ bool failed_by_itself(const Cause& cause, const NodeId& id, int signal) {
 }
 
 void forget_lost_nodes(State& state) {
-    const auto lost = [](const auto& entry) { return entry.second.link == Link::kLost; };
-    if (std::ranges::count_if(state.nodes, lost) <= static_cast<std::ptrdiff_t>(kMaxLostNodes)) return;
+    if (state.nodes.size() - state.nodes.of(Subset::kJoined).size() <= kMaxLostNodes) return;
     auto oldest = state.nodes.end();
     for (auto at = state.nodes.begin(); at != state.nodes.end(); ++at) {
-        if (!lost(*at)) continue;
+        if (at->second.link != Link::kLost) continue;
         if (oldest == state.nodes.end() || at->second.vanished_at < oldest->second.vanished_at) oldest = at;
     }
-    state.nodes.erase(oldest);
+    state.nodes.erase(NodeId(oldest->first));
 }
 
 /// Returns the loss of `host` as a cause, together with the hosts whose loss is the cause so far.
@@ -143,16 +137,18 @@ TimePoint sent_at(const State& state, const Node& node, TimePoint received) {
 void lose(Transition& t, const NodeId& id, std::string_view why) {
     const auto found = t.state.nodes.find(id);
     if (found == t.state.nodes.end()) return;  // released by the loss before this one
-    Node& node = found->second;
-    if (node.link == Link::kConnected) {  // nothing has closed its connection
-        node.vanished_at = node.heard_at;
-        node.broken = true;
-    }
-    const bool member = node.busy && *node.busy == t.state.group.generation;
-    const bool known_lost = std::exchange(node.given_up, node.busy.has_value()) && !node.overdue_since;
-    if (member && !known_lost && !node.leaving) strike(t.state, node.join.host);
-    node.link = Link::kLost;
-    const Node lost = node;
+    const bool member = found->second.busy && *found->second.busy == t.state.group.generation;
+    const bool known_lost = found->second.given_up && !found->second.overdue_since;
+    t.state.nodes.change(id, [](Node& node) {
+        if (node.link == Link::kConnected) {  // nothing has closed its connection
+            node.vanished_at = node.heard_at;
+            node.broken = true;
+        }
+        node.given_up = node.busy.has_value();
+        node.link = Link::kLost;
+    });
+    const Node lost = found->second;
+    if (member && !known_lost && !lost.leaving) strike(t.state, lost.join.host);
     const std::string reason = fmt::format("node {} was lost: {}", lost.join.host, why);
     t.say(reason);
     if (lost.busy || lost.last_rank) {
@@ -181,38 +177,10 @@ void lose(Transition& t, const NodeId& id, std::string_view why) {
 
 }  // namespace
 
-bool present(const Node& node) {
-    return node.link != Link::kLost && !node.leaving && !node.set_aside && !node.overdue_since;
-}
-
-bool eligible(const Node& node) { return node.link == Link::kConnected && present(node) && !node.busy; }
-
-int count_present(const State& state) {
-    return static_cast<int>(
-        std::ranges::count_if(state.nodes, [](const auto& entry) { return present(entry.second); }));
-}
-
-int count_eligible(const State& state) {
-    return static_cast<int>(
-        std::ranges::count_if(state.nodes, [](const auto& entry) { return eligible(entry.second); }));
-}
-
-std::vector<NodeId> eligible_nodes(const State& state) {
-    std::vector<NodeId> ids;
-    for (const auto& [id, node] : state.nodes) {
-        if (eligible(node)) ids.push_back(id);
-    }
-    return ids;
-}
-
 /// Before the first group no restart was spent: a role counts only while a node has it.
 void forget_vanished_roles(State& state) {
     if (state.groups_started > 0) return;
-    std::erase_if(state.roles, [&](const auto& role) {
-        return std::ranges::none_of(state.nodes, [&](const auto& node) {
-            return std::ranges::count(node.second.join.programs, role.first, &Program::role) > 0;
-        });
-    });
+    std::erase_if(state.roles, [&](const auto& role) { return !state.nodes.has_role(role.first); });
 }
 
 void join(Transition& t, const NodeId& id, const Join& message) {
@@ -229,7 +197,7 @@ void join(Transition& t, const NodeId& id, const Join& message) {
     named.host = unique_name(state, id, message.host);
     t.send(id, welcome_to(state, id, named));
     if (state.phase == Phase::kFinished) {  // its connection broke before it got the verdict
-        state.nodes.at(id).link = Link::kConnected;
+        state.nodes.change(id, [](Node& node) { node.link = Link::kConnected; });
         t.send(id, Finished{*state.verdict});
         return;
     }
@@ -242,10 +210,11 @@ void join(Transition& t, const NodeId& id, const Join& message) {
     if (known) {
         reconnected(t, id, named);
     } else {
-        Node& node = state.nodes[id];
+        Node node;
         node.join = named;
         node.heard_at = node.alive_at = node.connected_at = node.idle_since = state.now;
         node.set_aside = !why_set_aside(state, named.host).empty();
+        state.nodes.add(id, std::move(node));
         t.say(fmt::format("node {} joined with {}", named.host, counted(slots_of(named), "worker")));
         available(t);
     }
@@ -262,10 +231,12 @@ TimePoint lost_at(const Node& node, const Config& config) {
 void disconnected(Transition& t, const NodeId& id, bool broken) {
     const auto found = t.state.nodes.find(id);
     if (found == t.state.nodes.end() || found->second.link != Link::kConnected) return;
-    Node& node = found->second;
-    node.link = Link::kDisconnected;
-    node.vanished_at = t.state.now;
-    node.broken = broken;
+    t.state.nodes.change(id, [&](Node& node) {
+        node.link = Link::kDisconnected;
+        node.vanished_at = t.state.now;
+        node.broken = broken;
+    });
+    const Node& node = found->second;
     if (t.state.phase == Phase::kFinished) return;
     const Duration left = lost_at(node, t.state.config) - t.state.now;
     t.say(fmt::format("the connection of node {} {}; it may reconnect within {}", node.join.host,
@@ -275,9 +246,9 @@ void disconnected(Transition& t, const NodeId& id, bool broken) {
 
 void leave(Transition& t, const NodeId& id, int signal) {
     State& state = t.state;
-    Node& node = state.nodes.at(id);
-    if (node.leaving || state.phase == Phase::kFinished) return;
-    node.leaving = signal;
+    if (state.nodes.at(id).leaving || state.phase == Phase::kFinished) return;
+    state.nodes.change(id, [&](Node& node) { node.leaving = signal; });
+    const Node& node = state.nodes.at(id);
     Departure departure{node.join.host, signal};
     t.say(describe(departure));
     const bool member = node.busy && *node.busy == state.group.generation;
@@ -293,7 +264,7 @@ void leave(Transition& t, const NodeId& id, int signal) {
     if (state.phase != Phase::kRunning || !member) return;  // kStopping: decided when nothing runs any more
 
     Cause cause = because(describe(departure));
-    if (const int left = count_present(state); left < state.shape->min_nodes) {
+    if (const int left = state.nodes.count(Subset::kPresent); left < state.shape->min_nodes) {
         cause.verdict = stopped_verdict(departure, left, *state.shape, &state.group);
         cause.signal = signal;
     }
@@ -354,7 +325,7 @@ void lose_unstopped_nodes(Transition& t) {
     for (const auto& [id, member] : state.group.members) {
         const auto found = state.nodes.find(id);
         if (found == state.nodes.end()) continue;
-        Node& node = found->second;
+        const Node& node = found->second;
         if (node.link == Link::kLost || node.busy != state.group.generation) continue;
         // One that was cut off has the order since it is back.
         const TimePoint since = state.group.stopping_since;
@@ -364,13 +335,15 @@ void lose_unstopped_nodes(Transition& t) {
             if (state.now >= *node.overdue_since + config.lost_after) late.push_back(id);
             continue;
         }
-        node.overdue_since = state.now;
-        node.given_up = true;
-        if (node.link != Link::kConnected) continue;
-        t.actions.push_back(Disconnect{id});
-        node.link = Link::kDisconnected;
-        node.vanished_at = state.now;
-        node.broken = true;
+        if (node.link == Link::kConnected) t.actions.push_back(Disconnect{id});
+        state.nodes.change(id, [&](Node& overdue) {
+            overdue.overdue_since = state.now;
+            overdue.given_up = true;
+            if (overdue.link != Link::kConnected) return;
+            overdue.link = Link::kDisconnected;
+            overdue.vanished_at = state.now;
+            overdue.broken = true;
+        });
     }
     for (const NodeId& id : late) {
         const auto node = state.nodes.find(id);

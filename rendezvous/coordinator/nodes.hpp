@@ -2,19 +2,9 @@
 // Rules about single nodes: which of them count, and what follows when one joins, leaves or is lost. Private to the
 // coordinator.
 
-#include <vector>
-
 #include "rendezvous/coordinator/transition.hpp"
 
 namespace ddprun::coordinator {
-
-/// Returns whether the node is connected, or may reconnect within its grace, and neither leaves nor is set aside.
-[[nodiscard]] bool present(const Node& node);
-/// Returns whether the node can be given workers now.
-[[nodiscard]] bool eligible(const Node& node);
-[[nodiscard]] int count_present(const State& state);
-[[nodiscard]] int count_eligible(const State& state);
-[[nodiscard]] std::vector<NodeId> eligible_nodes(const State& state);
 
 /// Admits a new node, reconnects a known one, or refuses it.
 void join(Transition& t, const NodeId& id, const Join& message);

@@ -13,6 +13,7 @@
 #include "common/text/number.hpp"
 #include "rendezvous/coordinator/growth.hpp"
 #include "rendezvous/coordinator/hosts.hpp"
+#include "rendezvous/coordinator/natural_order.hpp"
 #include "rendezvous/coordinator/nodes.hpp"
 #include "rendezvous/coordinator/waiting.hpp"
 
@@ -20,37 +21,6 @@ namespace ddprun::coordinator {
 namespace {
 
 constexpr int kNoRank = std::numeric_limits<int>::max();
-
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
-/// Removes the run of digits, or of other characters, at the front of `text` and returns it.
-std::string_view take_run(std::string_view& text) {
-    const bool digits = is_digit(text.front());
-    const auto end = std::ranges::find_if(text, [&](char c) { return is_digit(c) != digits; });
-    const std::string_view run = text.substr(0, static_cast<std::size_t>(end - text.begin()));
-    text.remove_prefix(run.size());
-    return run;
-}
-
-/// Compares runs of digits by value, leading zeros ignored. Neither becomes a number, so they may have any length.
-std::strong_ordering compare_digits(std::string_view left, std::string_view right) {
-    left.remove_prefix(std::min(left.find_first_not_of('0'), left.size()));
-    right.remove_prefix(std::min(right.find_first_not_of('0'), right.size()));
-    if (left.size() != right.size()) return left.size() <=> right.size();
-    return left <=> right;
-}
-
-std::strong_ordering natural_compare(std::string_view left, std::string_view right) {
-    const auto [whole_left, whole_right] = std::pair(left, right);
-    while (!left.empty() && !right.empty()) {
-        const std::string_view a = take_run(left);
-        const std::string_view b = take_run(right);
-        const auto order = is_digit(a.front()) && is_digit(b.front()) ? compare_digits(a, b) : a <=> b;
-        if (order != 0) return order;
-    }
-    if (left.empty() != right.empty()) return left.empty() ? std::strong_ordering::less : std::strong_ordering::greater;
-    return whole_left <=> whole_right;
-}
 
 /// Returns the rank that a node of this host had last.
 std::optional<NodeRank> earlier_rank(const State& state, const Node& node) {
@@ -70,7 +40,7 @@ struct Preference {
 bool operator<(const Preference& left, const Preference& right) {
     const auto ranks = [](const Preference& p) { return std::tuple(p.last_rank, p.earlier_rank, p.requested_rank); };
     if (const auto order = ranks(left) <=> ranks(right); order != 0) return order < 0;
-    if (const auto order = natural_compare(*left.host, *right.host); order != 0) return order < 0;
+    if (*left.host != *right.host) return natural_less(*left.host, *right.host);
     return left.id < right.id;
 }
 
@@ -144,10 +114,9 @@ std::vector<NodeId> assign_ranks(const std::vector<NodeId>& chosen, const State&
 
 }  // namespace
 
-bool natural_less(std::string_view left, std::string_view right) { return natural_compare(left, right) < 0; }
-
 std::vector<NodeId> choose_members(const State& state) {
-    std::vector<NodeId> chosen = eligible_nodes(state);
+    std::vector<NodeId> chosen;
+    for (const NodeName& node : state.nodes.of(Subset::kEligible)) chosen.push_back(node.id);
     const auto end_of = [&](const NodeId& id) { return cool_down_end(state, state.nodes.at(id)); };
     const auto cooling =
         std::ranges::stable_partition(chosen, [&](const NodeId& id) { return end_of(id) <= state.now; });

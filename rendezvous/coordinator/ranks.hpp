@@ -1,16 +1,12 @@
 #pragma once
 // Chooses the members of the next worker group and their ranks. Pure; used by step() alone.
 
-#include <string_view>
 #include <vector>
 
 #include "rendezvous/coordinator/state.hpp"
 #include "rendezvous/protocol/messages.hpp"
 
 namespace ddprun::coordinator {
-
-/// Compares names with digits as numbers: "n2" before "n10". Names that are equal then ("n2", "n02") compare as text.
-[[nodiscard]] bool natural_less(std::string_view left, std::string_view right);
 
 /// Returns the nodes of the next group in the order in which they were chosen: members of the newest group, in the
 /// order of their ranks; then nodes of hosts that had a rank, nodes that requested one, by that rank; then by natural

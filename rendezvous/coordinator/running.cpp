@@ -186,11 +186,6 @@ bool failure_ends_job(const State& state) {
     return failure && (!state.roles.at(failure->role).is_left() || forbids_restart(*failure));
 }
 
-bool is_ending(const Group& group) {
-    return !group.finished.empty() ||
-           std::ranges::any_of(group.members, [](const auto& entry) { return entry.second.succeeded; });
-}
-
 bool may_end_the_job(const State& state) {
     return state.phase == Phase::kStopping && (state.cause.verdict || state.cause.failure);
 }
@@ -239,7 +234,9 @@ void worker_finished(Transition& t, const NodeId& id, const WorkerFinished& mess
     const auto member = group.members.find(id);
     if (message.generation != group.generation || member == group.members.end()) return;
     if (t.state.nodes.at(id).busy != message.generation) return;  // repeated after a reconnect: its node has ended
-    if (is_of(t.state, id, message.rank)) group.finished.emplace(message.rank, t.state.now);
+    if (!is_of(t.state, id, message.rank)) return;
+    group.finished.emplace(message.rank, t.state.now);
+    group.is_ending = true;
 }
 
 void stop_group(Transition& t, Cause cause) {
@@ -254,19 +251,22 @@ void stop_group(Transition& t, Cause cause) {
 
 void group_ended(Transition& t, const NodeId& id, Generation generation, bool succeeded) {
     State& state = t.state;
-    Node& node = state.nodes.at(id);
+    const Node& node = state.nodes.at(id);
     if (node.busy != generation) {
         t.say(fmt::format("ignored: node {} has no workers of generation {}", node.join.host, number(generation)));
         return;
     }
     const std::string host = node.join.host;
-    node.busy.reset();
-    node.given_up = false;
-    node.overdue_since.reset();
-    node.idle_since = state.now;
+    state.nodes.change(id, [&](Node& idle) {
+        idle.busy.reset();
+        idle.given_up = false;
+        idle.overdue_since.reset();
+        idle.idle_since = state.now;
+    });
     t.say(fmt::format("the workers of node {} {}", host, succeeded ? "have succeeded" : "are stopped"));
     const bool of_this_group = generation == state.group.generation;
     if (of_this_group && succeeded) {
+        state.group.is_ending = true;
         state.group.members.at(id).succeeded = true;
         state.group.members.at(id).succeeded_at = state.now;
         std::erase_if(state.group.finished, [&](const auto& entry) { return is_of(state, id, entry.first); });
@@ -301,10 +301,8 @@ void change_reason(Transition& t, std::string reason) {
 
 void conclude_if_stopped(Transition& t) {
     const State& state = t.state;
-    const bool workers_remain = std::ranges::any_of(state.group.members, [&](const auto& entry) {
-        const auto node = state.nodes.find(entry.first);
-        return node != state.nodes.end() && node->second.link != Link::kLost &&
-               node->second.busy == state.group.generation;
+    const bool workers_remain = std::ranges::any_of(state.nodes.of(Subset::kBusy), [&](const NodeName& node) {
+        return state.nodes.at(node.id).busy == state.group.generation;
     });
     const auto& since = state.group.diagnosis_pending_since;
     const bool diagnosis_known = !state.cause.failure || !since || state.now >= *since + kDiagnosisTimeout;

@@ -18,8 +18,6 @@ namespace ddprun::coordinator {
 /// Returns whether the failure that is being handled ends the job: its role has no restart left, or the worker forbids
 /// one.
 [[nodiscard]] bool failure_ends_job(const State& state);
-/// Returns whether workers have finished, so that the job is about to end.
-[[nodiscard]] bool is_ending(const Group& group);
 /// Returns whether this stop may end the job. Then a leaving node waits for that verdict.
 [[nodiscard]] bool may_end_the_job(const State& state);
 /// Returns the order to stop the workers of `generation`, which is the group's, for the cause of the stop.

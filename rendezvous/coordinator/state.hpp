@@ -13,12 +13,12 @@
 
 #include "common/clock.hpp"
 #include "rendezvous/coordinator/config.hpp"
+#include "rendezvous/coordinator/node_table.hpp"
 #include "rendezvous/diagnosis/diagnosis.hpp"
 #include "rendezvous/protocol/messages.hpp"
 
 namespace ddprun::coordinator {
 
-using namespace protocol;  // the coordinator works on these messages
 using diagnosis::Diagnosis;
 
 /// The phase of the job.
@@ -53,32 +53,6 @@ struct RestartBudget {
 
 /// Returns "2" or "2:3", as after --nnodes.
 [[nodiscard]] std::string nnodes(const JobShape& shape);
-
-/// The connection between a node and the daemon.
-enum class Link {
-    kConnected,
-    kDisconnected,  ///< its connection ended; it may reconnect until lost_at() (nodes.hpp)
-    kLost,          ///< remembered in case it reconnects: to stop processes that it may have, or to give it its rank
-};
-
-/// A node that has joined, or was lost and may reconnect.
-struct Node {
-    Join join;
-    Link link = Link::kConnected;
-    TimePoint heard_at;           ///< when its last message came
-    TimePoint alive_at;           ///< its agent has run since: when it joined, or when what it has heard was sent
-    std::uint64_t heartbeat = 0;  ///< the number of its newest one
-    TimePoint idle_since;         ///< since when it has no processes; meaningless while busy
-    TimePoint vanished_at;        ///< when its connection ended, or its last message; meaningless while connected
-    bool broken = false;          ///< disconnected or lost by the network, or silent: its agent may live
-    bool given_up = false;  ///< it was lost while busy: its processes have no place in the job, and must end at once
-    std::optional<Generation> busy;          ///< it may have processes of this worker group
-    std::optional<NodeRank> last_rank;       ///< in the newest worker group, if it was a member
-    std::optional<int> leaving;              ///< the signal that it got; it takes no further part
-    bool set_aside = false;                  ///< its host is: it stays, and gets no workers
-    std::optional<TimePoint> overdue_since;  ///< its workers have not ended in time: it does not count until they have
-    TimePoint connected_at;                  ///< by its newest connection
-};
 
 /// What the job remembers of a host, whose ddpruns may come and go.
 struct Host {
@@ -117,6 +91,7 @@ struct Group {
     TimePoint started_at = {};
     TimePoint stopping_since = {};       ///< meaningless while it runs
     std::map<Rank, TimePoint> finished;  ///< workers that exited with 0 before others of their node
+    bool is_ending = false;              ///< a worker has exited with 0: the job is about to end
     std::map<Rank, FailedWorker> failed = {};
     std::vector<Notification> notifications = {};           ///< the newest, oldest first
     std::optional<TimePoint> diagnosis_pending_since = {};  ///< set: Diagnosed will follow
@@ -164,10 +139,23 @@ struct Round {
     TimePoint opens_at = {};                  ///< not earlier, even if all nodes are here: a pause between restarts
 };
 
-/// The newest message to all waiting nodes.
+/// The kind of the reason why nodes wait. Nodes get a reason of another kind at once.
+enum class WaitKind {
+    kNone,           ///< none was sent yet
+    kTooFew,         ///< fewer than MIN nodes are here
+    kReplacement,    ///< the same, and another node is to take the place of a lost one
+    kLastCall,       ///< more than MIN may come
+    kPause,          ///< between restarts
+    kStopping,       ///< the workers are being stopped
+    kSpare,          ///< the job runs without this node
+    kSpareOfEnding,  ///< the same, and it is about to end
+};
+
+/// The reason for all waiting nodes.
 struct Explanation {
+    WaitKind kind = WaitKind::kNone;
     Waiting message;
-    TimePoint sent_at;
+    TimePoint sent_at;  ///< to all of them at once
 };
 
 /// It has more than 15 members because each is a fact of its own of the table in docs/design/002-coordinator.md.
@@ -177,7 +165,7 @@ struct State {
     Config config;
     std::optional<JobShape> shape;  ///< empty until the first node has joined
     Phase phase = Phase::kGathering;
-    std::map<NodeId, Node> nodes;
+    NodeTable nodes;
     Generation generation{0};  ///< the newest with an OpenStore; the first is 1
     Group group;               ///< empty before the first
     int groups_started = 0;

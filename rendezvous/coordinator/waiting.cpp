@@ -3,13 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <iterator>
+#include <string_view>
+#include <tuple>
+#include <utility>
 
 #include "common/text/list.hpp"
 #include "common/text/number.hpp"
 #include "rendezvous/coordinator/growth.hpp"
 #include "rendezvous/coordinator/hosts.hpp"
+#include "rendezvous/coordinator/natural_order.hpp"
 #include "rendezvous/coordinator/nodes.hpp"
-#include "rendezvous/coordinator/ranks.hpp"
 #include "rendezvous/coordinator/running.hpp"
 
 namespace ddprun::coordinator {
@@ -21,53 +26,101 @@ constexpr auto kRepeatAfter = 5s;     // the same reason again
 constexpr auto kMinInterval = 500ms;  // many nodes that join at once cause one message, not one each
 constexpr std::size_t kMaxHostsNamed = 5;
 
-bool is_stopping(const Node& node) { return node.link != Link::kLost && node.busy.has_value(); }
+/// A reason and its kind.
+struct Reason {
+    WaitKind kind;
+    std::string text;
+};
 
-bool not_back_yet(const Node& node) { return node.last_rank && present(node) && !eligible(node); }
+/// Returns the time for which a node has not been seen, as one of few values: a new text is a new line on consoles.
+Duration rough(Duration silence) {
+    constexpr std::array<Duration, 9> kSteps{10s, 20s, 40s, 1min, 2min, 5min, 10min, 30min, 1h};
+    const auto above = std::ranges::upper_bound(kSteps, silence);
+    return above == kSteps.begin() ? Duration::zero() : *std::prev(above);
+}
 
-std::string gathering_reason(const State& state) {
+/// Returns " (n33 last seen over 40 s ago)" for the node that has been silent for the longest time of those that were
+/// lost and are among the first; empty: none was silent for long.
+std::string last_seen(const State& state, const HostList& missing) {
+    std::string_view host;
+    TimePoint heard_at = TimePoint::max();
+    std::size_t named = 0;
+    for (const NodeName& name : state.nodes.of(Subset::kLostMember)) {
+        const TimePoint at = state.nodes.at(name.id).heard_at;
+        if (at < heard_at) std::tie(host, heard_at) = std::pair(std::string_view(name.host), at);
+        if (++named == kMaxHostsNamed) break;
+    }
+    if (host.empty()) return "";
+    const Duration silence = rough(state.now - heard_at);
+    if (silence == Duration::zero()) return "";
+    return fmt::format(" ({}last seen over {} ago)", missing.total == 1 ? "" : fmt::format("{} ", host),
+                       silence < 1min ? seconds_text(silence) : duration_text(silence));
+}
+
+/// Returns ", missing: n12, n33, n47 (n33 last seen over 40 s ago)", of the nodes of the last group; empty: none is.
+std::string missing_text(const State& state) {
+    HostList missing = hosts_of(state, Subset::kNotBack);
+    const HostList lost = hosts_of(state, Subset::kLostMember);
+    missing.total += lost.total;
+    missing.first.insert(missing.first.end(), lost.first.begin(), lost.first.end());
+    std::ranges::sort(missing.first, natural_less);
+    return missing.total == 0 ? "" : fmt::format(", missing: {}{}", some_of(missing), last_seen(state, missing));
+}
+
+Reason gathering_reason(const State& state) {
     const JobShape& shape = *state.shape;
-    const int here = count_eligible(state);
+    const int here = state.nodes.count(Subset::kEligible);
     std::string text = shape.min_nodes == shape.max_nodes
                            ? fmt::format("{} of {} nodes are here", here, shape.max_nodes)
                            : fmt::format("{} of {} to {} nodes are here", here, shape.min_nodes, shape.max_nodes);
+    text += missing_text(state);
     if (!state.cause.reason.empty()) text += fmt::format(" ({})", state.cause.reason);
     if (here >= shape.min_nodes && state.now < state.round.opens_at) {
         text += fmt::format("; a pause of {} before the next start, because the workers ended soon after the last {}",
                             rounded_seconds_text(state.round.opens_at - state.round.since),
                             counted(static_cast<std::size_t>(state.early_ends), "start"));
-    } else if (here >= shape.min_nodes) {
+        return {WaitKind::kPause, std::move(text)};
+    }
+    if (here >= shape.min_nodes) {
         text += fmt::format("; waiting at most {} for more", seconds_text(state.config.last_call));
-    } else if (state.groups_started > 0 && count_present(state) < shape.min_nodes) {  // a node was lost
+        return {WaitKind::kLastCall, std::move(text)};
+    }
+    if (state.groups_started > 0 && state.nodes.count(Subset::kPresent) < shape.min_nodes) {  // a node was lost
         text += fmt::format(
             "; waiting {} for another node in its place, which --rdzv-conf join_timeout=SECONDS changes: start ddprun "
             "there with the same options",
             seconds_text(state.config.join_timeout));
         text += hint_at_set_aside(state);
-    } else {
-        text += fmt::format("; giving up after {}", seconds_text(state.config.join_timeout));
+        return {WaitKind::kReplacement, std::move(text)};
     }
-    const HostList late = hosts_of(state, not_back_yet);
-    if (late.total > 0) text += fmt::format("; not back yet: {}", some_of(late));
-    return text;
+    text += fmt::format("; giving up after {}", seconds_text(state.config.join_timeout));
+    return {WaitKind::kTooFew, std::move(text)};
 }
 
 /// Returns when spare nodes take part; a text that does not change while they wait.
 std::string growth_text(const State& state) {
     if (static_cast<int>(state.group.members.size()) >= max_size(state)) return "";
     if (state.shape->scale_up != ScaleUp::kImmediate) return "; more take part after the next restart";
-    const auto due = growth_due(state);
-    if (!due) return "";
-    if (*due == state.group.started_at + growth_pause(state))
-        return fmt::format("; it restarts with more when it has run for {}", seconds_text(growth_pause(state)));
+    const Duration pause = growth_pause(state);
+    if (state.now < state.group.started_at + pause)
+        return fmt::format("; it restarts with more when it has run for {}", seconds_text(pause));
     return "; it restarts with more when no further ones join";
 }
 
-std::string spare_reason(const State& state) {
+Reason spare_reason(const State& state) {
     std::string text =
         fmt::format("spare: the job runs with {} of {} nodes", state.group.members.size(), state.shape->max_nodes);
-    return text + (is_ending(state.group) ? ", and some of their workers have finished" : growth_text(state));
+    if (state.group.is_ending) return {WaitKind::kSpareOfEnding, text + ", and some of their workers have finished"};
+    return {WaitKind::kSpare, text + growth_text(state)};
 }
+
+Reason stopping_reason(const State& state) {
+    return {WaitKind::kStopping, fmt::format("the workers are being stopped ({}); still stopping: {}",
+                                             state.cause.reason, some_of(hosts_of(state, Subset::kBusy)))};
+}
+
+/// Returns whether the job has few enough nodes to name them, and to report each change of their number at once.
+bool has_few_nodes(const State& state) { return state.nodes.of(Subset::kPresent).size() <= kMaxHostsListed; }
 
 /// Returns why this node waits, if that concerns it alone.
 std::string own_reason(const State& state, const Node& node) {
@@ -81,19 +134,18 @@ std::string own_reason(const State& state, const Node& node) {
                        seconds_text(cool_down_end(state, node) - host.struck_at));
 }
 
-/// Returns the message for all waiting nodes. The callers fill in how long a node has waited.
-Waiting explain(const State& state) {
-    Waiting waiting;
-    waiting.present = hosts_of(state, present).first;
-    waiting.min_nodes = state.shape->min_nodes;
-    waiting.max_nodes = state.shape->max_nodes;
-    if (state.phase == Phase::kGathering) waiting.reason = gathering_reason(state);
-    if (state.phase == Phase::kRunning) waiting.reason = spare_reason(state);
-    if (state.phase == Phase::kStopping) {
-        waiting.reason = fmt::format("the workers are being stopped ({}); still stopping: {}", state.cause.reason,
-                                     some_of(hosts_of(state, is_stopping)));
-    }
-    return waiting;
+/// Returns the message for all waiting nodes. The callers fill in how long a node has waited. Precondition:
+/// waiting_is_explained().
+Explanation explain(const State& state) {
+    Reason reason = state.phase == Phase::kGathering ? gathering_reason(state)
+                    : state.phase == Phase::kRunning ? spare_reason(state)
+                                                     : stopping_reason(state);
+    Explanation explanation{.kind = reason.kind, .message = {}, .sent_at = {}};
+    if (has_few_nodes(state)) explanation.message.present = hosts_of(state, Subset::kPresent).first;
+    explanation.message.min_nodes = state.shape->min_nodes;
+    explanation.message.max_nodes = state.shape->max_nodes;
+    explanation.message.reason = std::move(reason.text);
+    return explanation;
 }
 
 bool waits(const State& state, const NodeId& id, const Node& node) {
@@ -110,21 +162,17 @@ void send_waiting(Transition& t, const NodeId& id, const Node& node, Waiting wai
     if (std::string own = own_reason(t.state, node); !own.empty()) waiting.reason = std::move(own);
     waiting.waited = std::chrono::duration_cast<std::chrono::milliseconds>(t.state.now - node.idle_since);
     t.send(id, std::move(waiting));
+    t.state.nodes.change(id, [&](Node& explained) { explained.explained_at = t.state.now; });
 }
 
 }  // namespace
 
-HostList hosts_of(const State& state, bool (*wanted)(const Node&)) {
-    std::vector<const std::string*> hosts;
-    for (const auto& [id, node] : state.nodes) {
-        if (wanted(node)) hosts.push_back(&node.join.host);
-    }
+HostList hosts_of(const State& state, Subset subset) {
+    const NodeNames& names = state.nodes.of(subset);
     HostList list;
-    list.total = hosts.size();
-    const auto end = hosts.begin() + static_cast<std::ptrdiff_t>(std::min(hosts.size(), kMaxHostsListed));
-    std::ranges::partial_sort(hosts, end,
-                              [](const auto* left, const auto* right) { return natural_less(*left, *right); });
-    std::for_each(hosts.begin(), end, [&](const std::string* host) { list.first.push_back(*host); });
+    list.total = names.size();
+    for (auto at = names.begin(); at != names.end() && list.first.size() < kMaxHostsListed; ++at)
+        list.first.push_back(at->host);
     return list;
 }
 
@@ -133,22 +181,25 @@ std::string some_of(const HostList& hosts) { return ddprun::some_of(hosts.first,
 void explain_waiting(Transition& t) {
     State& state = t.state;
     if (!waiting_is_explained(state)) return;
-    if (state.now - state.explanation.sent_at < kMinInterval) return;
-    Waiting waiting = explain(state);
+    Explanation explanation = explain(state);
+    const Explanation& before = state.explanation;
+    const bool few = has_few_nodes(state);
     const bool changed =
-        waiting.reason != state.explanation.message.reason || waiting.present != state.explanation.message.present;
-    if (!changed && state.now - state.explanation.sent_at < kRepeatAfter) return;
+        explanation.kind != before.kind || (few && (explanation.message.reason != before.message.reason ||
+                                                    explanation.message.present != before.message.present));
+    const bool to_all = changed && state.now - before.sent_at >= kMinInterval;
     for (const auto& [id, node] : state.nodes) {
-        if (waits(state, id, node)) send_waiting(t, id, node, waiting);
+        const bool due = to_all || state.now - node.explained_at >= kRepeatAfter;
+        if (due && waits(state, id, node)) send_waiting(t, id, node, explanation.message);
     }
-    state.explanation.message = std::move(waiting);
-    state.explanation.sent_at = state.now;
+    explanation.sent_at = to_all ? state.now : before.sent_at;
+    if (to_all || !changed) state.explanation = std::move(explanation);
 }
 
 void explain_waiting_to(Transition& t, const NodeId& id) {
     const auto node = t.state.nodes.find(id);
     if (waiting_is_explained(t.state) && node != t.state.nodes.end() && waits(t.state, id, node->second)) {
-        send_waiting(t, id, node->second, explain(t.state));
+        send_waiting(t, id, node->second, explain(t.state).message);
     }
 }
 

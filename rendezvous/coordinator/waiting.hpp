@@ -19,8 +19,7 @@ struct HostList {
     std::size_t total = 0;
 };
 inline constexpr std::size_t kMaxHostsListed = 64;
-/// Returns the hosts of the nodes for which `wanted` holds.
-[[nodiscard]] HostList hosts_of(const State& state, bool (*wanted)(const Node&));
+[[nodiscard]] HostList hosts_of(const State& state, Subset subset);
 /// Returns "n1, n2, n3, n4, n5 and 61 more".
 [[nodiscard]] std::string some_of(const HostList& hosts);
 

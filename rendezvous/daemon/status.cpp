@@ -12,8 +12,8 @@
 #include "common/text/number.hpp"
 #include "rendezvous/coordinator/growth.hpp"
 #include "rendezvous/coordinator/hosts.hpp"
+#include "rendezvous/coordinator/natural_order.hpp"
 #include "rendezvous/coordinator/nodes.hpp"
-#include "rendezvous/coordinator/ranks.hpp"
 #include "rendezvous/coordinator/waiting.hpp"
 
 namespace ddprun::daemon {
@@ -115,7 +115,7 @@ std::vector<NodeStatus> absent_hosts(const State& state) {
 std::string gathering_text(const State& state, TimePoint now) {
     const std::string waited = "waiting for nodes for " + duration_text(now - state.round.since);
     if (state.explanation.sent_at >= state.round.since) return waited + ": " + state.explanation.message.reason;
-    return fmt::format("{}: {} of {} here", waited, count_eligible(state), nnodes(*state.shape));
+    return fmt::format("{}: {} of {} here", waited, state.nodes.count(Subset::kEligible), nnodes(*state.shape));
 }
 
 std::string running_text(const State& state, TimePoint now) {
@@ -126,9 +126,8 @@ std::string running_text(const State& state, TimePoint now) {
 }
 
 std::string stopping_text(const State& state, TimePoint now) {
-    const auto is_stopping = [](const Node& node) { return node.busy.has_value(); };
     return fmt::format("stopping the workers for {}, still on {}: {}", duration_text(now - state.group.stopping_since),
-                       some_of(hosts_of(state, is_stopping)), state.cause.reason);
+                       some_of(hosts_of(state, Subset::kBusy)), state.cause.reason);
 }
 
 /// Returns "; restarts 1 of 3", of each role if there are several; empty: the job has none.

@@ -211,9 +211,10 @@ struct Welcome {
     friend bool operator==(const Welcome&, const Welcome&) = default;
 };
 
-/// The reason why nothing starts yet. Sent when it changes, and every few seconds while it lasts.
+/// The reason why nothing starts yet. Sent when it changes (in a job of more than 64 nodes: when its kind changes), and
+/// every few seconds while it lasts.
 struct Waiting {
-    std::vector<std::string> present;  ///< host names
+    std::vector<std::string> present;  ///< host names, in natural order; empty: they are more than 64
     int min_nodes = 1;
     int max_nodes = 1;
     std::chrono::milliseconds waited{0};

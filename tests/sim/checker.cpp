@@ -21,6 +21,7 @@ void Checker::after_step(const State& state, const std::vector<Action>& actions,
     expect(state.now >= previous_now_, "time ran backwards");
     if (state.now - previous_now_ > 500ms) awake_since_ = state.now;
     previous_now_ = state.now;
+    expect(state.nodes.is_consistent(), "a subset of the nodes is not up to date");
     note_losses(state);
     note_reports(state);
     check_stores(actions);

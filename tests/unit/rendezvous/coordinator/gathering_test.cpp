@@ -164,13 +164,13 @@ TEST_CASE("a job takes kMaxNodes nodes, spares included, nodes that are lost do 
     while (std::ssize(job.state.nodes) < kMaxNodes) {
         Node spare;
         spare.join = job.greeting(fmt::format("spare{}", job.state.nodes.size()));
-        job.state.nodes.emplace(spare.join.node, spare);
+        job.state.nodes.add(spare.join.node, spare);
     }
     job.join("late");
     CHECK_THAT(job.asked<Refuse>().at(0).reason,
                Contains("16384 nodes are connected to this job, or lost their connection a moment ago") &&
                    Contains("or end a spare one first"));
-    job.state.nodes.at("spare2").link = Link::kLost;
+    job.state.nodes.change("spare2", [](Node& node) { node.link = Link::kLost; });
     job.join("late");
     CHECK(job.asked<Refuse>().empty());
     CHECK(job.state.nodes.contains("late"));
@@ -343,15 +343,13 @@ TEST_CASE("ticks before any node has joined do nothing", "[coordinator]") {
     CHECK(job.actions.empty());
 }
 
-TEST_CASE("thousands of nodes form a group, and an explanation names a few of them", "[coordinator]") {
+TEST_CASE("thousands of nodes form a group, and an explanation counts them", "[coordinator]") {
     constexpr int kNodes = 4000;
     Job job({.min_nodes = kNodes, .max_nodes = kNodes, .slots = 8});
     for (int i = kNodes; i > 1; --i) job.join("n" + std::to_string(i));
     const Waiting waiting = job.sent<Waiting>().at("n2");
     CHECK(waiting.reason == "3999 of 4000 nodes are here; giving up after 600 s");
-    CHECK(waiting.present.size() == 64);
-    CHECK(waiting.present.front() == "n2");
-    CHECK(waiting.present.back() == "n65");
+    CHECK(waiting.present.empty());
     job.join("n1");
     job.store_opens();
     const auto assigned = job.sent<Assignment>();

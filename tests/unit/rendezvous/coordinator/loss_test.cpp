@@ -12,7 +12,8 @@ namespace {
 
 /// Returns the reason that the only survivor of two nodes gets.
 const std::string kWaitsForAnother =
-    "1 of 2 nodes are here (node n2 was lost: connection closed); waiting 600 s for another node in its place, which "
+    "1 of 2 nodes are here, missing: n2 (node n2 was lost: connection closed); waiting 600 s for another node in its "
+    "place, which "
     "--rdzv-conf join_timeout=SECONDS changes: start ddprun there with the same options";
 
 }  // namespace
@@ -291,8 +292,9 @@ TEST_CASE("of several nodes that are lost together all are named, to those that 
     job.stopped("n1");
     job.stopped("n3");
     job.pass(1s);
-    CHECK_THAT(job.state.explanation.message.reason,
-               Contains("2 of 4 nodes are here (nodes n2 and n4 were lost: connection closed); waiting"));
+    CHECK_THAT(
+        job.state.explanation.message.reason,
+        Contains("2 of 4 nodes are here, missing: n2, n4 (nodes n2 and n4 were lost: connection closed); waiting"));
     job.join("n5");
     job.disconnect("n3");
     job.pass(1s);

@@ -14,8 +14,10 @@ using namespace std::chrono_literals;
 TEST_CASE("the table of a group shows its nodes by rank", "[daemon][unit]") {
     coordinator::State state{coordinator::Config{}};
     const auto add = [&](const std::string& id, const std::string& host, int rank, int base, int slots) {
-        state.nodes[id].join.host = host;
-        state.nodes[id].join.programs[0].slots = slots;
+        coordinator::Node node;
+        node.join.host = host;
+        node.join.programs[0].slots = slots;
+        state.nodes.add(id, node);
         state.group.members[id].assignment.node_rank = NodeRank{rank};
         state.group.members[id].assignment.rank_base = base;
     };

@@ -85,8 +85,9 @@ TEST_CASE("the status explains a job whose needed node was lost", "[daemon][unit
                                          Contains(": node n2 was lost: connection closed; restarts 0 of 1"));
     job.all_stop();
     job.pass(10s);
-    CHECK_THAT(status_of(job).state, StartsWith("waiting for nodes for ") &&
-                                         Contains(": 1 of 2 nodes are here (node n2 was lost: connection closed)"));
+    CHECK_THAT(status_of(job).state,
+               StartsWith("waiting for nodes for ") && Contains(": 1 of 2 nodes are here, missing: n2 (last seen over "
+                                                                "10 s ago) (node n2 was lost: connection closed)"));
     CHECK_THAT(state_of(job, "n2"), StartsWith("lost, last heard 12.0 s ago"));
     CHECK_FALSE(node_of(job, "n2").fine);
 }

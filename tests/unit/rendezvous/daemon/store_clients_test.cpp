@@ -134,10 +134,15 @@ TEST_CASE("the silent second connection of a PyTorch 1.13 client stays open, tha
 
 TEST_CASE("clients from the address of a lost node are kept out, unless a member is there, too", "[daemon][unit]") {
     State job{Config{}};
-    job.nodes["lost"].link = Link::kLost;
-    job.nodes["lost"].busy = Generation{1};
-    job.nodes["idle"].link = Link::kLost;
-    job.nodes["member"].busy = Generation{2};
+    const auto add = [&](const char* id, Link link, std::optional<Generation> busy) {
+        Node node;
+        node.link = link;
+        node.busy = busy;
+        job.nodes.add(id, node);
+    };
+    add("lost", Link::kLost, Generation{1});
+    add("idle", Link::kLost, {});
+    add("member", Link::kConnected, Generation{2});
     job.group.generation = Generation{2};
     job.group.members["member"] = {};
     daemon::Origins origins{{"lost", "10.0.0.1"}, {"idle", "10.0.0.2"}, {"member", "10.0.0.3"}};
@@ -147,7 +152,7 @@ TEST_CASE("clients from the address of a lost node are kept out, unless a member
     CHECK_FALSE(daemon::may_be_outdated(job, origins, "10.0.0.9"));
     origins["member"] = "10.0.0.1";
     CHECK_FALSE(daemon::may_be_outdated(job, origins, "10.0.0.1"));
-    job.nodes["back"].busy = Generation{1};  // it has reconnected, and its older workers have not stopped yet
+    add("back", Link::kConnected, Generation{1});  // it has reconnected, and its older workers have not stopped yet
     origins["back"] = "10.0.0.4";
     CHECK(daemon::may_be_outdated(job, origins, "10.0.0.4"));
 }

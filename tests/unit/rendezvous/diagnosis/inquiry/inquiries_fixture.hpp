@@ -26,10 +26,11 @@ inline State running() {
     state.generation = state.group.generation = Generation{5};
     int base = 0;
     for (const char* name : {"a", "b"}) {
-        Node& node = state.nodes[name];
+        Node node;
         node.join.host = name;
         node.join.programs[0].slots = 2;
         node.join.records = true;
+        state.nodes.add(name, node);
         Member& member = state.group.members[name];
         member.assignment.generation = Generation{5};
         member.assignment.rank_base = base;

@@ -35,7 +35,11 @@ TEST_CASE("a node that does not answer in time, is lost or is an older ddprun do
     State state = running();
     const auto how = GENERATE(as<std::string>(), "late", "gone", "older");
     CAPTURE(how);
-    if (how == "older") state.nodes.at("b").join.records = false;
+    if (how == "older") {
+        Join join = state.nodes.at("b").join;
+        join.records = false;
+        state.nodes.set_join("b", join);
+    }
     const InquiryActions asked = inquiries.inspect(state, kInspector, {1, {}, 16}, kStart);
     const auto questions = to_agents<RequestRecords>(asked);
     REQUIRE(questions.size() == (how == "older" ? 1 : 2));
@@ -45,7 +49,7 @@ TEST_CASE("a node that does not answer in time, is lost or is an older ddprun do
     if (how != "older") {
         CHECK(inspected(end) == nullptr);
         CHECK(inquiries.tick(state, kStart + 1s).empty());
-        if (how == "gone") state.nodes.at("b").link = Link::kLost;
+        if (how == "gone") state.nodes.change("b", [](Node& node) { node.link = Link::kLost; });
         end = inquiries.tick(state, kStart + (how == "gone" ? 1s : 3s));
     }
     const Inspected* answer = inspected(end);
