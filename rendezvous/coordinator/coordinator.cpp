@@ -137,7 +137,7 @@ Step step(State state, const Event& event) {
                    [&](const Tick&) { tick(t); },
                },
                event.what);
-    return Step{std::move(t.state), std::move(t.actions), std::move(t.reason)};
+    return Step{std::move(t.state), std::move(t.actions), std::move(t.reason), std::move(t.decision)};
 }
 
 }  // namespace ddprun::coordinator

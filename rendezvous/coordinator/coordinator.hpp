@@ -136,7 +136,8 @@ using Action = std::variant<Send, Refuse, Reply, OpenStore, CloseStore, Disconne
 struct Step {
     State next;
     std::vector<Action> actions;
-    std::string reason;  ///< one line for the log, or empty when nothing was decided (a heartbeat, most ticks)
+    std::string reason;    ///< one line for the log, or empty when nothing was decided (a heartbeat, most ticks)
+    std::string decision;  ///< the part of it that explains the state of the job; empty: it says what one node did
 };
 
 /// Returns the next state and the actions that `event` causes.

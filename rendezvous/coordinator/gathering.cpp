@@ -30,9 +30,14 @@ constexpr const char* kMendDaemonHost =
 constexpr std::chrono::seconds kStoreTriedFor{5};
 constexpr std::chrono::milliseconds kStoreRetryAfter{250};
 
-/// Returns whether every present member of the last group is waiting again that the next one may have. Then no other
-/// node is expected.
+/// If several nodes come back one after the other, the next group waits for the last one.
+constexpr std::chrono::seconds kQuietAfterReturn{1};
+
+/// Returns whether every present member of the last group is waiting again that the next one may have, and none has
+/// come just now while there is room for others. Then no other node is expected.
 bool all_known_are_back(const State& state) {
+    const bool has_room = state.nodes.count(Subset::kEligible) < max_size(state);
+    if (has_room && state.round.newest_join && state.now < *state.round.newest_join + kQuietAfterReturn) return false;
     return state.groups_started > 0 && std::ranges::all_of(state.nodes.of(Subset::kNotBack), [&](const NodeName& node) {
                return is_cooling_down(state, state.nodes.at(node.id));
            });
@@ -46,11 +51,13 @@ int count_rested(const State& state) {
 
 std::string too_few(const State& state, int here) {
     const JobShape& shape = *state.shape;
-    std::string text =
-        fmt::format("the job needs {} and {} here after {}: {}; {} missing", counted(shape.min_nodes, "node"),
-                    here == 1 ? "1 is" : fmt::format("only {} are", here), seconds_text(state.config.join_timeout),
-                    some_of(hosts_of(state, Subset::kEligible)),
-                    fmt::format("{} {}", shape.min_nodes - here, inflect(shape.min_nodes - here, "is", "are")));
+    std::string text = fmt::format(
+        "the job needs {} and {} here after {}{}; {} missing", counted(shape.min_nodes, "node"),
+        here == 0   ? "none is"
+        : here == 1 ? "1 is"
+                    : fmt::format("only {} are", here),
+        seconds_text(state.config.join_timeout), here == 0 ? "" : ": " + some_of(hosts_of(state, Subset::kEligible)),
+        fmt::format("{} {}", shape.min_nodes - here, inflect(shape.min_nodes - here, "is", "are")));
     if (!state.cause.reason.empty()) text += fmt::format(" ({})", state.cause.reason);
     return text +
            ". Start ddprun on the missing nodes with the same --rdzv-endpoint, or wait longer with --rdzv-conf "
@@ -79,10 +86,10 @@ std::string too_few_left_text(const State& state, int here, std::string_view why
     if (text.empty() && began) text = "a node was lost";
     if (!text.empty()) text += "; ";
     text += fmt::format("the job needs {} and ", counted(static_cast<std::size_t>(state.shape->min_nodes), "node"));
-    text += here == 0 ? "none is left"
+    text += here == 0 ? (began ? "none is left" : "none is here")
                       : fmt::format("only {} {} {} ({})", here, inflect(here, "is", "are"), began ? "left" : "here",
                                     some_of(hosts_of(state, Subset::kPresent)));
-    return text + fmt::format(", and {}{}", why, hint_at_set_aside(state));
+    return text + fmt::format(", and {}", why);
 }
 
 void open_round(Transition& t, int nodes) {

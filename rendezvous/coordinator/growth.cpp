@@ -23,7 +23,6 @@ constexpr auto kMaxWait = 30s;  // after the first one, also while others still 
 // The time for which a group runs before it is restarted to grow once more.
 constexpr Duration kFirstPause = 60s;
 constexpr Duration kMaxPause = 32min;
-constexpr Duration kSettled = 1h;  // after a group that ran for this time, the pauses are short again
 
 std::vector<const Node*> newcomers(const State& state) {
     std::vector<const Node*> nodes;
@@ -74,9 +73,8 @@ void grow(Transition& t) {
     for (const Node* node : newcomers(state)) hosts.push_back(node->join.host);
     const auto room = static_cast<std::size_t>(max_size(state)) - state.group.members.size();
     hosts.resize(std::min(hosts.size(), room));
-    if (state.now - state.group.started_at >= kSettled) state.growth.restarts = 0;
-    ++state.growth.restarts;
     stop_group(t, because(fmt::format("{} {} joined", inflect(hosts.size(), "node", "nodes"), list_of(hosts))));
+    ++state.growth.restarts;  // not before: stop_group() ends the row of a group that has lasted
 }
 
 }  // namespace ddprun::coordinator

@@ -1,11 +1,15 @@
 #pragma once
 // Rules by which a running job grows (--scale-up). Private to the coordinator.
 
+#include <chrono>
 #include <optional>
 
 #include "rendezvous/coordinator/transition.hpp"
 
 namespace ddprun::coordinator {
+
+/// A group that runs for this time ends the row of restarts to grow: their pauses are short again.
+inline constexpr std::chrono::hours kSettled{1};
 
 /// Returns the largest number of nodes that the next group may have.
 [[nodiscard]] int max_size(const State& state);

@@ -53,6 +53,16 @@ void take_back(State& state, const std::string& host) {
     });
 }
 
+/// Returns how many nodes are certain to be here without those of `host`: one that was silent for two heartbeats may be
+/// about to be lost.
+int count_alive_others(const State& state, const std::string& host) {
+    const auto recent = state.now - 2 * state.config.heartbeat_interval;
+    return static_cast<int>(std::ranges::count_if(state.nodes.of(Subset::kPresent), [&](const NodeName& name) {
+        const Node& node = state.nodes.at(name.id);
+        return name.host != host && node.link == Link::kConnected && node.heard_at >= recent;
+    }));
+}
+
 /// Returns how many nodes the job has without those of `host`.
 int count_others(const State& state, const std::string& host) {
     return static_cast<int>(std::ranges::count_if(
@@ -92,9 +102,16 @@ TimePoint cool_down_end(const State& state, const Node& node) {
 
 bool is_cooling_down(const State& state, const Node& node) { return state.now < cool_down_end(state, node); }
 
-std::string count_losses(Transition& t, const std::vector<std::string>& lost, Duration lasted) {
+std::string count_losses(Transition& t, Duration lasted) {
     State& state = t.state;
     std::string needed;
+    const std::set<std::string>& lost = state.group.lost;
+    if (lost.size() > 1 && 2 * lost.size() >= state.group.members.size()) {
+        t.say(fmt::format("the loss of {} of {} nodes counts against none of them", lost.size(),
+                          state.group.members.size()));
+        return needed;
+    }
+    for (const std::string& name : lost) strike(state, name);
     if (lasted >= kProgress) {  // with these hosts, while one that was left out has not shown that it is better now
         for (const auto& [id, member] : state.group.members) {
             const auto node = state.nodes.find(id);
@@ -102,7 +119,7 @@ std::string count_losses(Transition& t, const std::vector<std::string>& lost, Du
         }
         return needed;
     }
-    for (const std::string& name : lost) {
+    for (const std::string& name : state.cause.lost) {
         if (++state.hosts[name].early_losses < kMaxEarlyLosses) continue;
         if (count_others(state, name) < state.shape->min_nodes) {
             needed = name;
@@ -143,10 +160,10 @@ Result<std::string> drain(Transition& t, const std::string& host) {
     if (const Result<void> known = check_host(state, host); !known) return known.error();
     const std::string hint = fmt::format("`ddpctl undrain {}` lets it take part again", host);
     if (const std::string why = why_set_aside(state, host); !why.empty())
-        return fmt::format("node {} takes no part already: {}. {}", host, why, hint);
+        return fmt::format("node {} is set aside already: {}. {}", host, why, hint);
     const Node* node = node_of(state, host);
     const bool is_member = node != nullptr && node->busy == state.group.generation;
-    const int others = count_others(state, host);
+    const int others = count_alive_others(state, host);
     if (node != nullptr && present(*node) && others < state.shape->min_nodes) {
         return Error{Errc::kRefused,
                      fmt::format("the job cannot do without node {}: it needs {}, and {} here. Start another one "
@@ -165,8 +182,10 @@ Result<std::string> drain(Transition& t, const std::string& host) {
         stop_group(t, because(fmt::format("node {} was drained by ddpctl", host)));
     else if (state.phase == Phase::kGathering)
         gather(t);
-    return fmt::format("node {} is drained: {}. {}", host, is_member ? "its workers are stopped" : "it gets no workers",
-                       hint);
+    const std::string effect = is_member ? fmt::format("its workers are being stopped, for which they have up to {}",
+                                                       seconds_text(node->join.stop_grace))
+                                         : "it gets no workers";
+    return fmt::format("node {} is drained: {}. {}", host, effect, hint);
 }
 
 Result<std::string> undrain(Transition& t, const std::string& host) {

@@ -23,19 +23,20 @@ void strike(State& state, const std::string& host);
 [[nodiscard]] TimePoint cool_down_end(const State& state, const Node& node);
 [[nodiscard]] bool is_cooling_down(const State& state, const Node& node);
 
-/// Counts the end of the newest group, after `lasted`, by the loss of `lost` hosts. The circuit breaker sets aside a
-/// host that has ended too many groups soon after their start. Returns the name of one that the job cannot do without;
-/// empty: there is none.
-[[nodiscard]] std::string count_losses(Transition& t, const std::vector<std::string>& lost, Duration lasted);
+/// Counts the losses of the newest group, which has lasted that long, against their hosts. The circuit breaker sets
+/// aside a host that has ended too many groups soon after their start. Returns the name of one that the job cannot do
+/// without; empty: there is none. The loss of half of several hosts or more is a fault of the network, and counts
+/// against none.
+[[nodiscard]] std::string count_losses(Transition& t, Duration lasted);
 
 /// Returns why the nodes of `host` take no part, as a clause for people; empty: they do.
 [[nodiscard]] std::string why_set_aside(const State& state, const std::string& host);
 /// Returns "; node n3 is set aside: `ddpctl undrain n3` lets it take part"; empty: no node that is here is.
 [[nodiscard]] std::string hint_at_set_aside(const State& state);
-/// Forgets hosts about which there is nothing to remember, if there are very many.
+/// Forgets the hosts without a node, strikes or an order, if there are very many.
 void forget_hosts(State& state);
 
-/// An order of an operator (ddpctl drain, undrain). Returns what follows, or why it cannot be followed.
+/// An order of an operator (ddpctl drain, undrain). Returns its effect, or the reason of its refusal.
 [[nodiscard]] Result<std::string> drain(Transition& t, const std::string& host);
 [[nodiscard]] Result<std::string> undrain(Transition& t, const std::string& host);
 

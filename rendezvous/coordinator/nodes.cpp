@@ -90,7 +90,7 @@ void reconnected(Transition& t, const NodeId& id, const Join& message) {
         node.heard_at = node.alive_at = node.connected_at = state.now;
         node.set_aside = !why_set_aside(state, message.host).empty();
     });
-    t.say(fmt::format("node {} reconnected", message.host));
+    t.note(fmt::format("node {} reconnected", message.host));
     catch_up(t, id, state.nodes.at(id));
 }
 
@@ -138,7 +138,6 @@ void lose(Transition& t, const NodeId& id, std::string_view why) {
     const auto found = t.state.nodes.find(id);
     if (found == t.state.nodes.end()) return;  // released by the loss before this one
     const bool member = found->second.busy && *found->second.busy == t.state.group.generation;
-    const bool known_lost = found->second.given_up && !found->second.overdue_since;
     t.state.nodes.change(id, [](Node& node) {
         if (node.link == Link::kConnected) {  // nothing has closed its connection
             node.vanished_at = node.heard_at;
@@ -148,7 +147,7 @@ void lose(Transition& t, const NodeId& id, std::string_view why) {
         node.link = Link::kLost;
     });
     const Node lost = found->second;
-    if (member && !known_lost && !lost.leaving) strike(t.state, lost.join.host);
+    if (member && !lost.leaving) t.state.group.lost.insert(lost.join.host);
     const std::string reason = fmt::format("node {} was lost: {}", lost.join.host, why);
     t.say(reason);
     if (lost.busy || lost.last_rank) {
@@ -175,6 +174,18 @@ void lose(Transition& t, const NodeId& id, std::string_view why) {
     }
 }
 
+/// Loses the node of `host` whose connection was closed, if there is one: its agent has died, and a ddprun that is
+/// started again there takes its name, and with it what is known about the host.
+void replace_predecessor(Transition& t, const std::string& host) {
+    const NodeNames& joined = t.state.nodes.of(Subset::kJoined);
+    for (auto at = joined.lower_bound({host, NodeId()}); at != joined.end() && at->host.starts_with(host); ++at) {
+        const Node& node = t.state.nodes.at(at->id);
+        const bool is_of_host = at->host.size() == host.size() || at->host[host.size()] == '#';
+        if (!is_of_host || node.link != Link::kDisconnected || node.broken || node.leaving) continue;
+        return lose(t, NodeId(at->id), "its ddprun was started again");
+    }
+}
+
 }  // namespace
 
 /// Before the first group no restart was spent: a role counts only while a node has it.
@@ -188,11 +199,12 @@ void join(Transition& t, const NodeId& id, const Join& message) {
     forget_vanished_roles(state);
     const bool known = state.nodes.contains(id);
     if (Refusal refused = refusal(state, id, message); !refused.reason.empty()) {
-        t.say(fmt::format("refused node {}: {}", message.host, refused.reason));
+        t.note(fmt::format("refused node {}: {}", message.host, refused.reason));
         t.actions.push_back(Refuse{id, std::move(refused.reason), refused.try_again, refused.try_for});
         return;
     }
     state.alone_since.reset();  // also if the connection ends before the next tick
+    if (!known && state.phase != Phase::kFinished) replace_predecessor(t, message.host);
     Join named = message;
     named.host = unique_name(state, id, message.host);
     t.send(id, welcome_to(state, id, named));
@@ -207,6 +219,7 @@ void join(Transition& t, const NodeId& id, const Join& message) {
     }
     for (const Program& program : message.programs)
         state.roles.try_emplace(program.role, RestartBudget{program.max_restarts});
+    state.round.newest_join = state.now;
     if (known) {
         reconnected(t, id, named);
     } else {
@@ -215,7 +228,7 @@ void join(Transition& t, const NodeId& id, const Join& message) {
         node.heard_at = node.alive_at = node.connected_at = node.idle_since = state.now;
         node.set_aside = !why_set_aside(state, named.host).empty();
         state.nodes.add(id, std::move(node));
-        t.say(fmt::format("node {} joined with {}", named.host, counted(slots_of(named), "worker")));
+        t.note(fmt::format("node {} joined with {}", named.host, counted(slots_of(named), "worker")));
         available(t);
     }
     explain_waiting_to(t, id);
@@ -239,8 +252,8 @@ void disconnected(Transition& t, const NodeId& id, bool broken) {
     const Node& node = found->second;
     if (t.state.phase == Phase::kFinished) return;
     const Duration left = lost_at(node, t.state.config) - t.state.now;
-    t.say(fmt::format("the connection of node {} {}; it may reconnect within {}", node.join.host,
-                      broken ? "broke" : "ended", rounded_seconds_text(left)));
+    t.note(fmt::format("the connection of node {} {}; it may reconnect within {}", node.join.host,
+                       broken ? "broke" : "ended", rounded_seconds_text(left)));
     if (t.state.phase == Phase::kGathering) gather(t);
 }
 
@@ -280,9 +293,9 @@ void release(Transition& t, const NodeId& id) {
     t.state.nodes.erase(id);
 }
 
-/// If no node at all is heard, the daemon itself is cut off, and no other node could go on: it waits for them as long
-/// as they wait for it, and once more the usual time for the others when the first one is back. The only node of a job
-/// is such a case, too.
+/// Loses the nodes that were silent for too long, or whose connection has ended for too long. If no node is heard, the
+/// daemon is cut off and no node could go on: then the limit is `hold`, for which the nodes wait for the daemon, and
+/// the usual limit begins again when the first node is back. A job of one node is such a case.
 void lose_silent_nodes(Transition& t) {
     State& state = t.state;
     const Config& config = state.config;

@@ -7,6 +7,7 @@
 
 #include "rendezvous/coordinator/ending.hpp"
 #include "rendezvous/coordinator/gathering.hpp"
+#include "rendezvous/coordinator/growth.hpp"
 #include "rendezvous/coordinator/hosts.hpp"
 #include "rendezvous/coordinator/nodes.hpp"
 #include "rendezvous/coordinator/verdicts.hpp"
@@ -109,12 +110,18 @@ void conclude(Transition& t) {
         strike(state, cause.failure->host);
         if (!departure_ends_job(state)) spend_restart(t);
     }
-    if (const std::string host = count_losses(t, cause.lost, lasted); !host.empty())
+    const auto& lost = state.group.lost;
+    if (!cause.failure && cause.lost.empty() && !lost.empty()) {
+        cause.reason += fmt::format("; {} {} {} lost meanwhile", inflect(lost.size(), "node", "nodes"),
+                                    list_of({lost.begin(), lost.end()}), inflect(lost.size(), "was", "were"));
+    }
+    if (const std::string host = count_losses(t, lasted); !host.empty())
         return finish(t, useless_restarts_verdict(state, host));
     if (by_accident) state.round.opens_at = state.now + pause_after(state.early_ends);
     release_leaving_nodes(t);
     state.round.since = state.now;
     state.round.last_call_ends.reset();
+    state.round.newest_join.reset();
     gather(t);
 }
 
@@ -195,8 +202,8 @@ void worker_failed(Transition& t, const NodeId& id, const WorkerFailed& message)
     const Node& node = state.nodes.at(id);
     const bool of_this_group = message.generation == state.group.generation && node.busy == message.generation;
     if (of_this_group && !is_of(state, id, message.failure.rank)) {
-        return t.say(fmt::format("ignored: node {} reports the failure of rank {}, which is not its own",
-                                 node.join.host, number(message.failure.rank)));
+        return t.note(fmt::format("ignored: node {} reports the failure of rank {}, which is not its own",
+                                  node.join.host, number(message.failure.rank)));
     }
     if (of_this_group && message.failure.pid != 0)  // else it was not started
         state.group.failed.insert_or_assign(
@@ -214,8 +221,8 @@ void worker_failed(Transition& t, const NodeId& id, const WorkerFailed& message)
         return change_reason(t, describe(message.failure));
     }
     if (!of_this_group || state.phase != Phase::kRunning) {
-        t.say(fmt::format("ignored, because the group is already stopping or has ended: {} (generation {})",
-                          describe(message.failure), number(message.generation)));
+        t.note(fmt::format("ignored, because the group is already stopping or has ended: {} (generation {})",
+                           describe(message.failure), number(message.generation)));
         return;
     }
     Cause cause = because(describe(message.failure));
@@ -242,6 +249,7 @@ void worker_finished(Transition& t, const NodeId& id, const WorkerFinished& mess
 void stop_group(Transition& t, Cause cause) {
     State& state = t.state;
     state.phase = Phase::kStopping;
+    if (state.now - state.group.started_at >= kSettled) state.growth.restarts = 0;
     state.group.stopping_since = state.now;
     state.cause = std::move(cause);
     t.say(fmt::format("stopping generation {}: {}", number(state.group.generation), state.cause.reason));
@@ -253,7 +261,7 @@ void group_ended(Transition& t, const NodeId& id, Generation generation, bool su
     State& state = t.state;
     const Node& node = state.nodes.at(id);
     if (node.busy != generation) {
-        t.say(fmt::format("ignored: node {} has no workers of generation {}", node.join.host, number(generation)));
+        t.note(fmt::format("ignored: node {} has no workers of generation {}", node.join.host, number(generation)));
         return;
     }
     const std::string host = node.join.host;
@@ -263,7 +271,7 @@ void group_ended(Transition& t, const NodeId& id, Generation generation, bool su
         idle.overdue_since.reset();
         idle.idle_since = state.now;
     });
-    t.say(fmt::format("the workers of node {} {}", host, succeeded ? "have succeeded" : "are stopped"));
+    t.note(fmt::format("the workers of node {} {}", host, succeeded ? "have succeeded" : "are stopped"));
     const bool of_this_group = generation == state.group.generation;
     if (of_this_group && succeeded) {
         state.group.is_ending = true;

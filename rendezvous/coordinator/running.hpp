@@ -11,9 +11,9 @@ namespace ddprun::coordinator {
 
 /// Returns a cause without a failure and without a verdict.
 [[nodiscard]] Cause because(std::string reason);
-/// Returns a role without a restart left that members of the last group have which `is_missing` selects: then no other
-/// node may take their place. nullopt: each of their roles has a restart left. If no missing member is known any more,
-/// any role counts.
+/// Returns a role of the missing members of the last group that has no restart left: then no other node may take their
+/// place. nullopt: each of their roles has one. `is_missing` selects these members; if none is known any more, the
+/// roles of all nodes count.
 [[nodiscard]] std::optional<std::string> role_without_restart(const State& state, bool (*is_missing)(const Node&));
 /// Returns whether the failure that is being handled ends the job: its role has no restart left, or the worker forbids
 /// one.

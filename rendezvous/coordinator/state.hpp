@@ -93,6 +93,7 @@ struct Group {
     std::map<Rank, TimePoint> finished;  ///< workers that exited with 0 before others of their node
     bool is_ending = false;              ///< a worker has exited with 0: the job is about to end
     std::map<Rank, FailedWorker> failed = {};
+    std::set<std::string> lost = {};                        ///< hosts of the members that were lost
     std::vector<Notification> notifications = {};           ///< the newest, oldest first
     std::optional<TimePoint> diagnosis_pending_since = {};  ///< set: Diagnosed will follow
     Diagnosis diagnosis = {};                               ///< the newest
@@ -135,8 +136,9 @@ struct StoreRetry {
 /// The wait for nodes that precedes a worker group.
 struct Round {
     TimePoint since;
-    std::optional<TimePoint> last_call_ends;  ///< set while MIN nodes are present
-    TimePoint opens_at = {};                  ///< not earlier, even if all nodes are here: a pause between restarts
+    std::optional<TimePoint> last_call_ends;    ///< set while MIN nodes are present
+    std::optional<TimePoint> newest_join = {};  ///< when a node has joined or reconnected last
+    TimePoint opens_at = {};                    ///< not earlier, even if all nodes are here: a pause between restarts
 };
 
 /// The kind of the reason why nodes wait. Nodes get a reason of another kind at once.

@@ -59,7 +59,7 @@ public:
     /// Waits for the next connection; tries again after errors. Returns nothing once the port is closed.
     [[nodiscard]] boost::asio::awaitable<std::optional<Newcomer>> accept();
     /// Accepts a connection that waits already, also beyond kMaxStrangers. Returns nothing if there is none, or if it
-    /// was closed because it is another user's: then may_have_waiting().
+    /// was another user's and was closed; in the second case may_have_waiting() returns true.
     [[nodiscard]] std::optional<Newcomer> accept_waiting();
     [[nodiscard]] bool may_have_waiting() const { return !accept_error_; }
     /// Waits for the first message of a connection that was accepted. Returns nothing, and logs why, when it is another

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/overloaded.hpp"
+#include "common/text/cut.hpp"
 
 namespace ddprun::daemon {
 
@@ -42,8 +43,8 @@ DaemonStep Decisions::step_coordinator(coordinator::Happening what) {
     if (auto follows = for_inquiries(std::move(event.what))) add_follower(std::move(*follows));
     DaemonStep result;
     result.reason = std::move(step.reason);
-    if (!result.reason.empty()) {
-        reasons_.push_back({now_, result.reason});
+    if (!step.decision.empty()) {
+        reasons_.push_back({now_, cut(std::move(step.decision), protocol::kMaxDecisionBytes)});
         if (reasons_.size() > protocol::kMaxDecisions) reasons_.pop_front();
     }
     result.actions.reserve(step.actions.size());

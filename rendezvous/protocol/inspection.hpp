@@ -114,7 +114,7 @@ struct Order {
 /// Daemon → ddpctl.
 struct Answer {
     bool refused = false;
-    std::string text;  ///< what follows, or why nothing does; one line
+    std::string text;  ///< the effect of the order, or the reason of the refusal; one line
     friend bool operator==(const Answer&, const Answer&) = default;
 };
 
@@ -135,8 +135,9 @@ struct Decision {
     std::string text;  ///< one line
     friend bool operator==(const Decision&, const Decision&) = default;
 };
-/// So many decisions are remembered.
+/// The number of decisions that are kept, and the length of one.
 inline constexpr std::size_t kMaxDecisions = 200;
+inline constexpr std::size_t kMaxDecisionBytes = 2'000;
 
 /// Daemon → ddpctl.
 struct Status {

@@ -135,7 +135,7 @@ TEST_CASE("hostile connections cost the daemon little, and a job starts beside t
     const std::string request = "GET /ddprun/v1/agent HTTP/1.1\r\n";
     const std::string upgrade = request +
                                 "Host: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
-                                "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nDdprun-Channel: 1\r\n\r\n";
+                                "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nDdprun-Channel: 2\r\n\r\n";
     const std::string message = std::string("\x81\xff\0\0\0\0\0\x80\0\0\0\0\0\0", 14) + std::string(256u << 10, '\0');
     std::vector<ddprun::UniqueFd> crowd;
     for (int i = 0; i < 600; ++i) {

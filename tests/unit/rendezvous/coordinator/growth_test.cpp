@@ -79,7 +79,12 @@ TEST_CASE("a group that has grown does not grow again for a time that doubles", 
     CHECK(lasted == std::vector<std::chrono::seconds>{5s, 60s, 120s, 240s, 480s});
     SECTION("until one has run for an hour") {
         job.pass(1h);
-        job.join("n9");
+        if (GENERATE(false, true)) {
+            job.lose("n2");
+            job.join_as("n2 again", "n2");
+        } else {
+            job.join("n9");
+        }
         job.pass(6s);
         restart(job);
         job.join("n10");

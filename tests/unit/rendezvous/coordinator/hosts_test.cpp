@@ -114,6 +114,57 @@ TEST_CASE("a node that is lost soon after each start is set aside if the others 
     CHECK_FALSE(job.state.hosts.at("n2").set_aside.empty());
 }
 
+TEST_CASE("a fault of the network that takes most nodes away at once counts against none of them", "[coordinator]") {
+    Job job({.min_nodes = 2, .max_nodes = 4, .max_restarts = 1});
+    job.start({"n1", "n2", "n3", "n4"});
+    for (int i = 0; i < 4; ++i) {
+        job.silent = {"n2", "n3", "n4"};
+        job.pass(4s);
+        job.stopped("n1");
+        CHECK(job.state.phase == Phase::kGathering);
+        job.silent.clear();
+        for (const char* host : {"n2", "n3", "n4"}) {  // their workers have stopped meanwhile
+            job.join(host);
+            job.say(host, GroupStopped{job.state.group.generation});
+            job.pass(200ms);
+        }
+        job.pass(1s);
+        REQUIRE(job.state.phase == Phase::kOpening);
+        job.store_opens();
+        CHECK(job.state.group.members.size() == 4);
+        job.pass(10s);
+    }
+    CHECK(job.state.groups_started == 5);
+    for (const auto& [name, host] : job.state.hosts) CHECK(host.strikes == 0);
+}
+
+TEST_CASE("a drained host is known by its ddprun that is started again at once", "[coordinator]") {
+    Job job({.min_nodes = 1, .max_nodes = 3});
+    job.start({"n1", "n2"});
+    job.join_as("second on n2", "n2");
+    REQUIRE(job.state.nodes.at("second on n2").join.host == "n2#2");
+    job.feed(Ordered{{.command = Order::Command::kDrain, .node = "n2"}});
+    job.all_stop();
+    job.store_opens();
+    job.disconnect("n2");
+    job.join_as("n2, started again", "n2");  // within the grace of the closed connection
+    const Node& node = job.state.nodes.at("n2, started again");
+    CHECK(node.join.host == "n2");
+    CHECK(node.set_aside);
+    CHECK_FALSE(job.state.nodes.contains("n2"));
+}
+
+TEST_CASE("a ddprun that replaces a dead one has its rank at once", "[coordinator]") {
+    Job job({.min_nodes = 2, .max_nodes = 2});
+    job.start({"n1", "n2"});
+    job.disconnect("n1");
+    job.join_as("n1, started again", "n1");
+    CHECK(job.sent<Abort>().at("n2").reason == "node n1 was lost: its ddprun was started again");
+    job.stopped("n2");
+    job.store_opens();
+    CHECK(job.sent<Assignment>().at("n1, started again").node_rank == NodeRank{0});
+}
+
 TEST_CASE("three losses without progress between them set a node aside until an operator takes it back",
           "[coordinator]") {
     Job job({.min_nodes = 1, .max_nodes = 3});
@@ -346,6 +397,30 @@ TEST_CASE("a drained node that comes back under another name takes part", "[coor
     job.pass(6s);
     job.feed(Ordered{{.command = Order::Command::kDrain, .node = "h#2"}});
     CHECK(job.asked<Reply>().size() == 1);
+}
+
+TEST_CASE("a drain does not count on a node that may be about to be lost", "[coordinator]") {
+    Job job({.min_nodes = 2, .max_nodes = 3});
+    job.start({"n1", "n2", "n3"});
+    const auto drain_n3 = [&] {
+        job.feed(Ordered{{.command = Order::Command::kDrain, .node = "n3"}});
+        return job.asked<Reply>().at(0).answer;
+    };
+    job.silent = {"n2"};
+    job.pass(2500ms);
+    CHECK(drain_n3().refused);
+    job.silent.clear();
+    job.pass(1s);
+    const Answer answer = drain_n3();
+    CHECK_FALSE(answer.refused);
+    CHECK_THAT(answer.text, Contains("its workers are being stopped, for which they have up to"));
+    SECTION("and a node that is lost meanwhile is in the reason") {
+        job.stopped("n1");
+        job.stopped("n3");
+        job.disconnect("n2");
+        job.pass(1s);
+        CHECK_THAT(job.verdict().reason, Contains("n3 was drained by ddpctl; node n2 was lost meanwhile"));
+    }
 }
 
 TEST_CASE("a host that is lost at the moment can be drained", "[coordinator]") {

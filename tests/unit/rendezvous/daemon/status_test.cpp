@@ -173,16 +173,19 @@ TEST_CASE("the status of nodes that have finished, and of a job that is over", "
     for (const NodeStatus& node : status_of(job).nodes) CHECK(node.state == "done");
 }
 
-TEST_CASE("the status has the decisions with their age, oldest first", "[daemon][unit]") {
+TEST_CASE("the status has the decisions with their age, oldest first, and not what each node did", "[daemon][unit]") {
     daemon::Decisions decisions(Config{.run_id = "run"});
     const TimePoint now{1000s};
-    for (const char* host : {"n1", "n2"}) {
-        Join join = Job().greeting(host);
-        join.max_nodes = join.min_nodes = 3;
-        decisions.add(NodeMessage{host, join}, now + (host == std::string("n2") ? 2s : 0s));
-    }
-    while (decisions.next()) {
-    }
+    const auto feed = [&](Happening what, Duration after) {
+        decisions.add(std::move(what), now + after);
+        std::string log;
+        while (const auto step = decisions.next()) log += step->reason;
+        return log;
+    };
+    CHECK(feed(NodeMessage{"n1", Job().greeting("n1")}, 0s) == "node n1 joined with 1 worker");
+    feed(NodeMessage{"n2", Job().greeting("n2")}, 1s);
+    feed(StoreOpened{Generation{1}, 4000}, 2s);
     CHECK(daemon::status_of(decisions, now + 3s).decisions ==
-          std::vector<Decision>{{3s, "node n1 joined with 1 worker"}, {1s, "node n2 joined with 1 worker"}});
+          std::vector<Decision>{{2s, "generation 1 starts with 2 nodes"},
+                                {1s, "generation 1 runs with 2 nodes and 2 workers"}});
 }
