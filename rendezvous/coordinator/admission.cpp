@@ -140,9 +140,10 @@ bool has_started(const State& state) { return state.shape && state.groups_starte
 /// Returns why a job that is over, or is bound to end, needs no further node; empty: it may need one. Such a node may
 /// belong to the next job at this endpoint, which must not begin as the rest of this one.
 std::string ending(const State& state, const Join& join) {
+    const bool is_of_this_job = join.session.has_value();  // it may have been lost: the verdict concerns it
+    if (is_of_this_job) return {};
     if (state.phase == Phase::kFinished) return "the job is over: " + state.verdict->reason;
-    const bool is_of_this_job = join.session.has_value();
-    if (is_of_this_job || !has_started(state)) return {};
+    if (!has_started(state)) return {};
     const std::string& command = state.shape->launch.command;
     if (ends_with_group(state))
         return fmt::format("this daemon serves the job '{}', which is ending: {}", command, state.cause.reason);
@@ -215,10 +216,10 @@ Refusal lasting_refusal(const State& state, const NodeId& id, const Join& join) 
         if (std::string problem = complete(state, join); !problem.empty()) return not_needed(state, std::move(problem));
     }
     if (state.nodes.count(Subset::kJoined) >= kMaxNodes) {
-        return {fmt::format(
-            "{} nodes are connected to this job, or lost their connection a moment ago, which is the limit. Start no "
-            "further node, or end a spare one first",
-            kMaxNodes)};
+        return {fmt::format("{} nodes are connected to this job, or lost their connection a moment ago, which is the "
+                            "limit. Start no further node, or end a spare one first",
+                            kMaxNodes),
+                true};
     }
     return {};
 }
@@ -242,7 +243,7 @@ Refusal refusal(const State& state, const NodeId& id, const Join& join) {
     if (known == state.nodes.end() && !(join.session && *join.session != state.config.session)) {
         std::string reason = ending(state, join);
         if (!reason.empty() && is_of_other_user(state, join)) reason = other_user(state.shape->launch, join.launch);
-        if (!reason.empty()) return {std::move(reason), !join.session};
+        if (!reason.empty()) return {std::move(reason), true};
     }
     return lasting_refusal(state, id, join);
 }

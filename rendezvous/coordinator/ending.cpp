@@ -17,14 +17,22 @@ namespace {
 /// found the daemon on its port, and be about to connect.
 constexpr std::chrono::milliseconds kUnusedLinger{300};
 
-/// Returns whether a node that was disconnected when the job ended may still reconnect to get the verdict. A node that
-/// got a signal does not: its agent ends by itself after its workers.
+/// Returns until when the daemon waits for a node that is not connected. An agent whose connection the network broke
+/// may dial, also if its node counts as lost, but the next job may need the port soon.
+TimePoint may_dial_until(const State& state, const Node& node) {
+    const TimePoint by_end = node.vanished_at + state.config.reconnect_grace;
+    if (!node.broken) return by_end;
+    return std::max(by_end, std::min(node.heard_at + state.config.hold, state.finished_at + state.config.lost_after));
+}
+
+/// Returns whether a node that was not connected when the job ended may still come to get the verdict. A node that got
+/// a signal does not: its agent ends by itself after its workers.
 bool verdict_is_missed(const State& state) {
     return std::ranges::any_of(state.nodes, [&](const auto& entry) {
         const Node& node = entry.second;
         const bool has_left = node.leaving && !node.busy;
-        return node.link == Link::kDisconnected && !has_left && node.vanished_at <= state.finished_at &&
-               state.now < node.vanished_at + state.config.reconnect_grace;
+        return node.link != Link::kConnected && !has_left && node.vanished_at <= state.finished_at &&
+               state.now < may_dial_until(state, node);
     });
 }
 

@@ -208,7 +208,8 @@ void join(Transition& t, const NodeId& id, const Join& message) {
     Join named = message;
     named.host = unique_name(state, id, message.host);
     t.send(id, welcome_to(state, id, named));
-    if (state.phase == Phase::kFinished) {  // its connection broke before it got the verdict
+    if (state.phase == Phase::kFinished) {                     // its connection broke before it got the verdict
+        if (!known) state.nodes.add(id, Node{.join = named});  // it was lost, and forgotten
         state.nodes.change(id, [](Node& node) { node.link = Link::kConnected; });
         t.send(id, Finished{*state.verdict});
         return;

@@ -268,8 +268,10 @@ void Checker::check_daemon_end(const State& state, const std::vector<Action>& ac
     const bool alone = state.now - *last_connected_ >= state.config.linger;
     const bool missed = std::ranges::any_of(state.nodes, [&](const auto& entry) {
         const Node& node = entry.second;
-        return node.link == Link::kDisconnected && !node.leaving && node.vanished_at <= verdict_at_ &&
-               state.now - node.vanished_at < state.config.reconnect_grace;
+        const bool may_dial = node.broken && state.now < node.heard_at + state.config.hold &&
+                              state.now - verdict_at_ < state.config.lost_after;
+        return node.link != Link::kConnected && !node.leaving && node.vanished_at <= verdict_at_ &&
+               (may_dial || state.now - node.vanished_at < state.config.reconnect_grace);
     });
     for (const Action& action : actions) {
         const auto* end = std::get_if<EndDaemon>(&action);
@@ -293,7 +295,8 @@ void Checker::check_daemon_end(const State& state, const std::vector<Action>& ac
     expect(daemon_end_ || verdict_ || state.now - std::max(*last_connected_, awake_since_) <= deserted + slack,
            "the daemon stays without agents");
     expect(daemon_end_ || !verdict_ ||
-               state.now - std::max(verdict_at_, awake_since_) <= state.config.reconnect_grace + slack,
+               state.now - std::max(verdict_at_, awake_since_) <=
+                   std::max(state.config.reconnect_grace, state.config.lost_after) + slack,
            "the daemon stays after the verdict");
 }
 

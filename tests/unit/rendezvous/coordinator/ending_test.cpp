@@ -145,6 +145,62 @@ TEST_CASE("a signal to the daemon ends the job in every phase, and the daemon wi
     CHECK(job.actions.size() == nodes + 1);
 }
 
+TEST_CASE("a node that is lost by the network when the job ends may still come for the verdict", "[coordinator]") {
+    Job job;
+    job.start({"n1", "n2"});
+    job.silent.insert("n2");
+    job.pass(3s);  // n2 is lost, and the job has no restart
+    REQUIRE(job.state.phase == Phase::kStopping);
+    job.stopped("n1");
+    REQUIRE(job.ends_job);
+    CHECK(job.receivers<Finished>() == Hosts{"n1"});
+    CHECK(job.asked<EndDaemon>().empty());
+    SECTION("it dials, and gets the verdict") {
+        job.pass(1s);
+        job.join("n2");
+        CHECK(job.sent<Finished>().at("n2").verdict == *job.state.verdict);
+        job.feed(Tick{});
+    }
+    SECTION("it stays away: the next job may need the port") {
+        job.pass(2900ms);
+        CHECK(job.asked<EndDaemon>().empty());
+        job.pass(100ms);
+    }
+    CHECK(job.asked<EndDaemon>() == end_with(exit_code::kSuccess));
+}
+
+TEST_CASE("the daemon does not wait for a lost node whose agent has ended, or that no longer dials", "[coordinator]") {
+    Job job;
+    const bool is_closed = GENERATE(true, false);
+    if (!is_closed) job.state.config.hold = 3s;
+    job.start({"n1", "n2"});
+    if (is_closed)
+        job.disconnect("n2");
+    else
+        job.silent.insert("n2");
+    job.pass(3s);
+    job.stopped("n1");
+    REQUIRE(job.ends_job);
+    CHECK(job.asked<EndDaemon>() == end_with(exit_code::kSuccess));
+}
+
+TEST_CASE("a lost node that the daemon has forgotten gets the verdict, too", "[coordinator]") {
+    Job job;
+    job.start({"n1", "n2"});
+    job.join("n3");
+    job.disconnect("n3");
+    job.pass(1s);  // it had no workers: nothing is remembered
+    job.disconnect("n2");
+    job.pass(1s);
+    job.stopped("n1");
+    REQUIRE(job.ends_job);
+    Join again = job.greeting("n3");
+    again.session = job.state.config.session;
+    job.join(again);
+    CHECK(job.receivers<Welcome>() == Hosts{"n3"});
+    CHECK(job.receivers<Finished>() == Hosts{"n3"});
+}
+
 TEST_CASE("a signal to the daemon after the verdict ends it without waiting for a node", "[coordinator]") {
     Job job({.min_nodes = 1, .max_nodes = 1});
     job.start({"n1", "n2"});

@@ -170,6 +170,7 @@ TEST_CASE("a job takes kMaxNodes nodes, spares included, nodes that are lost do 
     CHECK_THAT(job.asked<Refuse>().at(0).reason,
                Contains("16384 nodes are connected to this job, or lost their connection a moment ago") &&
                    Contains("or end a spare one first"));
+    CHECK(job.asked<Refuse>().at(0).try_again);  // one of them may end, so this is no wrong usage
     job.state.nodes.change("spare2", [](Node& node) { node.link = Link::kLost; });
     job.join("late");
     CHECK(job.asked<Refuse>().empty());
