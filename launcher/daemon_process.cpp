@@ -110,7 +110,8 @@ std::vector<std::string> daemon_arguments(const DaemonRequest& request, int read
     std::vector<std::string> arguments{
         request.program.string(),          "--bind",       request.bind.host,          "--port",
         std::to_string(request.bind.port), "--starter-fd", std::to_string(starter_fd), "--linger",
-        seconds_number(request.linger),    "--quiet"};
+        seconds_number(request.linger)};
+    if (!request.verbose) arguments.push_back("--quiet");
     const auto add = [&](const char* option, std::string value) {
         arguments.insert(arguments.end(), {option, std::move(value)});
     };
