@@ -32,6 +32,9 @@ Demand demand_of(const Plan& plan) {
     return {plan.slots, plan.options.local_nodes ? plan.options.nodes.max : 1, log_files_per_worker(plan.options)};
 }
 
+/// Returns whether the daemon of the job may run on this machine.
+bool may_host(const Placement& placement) { return placement.part != Placement::Part::kJoin; }
+
 /// Returns the number of workers of each program. Errors: those of worker_count(), and more workers than a node has.
 Result<std::vector<int>> workers_of_programs(const std::vector<Program>& programs, const Machine& machine) {
     std::vector<int> slots;
@@ -118,6 +121,10 @@ std::optional<Refusal> prepare(Plan& plan, const Environment& environment) {
     });
     if (!placement) return Refusal{placement.error(), exit_code::kUsage};
     plan.placement = std::move(*placement);
+    if (may_host(plan.placement)) {
+        const Result<void> enough = check_daemon_limits({options.nodes.min, plan.slots}, process_limits());
+        if (!enough) return Refusal{enough.error(), exit_code::kInfrastructure};
+    }
     auto local = local_address(options);
     if (!local) return Refusal{local.error(), exit_code::kUsage};
     plan.local_address = std::move(*local);
