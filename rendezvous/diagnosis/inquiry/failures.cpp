@@ -1,5 +1,11 @@
 #include "rendezvous/diagnosis/inquiry/failures.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,6 +15,7 @@
 #include "rendezvous/diagnosis/inquiry/requests.hpp"
 #include "rendezvous/diagnosis/mismatch.hpp"
 #include "rendezvous/diagnosis/rewind.hpp"
+#include "rendezvous/diagnosis/wait_graph.hpp"
 
 namespace ddprun::diagnosis {
 namespace {
@@ -16,12 +23,66 @@ namespace {
 using coordinator::Phase;
 using std::chrono::nanoseconds;
 
+/// In a larger group the records of all ranks would cost the daemon a second and hundreds of MB.
+constexpr int kMaxRanksAsked = 2'000;
+constexpr std::size_t kMaxNodesAsked = 200;
+
+bool is_large(const coordinator::Group& group) {
+    return !group.members.empty() && group.members.begin()->second.assignment.world_size > kMaxRanksAsked;
+}
+
 /// Opens the one inquiry about failures. It looks at all deadlines, and at the cause that is known when it ends.
-void open_failure(InquiryTransition& t, nanoseconds recent) {
+/// `rank`: the failed worker, whose record shows first which others are of use; empty: all are asked.
+void open_failure(InquiryTransition& t, nanoseconds recent, std::optional<Rank> rank = {}) {
     if (is_open(t.state, Subject::kFailure)) return;
     t.actions.push_back(DiagnosisStarted{t.job.group.generation});
-    open_inquiry(t, {.subject = Subject::kFailure, .deadline = t.now + kFailureTimeout, .recent = recent},
+    open_inquiry(t, {.subject = Subject::kFailure, .deadline = t.now + kFailureTimeout, .rank = rank, .recent = recent},
                  kOperationsShownOfAll);
+}
+
+/// Returns whether an operation of the worker failed by a deadline, or after another rank. The cause may be any rank.
+bool failed_because_of_others(const FlightRecord& view) {
+    return std::ranges::any_of(view.operations, [](const RecordedOperation& operation) {
+        return operation.failed && (operation.timed_out || operation.peer_failed);
+    });
+}
+
+bool has_member_on(const RecordedGroup& group, const coordinator::Assignment& node, int slots) {
+    if (group.members.empty()) return true;  // its list did not fit into the record
+    for (int rank = node.rank_base; rank < node.rank_base + slots; ++rank)
+        if (has_member(group, rank)) return true;
+    return false;
+}
+
+/// Returns the nodes of the groups of `record`, at most kMaxNodesAsked: of small groups first, then those that are near
+/// the rank.
+std::set<NodeId> nodes_of_groups(const coordinator::State& job, const RankRecord& record) {
+    std::vector<const RecordedGroup*> groups;
+    for (const RecordedGroup& group : record.view.groups) groups.push_back(&group);
+    std::ranges::stable_sort(groups, {}, [](const RecordedGroup* group) { return group->size; });
+    std::vector<std::pair<int, NodeId>> by_distance;  // in ranks
+    for (const auto& [id, member] : job.group.members)
+        by_distance.emplace_back(std::abs(member.assignment.rank_base - number(record.rank)), id);
+    std::ranges::sort(by_distance);
+    std::set<NodeId> nodes;
+    for (const RecordedGroup* group : groups) {
+        for (const auto& [distance, id] : by_distance) {
+            const auto node = job.nodes.find(id);
+            if (nodes.size() == kMaxNodesAsked) return nodes;
+            if (node == job.nodes.end()) continue;  // lost since
+            const coordinator::Assignment& assignment = job.group.members.at(id).assignment;
+            if (has_member_on(*group, assignment, slots_of(node->second.join))) nodes.insert(id);
+        }
+    }
+    return nodes;
+}
+
+/// Asks the nodes that the record of the failed worker shows to be of use.
+void ask_others(InquiryTransition& t, const Inquiry& first) {
+    const RankRecord& record = first.records.front();
+    Inquiry others{.subject = Subject::kFailure, .deadline = first.deadline, .recent = first.recent};
+    if (!failed_because_of_others(record.view)) others.nodes = nodes_of_groups(t.job, record);
+    open_inquiry(t, std::move(others), kOperationsShownOfAll);
 }
 
 /// Returns whether the agents are to get this verdict, and remembers it. An operation is reported once, although peers
@@ -63,6 +124,15 @@ Diagnosis by_cause(const FailureReport& cause, const std::vector<RankRecord>& re
         .text = std::move(death.text), .dead = cause.rank, .detail = std::move(death.detail), .names_activity = true};
 }
 
+/// Adds that other ranks may have waited, too.
+void add_number_asked(Diagnosis& diagnosis, const Inquiry& inquiry, std::size_t nodes) {
+    const std::size_t asked = inquiry.nodes ? inquiry.nodes->size() : 1;
+    if (asked == nodes || diagnosis.detail.empty()) return;
+    const std::string note = fmt::format(" (by the records of {} of {} nodes)", asked, nodes);
+    diagnosis.text += note;
+    diagnosis.detail += note;
+}
+
 }  // namespace
 
 void timeout_reported(InquiryTransition& t) {
@@ -86,7 +156,7 @@ void failure_reported(InquiryTransition& t) {
     if (failure.pid == 0 || failure.activity.empty()) return;
     forget_older_generations(t, t.job.group.generation);
     if (std::exchange(t.state.failures.failed, failure.rank) == failure.rank) return;
-    open_failure(t, kRecentTimeout);
+    open_failure(t, kRecentTimeout, is_large(t.job.group) ? std::optional(failure.rank) : std::nullopt);
 }
 
 void conclude_failure(InquiryTransition& t, const Inquiry& inquiry) {
@@ -94,6 +164,8 @@ void conclude_failure(InquiryTransition& t, const Inquiry& inquiry) {
         t.actions.push_back(DiagnosisFinished{inquiry.generation, {}});
         return;
     }
+    if (inquiry.rank && !inquiry.records.empty() && t.now < inquiry.deadline) return ask_others(t, inquiry);
+    const bool is_partial = inquiry.rank || inquiry.nodes;
     const std::vector<RankRecord> records = records_of_all(t.job, inquiry);
     if (t.job.phase == Phase::kRunning) {
         const StallVerdict verdict = new_timeout(t, records, inquiry.recent, nullptr);
@@ -103,9 +175,14 @@ void conclude_failure(InquiryTransition& t, const Inquiry& inquiry) {
     }
     if (t.job.phase == Phase::kStopping && t.job.cause.failure) {
         if (Diagnosis diagnosis = by_cause(*t.job.cause.failure, records); !diagnosis.text.empty()) {
+            if (is_partial) add_number_asked(diagnosis, inquiry, t.job.group.members.size());
             t.actions.push_back(DiagnosisFinished{inquiry.generation, std::move(diagnosis)});
             return;
         }
+    }
+    if (is_partial) {  // the records of some ranks say nothing about a deadline
+        t.actions.push_back(DiagnosisFinished{inquiry.generation, {}});
+        return;
     }
     // A deadline that was reported already may be the cause, if no other has passed since.
     StallVerdict known;

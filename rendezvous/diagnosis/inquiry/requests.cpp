@@ -48,6 +48,7 @@ void open_inquiry(InquiryTransition& t, Inquiry inquiry, int operations) {
     inquiry.generation = t.job.group.generation;
     for (const auto& [id, member] : t.job.group.members) {
         inquiry.world_size = member.assignment.world_size;
+        if (inquiry.nodes && !inquiry.nodes->contains(id)) continue;
         if (inquiry.rank && !has_rank(t.job, id, member, *inquiry.rank)) continue;
         if (!answers(t.job, id) || (inquiry.subject == Subject::kLastRanks && member.succeeded)) continue;
         inquiry.missing.insert(id);

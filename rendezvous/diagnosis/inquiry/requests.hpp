@@ -9,8 +9,8 @@ namespace ddprun::diagnosis {
 /// Returns whether an inquiry about this subject is open.
 [[nodiscard]] bool is_open(const InquiryState& state, Subject subject);
 
-/// Requests the records of `inquiry.rank`, or of all ranks, with up to `operations` operations each, and opens the
-/// inquiry. Concludes it at once if no node can answer.
+/// Requests the records of `inquiry.rank`, or of all ranks of `inquiry.nodes`, with up to `operations` operations each,
+/// and opens the inquiry. Concludes it at once if no node can answer.
 void open_inquiry(InquiryTransition& t, Inquiry inquiry, int operations);
 
 /// Adds a record to its inquiry, and concludes the inquiry after the last record of the last node. Ignores a record

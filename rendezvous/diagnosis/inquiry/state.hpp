@@ -40,12 +40,13 @@ struct Inquiry {
     Generation generation{};
     TimePoint deadline;
     int world_size = 0;
-    std::set<NodeId> missing = {};         ///< nodes that have not answered yet
-    std::vector<RankRecord> records = {};  ///< only if all ranks were asked for
-    std::optional<Rank> rank = {};         ///< the one rank that was asked for; empty: all
-    InspectorId inspector{};               ///< kInspector
-    std::chrono::nanoseconds min_wait{0};  ///< kStall: a shorter wait is not a stall
-    std::chrono::nanoseconds recent{0};    ///< kFailure: time since the previous such inquiry
+    std::set<NodeId> missing = {};               ///< nodes that have not answered yet
+    std::vector<RankRecord> records = {};        ///< only if all ranks were asked for
+    std::optional<Rank> rank = {};               ///< the one rank that was asked for; empty: all
+    std::optional<std::set<NodeId>> nodes = {};  ///< those that are asked; empty: all
+    InspectorId inspector{};                     ///< kInspector
+    std::chrono::nanoseconds min_wait{0};        ///< kStall: a shorter wait is not a stall
+    std::chrono::nanoseconds recent{0};          ///< kFailure: time since the previous such inquiry
 };
 
 /// Identifies one stall: the numbers of the collective, or of the send or receive with the rank that is in it.

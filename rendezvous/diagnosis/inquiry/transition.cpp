@@ -32,6 +32,7 @@ std::vector<RankRecord> records_of_all(const coordinator::State& job, const Inqu
     for (const auto& [id, member] : job.group.members) {
         const auto node = job.nodes.find(id);
         if (node == job.nodes.end()) continue;  // lost since
+        if (inquiry.nodes && !inquiry.nodes->contains(id)) continue;
         const int slots = slots_of(node->second.join);
         for (int local = 0; local < slots; ++local) {
             const Rank rank{member.assignment.rank_base + local};

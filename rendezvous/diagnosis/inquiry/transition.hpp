@@ -31,7 +31,7 @@ struct InquiryTransition {
 /// Returns whether `rank` is one of that member's workers.
 [[nodiscard]] bool has_rank(const coordinator::State& job, const NodeId& id, const coordinator::Member& member,
                             Rank rank);
-/// Returns the records that have arrived and, for every other rank, an empty record with its host.
+/// Returns the records that have arrived and, for every other rank that was asked for, an empty record with its host.
 [[nodiscard]] std::vector<RankRecord> records_of_all(const coordinator::State& job, const Inquiry& inquiry);
 /// Returns the identity of the stall that `verdict` is about.
 [[nodiscard]] Occasion occasion_of(const StallVerdict& verdict);

@@ -1,5 +1,8 @@
 // Inquiries about workers that failed or were killed.
+#include <fmt/format.h>
+
 #include <chrono>
+#include <csignal>
 #include <set>
 #include <string>
 #include <utility>
@@ -50,6 +53,46 @@ std::string answer_timeouts(Inquiries& inquiries, const InquiryActions& asked, T
     if (state.phase == Phase::kRunning)
         CHECK(to_agents<Notice>(end).empty() == std::get<DiagnosisFinished>(end[0]).diagnosis.text.empty());
     return std::get<DiagnosisFinished>(end[0]).diagnosis.text;
+}
+
+constexpr int kLargeNodes = 300;
+constexpr int kLargeSlots = 8;
+
+std::string large_name(int node) { return fmt::format("n{:03}", node); }
+
+/// A group of 2,400 ranks that is being stopped because the rank 803 was killed.
+State large_group() {
+    State state = running();
+    state.group.members.clear();
+    for (int i = 0; i < kLargeNodes; ++i) {
+        Node node;
+        node.join.host = large_name(i);
+        node.join.programs[0].slots = kLargeSlots;
+        node.join.records = true;
+        state.nodes.add(large_name(i), node);
+        Member& member = state.group.members[large_name(i)];
+        member.assignment.generation = Generation{5};
+        member.assignment.rank_base = i * kLargeSlots;
+        member.assignment.world_size = kLargeNodes * kLargeSlots;
+    }
+    state.phase = Phase::kStopping;
+    FailureReport& failure = state.cause.failure.emplace();
+    failure.rank = Rank{803};
+    failure.host = large_name(100);
+    failure.pid = 71;
+    failure.status = {ExitStatus::Kind::kSignaled, SIGKILL, false};
+    failure.activity = "in #1 barrier of group 'part'";
+    return state;
+}
+
+/// A rank of the world and of the group 'part', which has the ranks 800 to 839. It waits in a barrier of that group.
+RankRecord large_record(int rank) {
+    RankRecord one = record(rank, true);
+    one.host = large_name(rank / kLargeSlots);
+    one.view.groups[0] = {"world", rank, kLargeNodes * kLargeSlots, {{0, kLargeNodes * kLargeSlots, 1}}, true, 0, 0, 0};
+    one.view.groups.push_back({"part", rank - 800, 40, {{800, 40, 1}}, true, 1, 1, 0});
+    one.view.operations[0].group = 1;
+    return one;
 }
 
 Stalled over() {
@@ -285,4 +328,69 @@ TEST_CASE(
     CHECK_THAT(std::get<DiagnosisFinished>(end[0]).diagnosis.text,
                Catch::StartsWith("A CIRCLE: rank 0 (node a) waits in #1 barrier of group 'first' for ") &&
                    Contains("rank 1 (node a), which waits in #1 barrier of group 'second'"));
+}
+
+TEST_CASE("beyond 2,000 ranks the record of a failed worker shows which nodes are asked, at most 200", "[daemon]") {
+    Inquiries inquiries;
+    const State state = large_group();
+    const InquiryActions first = inquiries.failed(state, kStart);
+    CHECK(std::get<DiagnosisStarted>(first.at(0)).generation == Generation{5});
+    const auto own = to_agents<RequestRecords>(first);
+    REQUIRE(own.size() == 1);
+    CHECK(own[0].first == large_name(100));
+    CHECK(own[0].second.rank == Rank{803});
+
+    RankRecord failed = large_record(803);
+    failed.ended = true;
+    failed.status = ExitStatus{ExitStatus::Kind::kSignaled, SIGKILL, false};
+    SECTION("it has groups of its own, and one of all ranks: the near ones complete the number") {
+        const auto asked = to_agents<RequestRecords>(
+            inquiries.shown(state, large_name(100), {Generation{5}, own[0].second.request, true, failed}, kStart));
+        REQUIRE(asked.size() == 200);
+        CHECK(asked.front().first == large_name(1));  // the nearest ones by rank
+        CHECK(asked.back().first == large_name(200));
+        CHECK_FALSE(asked[0].second.rank);
+        InquiryActions end;
+        for (const auto& [node, request] : asked) {
+            const int base = state.group.members.at(node).assignment.rank_base;
+            for (int rank = base; rank < base + kLargeSlots; ++rank) {
+                RankRecord one = rank == 803 ? failed : large_record(rank);
+                if (rank < 800 || rank >= 840) {
+                    one.view.groups.pop_back();
+                    one.view.operations.clear();
+                }
+                end = inquiries.shown(state, node,
+                                      {Generation{5}, request.request, rank == base + kLargeSlots - 1, one}, kStart);
+            }
+        }
+        REQUIRE(end.size() == 1);
+        const Diagnosis diagnosis = std::get<DiagnosisFinished>(end[0]).diagnosis;
+        CHECK(diagnosis.dead == Rank{803});
+        CHECK_THAT(diagnosis.text, Catch::StartsWith("DEAD rank 803 (node n100, killed by SIGKILL): in #1 barrier") &&
+                                       Contains("waited for it there") &&
+                                       Catch::EndsWith("(by the records of 200 of 300 nodes)"));
+    }
+    SECTION("it is in one group only: the nodes of that one are asked") {
+        failed.view.groups.erase(failed.view.groups.begin());
+        failed.view.operations.clear();
+        const auto asked = to_agents<RequestRecords>(
+            inquiries.shown(state, large_name(100), {Generation{5}, own[0].second.request, true, failed}, kStart));
+        REQUIRE(asked.size() == 5);
+        CHECK(asked.front().first == large_name(100));
+        CHECK(asked.back().first == large_name(104));
+    }
+    SECTION("it failed by a deadline, or after a peer: any rank may be the cause") {
+        RecordedOperation& operation = failed.view.operations[0];
+        operation.ended_ago = 10ms;
+        operation.failed = true;
+        (GENERATE(true, false) ? operation.timed_out : operation.peer_failed) = true;
+        CHECK(to_agents<RequestRecords>(
+                  inquiries.shown(state, large_name(100), {Generation{5}, own[0].second.request, true, failed}, kStart))
+                  .size() == kLargeNodes);
+    }
+    SECTION("its agent does not answer: the report is all there is") {
+        const InquiryActions end = inquiries.tick(state, kStart + 1s);
+        REQUIRE(end.size() == 1);
+        CHECK_THAT(std::get<DiagnosisFinished>(end[0]).diagnosis.text, Catch::StartsWith("DEAD rank 803"));
+    }
 }
