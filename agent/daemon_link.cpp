@@ -97,7 +97,7 @@ asio::awaitable<void> DaemonLink::converse() {
         auto connected = co_await connect();
         if (closed_) co_return;
         if (!connected) {
-            lose(welcomed_ ? broken_ + ", and it could not be reached again" : connected.error().message);
+            lose(welcomed_ ? after_welcome(connected.error()) : connected.error().message);
             co_return;
         }
         const bool first = broken_.empty();
@@ -118,6 +118,13 @@ asio::awaitable<void> DaemonLink::converse() {
         co_await pause.async_wait(asio::use_awaitable);
     }
     if (!over_) lose(broken_);
+}
+
+/// Returns why the daemon that this node had is out of reach: that nothing answers there needs no second explanation.
+std::string DaemonLink::after_welcome(const Error& error) const {
+    const std::string text = broken_ + ", and it could not be reached again";
+    const bool is_silent = error.code == Errc::kUnreachable || error.code == Errc::kTimeout;
+    return is_silent ? text : fmt::format("{}: {}", text, error.message);
 }
 
 /// Sends Join, and every report that the daemon may have missed on an earlier connection, in order. The daemon ignores

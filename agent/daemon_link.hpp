@@ -53,6 +53,7 @@ private:
     /// Receives until the connection ends; returns the cause: "the rendezvous daemon at …: …".
     boost::asio::awaitable<std::string> listen();
     boost::asio::awaitable<void> keep_alive();
+    [[nodiscard]] std::string after_welcome(const Error& error) const;
     void introduce();
     boost::asio::awaitable<Result<std::unique_ptr<client::ControlClient>>> connect();
     void end_lease();

@@ -126,8 +126,10 @@ std::string running_text(const State& state, TimePoint now) {
 }
 
 std::string stopping_text(const State& state, TimePoint now) {
-    return fmt::format("stopping the workers for {}, still on {}: {}", duration_text(now - state.group.stopping_since),
-                       some_of(hosts_of(state, Subset::kBusy)), state.cause.reason);
+    const HostList busy = hosts_of(state, Subset::kBusy);
+    return fmt::format("stopping the workers for {}, {}: {}", duration_text(now - state.group.stopping_since),
+                       busy.total > 0 ? "still on " + some_of(busy) : std::string("waiting for the diagnosis"),
+                       state.cause.reason);
 }
 
 /// Returns "; restarts 1 of 3", of each role if there are several; empty: the job has none.
