@@ -120,7 +120,9 @@ std::optional<Newcomer> ControlPort::accept_waiting() {
     }
     const bool own_user = owner.kind == PeerOwner::Kind::kUser;
     Strangers::Place place = strangers_.add(network_of(address), own_user, Clock::now());
-    return Newcomer{std::move(socket), std::move(peer), address.to_string(), own_user, std::move(place)};
+    std::string host = address.to_string();
+    host = host.substr(0, host.find('%'));
+    return Newcomer{std::move(socket), std::move(peer), std::move(host), own_user, std::move(place)};
 }
 
 /// Waits for the first byte of a connection, which stays unread.
@@ -142,7 +144,8 @@ awaitable<std::optional<Introduction>> ControlPort::introduce(Newcomer newcomer,
     const FirstByte first = co_await first_byte(newcomer, deadline);
     if (first != FirstByte::kOther) {
         error_code released;
-        Introduction client = StoreClient{UniqueFd(newcomer.socket.release(released)), first == FirstByte::kNone};
+        Introduction client =
+            StoreClient{UniqueFd(newcomer.socket.release(released)), newcomer.own_user, first == FirstByte::kNone};
         co_return std::move(client);
     }
     // The socket belongs to the handshake from here on, which ends when this second descriptor shuts it down.

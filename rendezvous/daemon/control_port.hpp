@@ -29,7 +29,7 @@ namespace ddprun::daemon {
 struct Newcomer {
     boost::asio::ip::tcp::socket socket;
     std::string peer;     ///< "10.0.0.7:40512", for the log
-    std::string address;  ///< "10.0.0.7"
+    std::string address;  ///< "10.0.0.7"; a link-local one is without its interface
     bool own_user;        ///< it is of this host, and of the user of this process
     Strangers::Place place;
 };
@@ -37,7 +37,8 @@ struct Newcomer {
 /// A connection that has begun as a client of PyTorch's TCPStore does. None of its bytes has been read.
 struct StoreClient {
     UniqueFd socket;
-    bool silent = false;  ///< it has sent nothing in time, as the second connection of a PyTorch 1.13 client
+    bool own_host = false;  ///< it is of this host
+    bool silent = false;    ///< it has sent nothing in time, as the second connection of a PyTorch 1.13 client
 };
 
 /// The beginning of a connection.

@@ -15,6 +15,16 @@ namespace asio = boost::asio;
 using asio::awaitable;
 using coordinator::kTickInterval;
 
+namespace {
+
+/// Returns whether workers reach the stores from the addresses from which their agents reach the daemon, so that the
+/// stores can be closed to other hosts: both have one destination.
+bool have_one_address(const DaemonConfig& config) {
+    return !config.security.insecure && !config.store_address && !config.bind.is_unspecified();
+}
+
+}  // namespace
+
 Result<std::shared_ptr<Daemon>> Daemon::listen(const asio::any_io_executor& executor, DaemonConfig config) {
     Result<ControlPort> port =
         ControlPort::listen(executor, config.bind, config.port, config.handshake_time, config.security);
@@ -28,7 +38,7 @@ Daemon::Daemon(asio::any_io_executor executor, ControlPort port, DaemonConfig co
       decisions_(config_.job),
       connections_(executor_, config_.store_address),
       stores_(executor_, config_.store_address.value_or(config_.bind)),
-      sessions_(executor_, std::move(port), connections_, decisions_, stores_,
+      sessions_(executor_, std::move(port), connections_, decisions_, stores_, have_one_address(config_),
                 [this](DaemonHappening what) { handle(std::move(what)); }),
       tick_timer_(executor_) {}
 
@@ -122,14 +132,14 @@ void Daemon::send(const coordinator::Send& action) {
 /// Warns with the first agent: a daemon that stands by, or at a meeting point, may end without any.
 void Daemon::warn_of_exposure() {
     if (std::exchange(exposure_reported_, true)) return;
-    const std::string warning =
-        exposure_warning(endpoint(), config_.store_address.value_or(endpoint().address()), config_.security.insecure);
+    const std::string warning = exposure_warning(endpoint(), config_.store_address.value_or(endpoint().address()),
+                                                 config_.security.insecure, have_one_address(config_));
     if (!warning.empty()) spdlog::warn("{}", warning);
 }
 
 void Daemon::open_store(Generation generation) {
     sessions_.end_accepting_for_old_stores();
-    const Result<int> port = stores_.open(generation);
+    const Result<int> port = stores_.open(generation, sessions_.store_admission());
     if (port) {
         decisions_.add_follower(coordinator::StoreOpened{generation, *port});
     } else {

@@ -36,7 +36,7 @@ std::vector<std::string> group_table(const coordinator::State& state) {
 }
 
 std::string exposure_warning(const boost::asio::ip::tcp::endpoint& endpoint, const boost::asio::ip::address& store,
-                             bool insecure) {
+                             bool insecure, bool members_only) {
     const bool only_stores = endpoint.address().is_loopback();
     if (!only_stores && insecure) {
         return fmt::format(
@@ -45,11 +45,13 @@ std::string exposure_warning(const boost::asio::ip::tcp::endpoint& endpoint, con
             "trust, or leave out --insecure on all nodes.",
             to_string(Endpoint{endpoint.address().to_string(), endpoint.port()}));
     }
-    if (store.is_loopback()) return {};
+    if (store.is_loopback() || members_only) return {};
     return fmt::format(
         "INSECURE: the stores at {} can be reached from other hosts, and are open to every process that reaches them, "
         "because PyTorch's TCPStore has no authentication. Use a network that you trust{}.",
-        store.to_string(), only_stores ? ", or leave out --local-addr (ddprun) or --store-address (ddprund)" : "");
+        store.to_string(),
+        endpoint.address().is_unspecified() ? ", or bind one address"
+                                            : ", or leave out --local-addr (ddprun) or --store-address (ddprund)");
 }
 
 }  // namespace ddprun::daemon

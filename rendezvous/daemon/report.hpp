@@ -17,8 +17,9 @@ inline constexpr std::size_t kMaxTableNodes = 64;
 [[nodiscard]] std::vector<std::string> group_table(const coordinator::State& state);
 
 /// Returns the warning about a daemon that listens at `endpoint`, and has its stores at `store`, if other hosts can
-/// reach one of them; empty: they cannot. `insecure`: agents use no TLS.
+/// reach one of them; empty: they cannot. `insecure`: agents use no TLS. `members_only`: of other hosts, the stores
+/// serve those of the job's nodes alone.
 [[nodiscard]] std::string exposure_warning(const boost::asio::ip::tcp::endpoint& endpoint,
-                                           const boost::asio::ip::address& store, bool insecure);
+                                           const boost::asio::ip::address& store, bool insecure, bool members_only);
 
 }  // namespace ddprun::daemon

@@ -34,18 +34,23 @@ std::string_view line_about(coordinator::Room room) {
 }  // namespace
 
 Sessions::Sessions(asio::any_io_executor executor, ControlPort port, Connections& connections,
-                   const Decisions& decisions, GenerationStores& stores, Handle handle)
+                   const Decisions& decisions, GenerationStores& stores, bool members_only, Handle handle)
     : executor_(std::move(executor)),
       port_(std::move(port)),
       connections_(connections),
       decisions_(decisions),
-      store_clients_(stores),
+      store_clients_(stores, members_only),
       job_line_([this] { return line_about(room_for_node(decisions_.job())); }),
       handle_(std::move(handle)) {}
 
 void Sessions::start(std::weak_ptr<void> owner) {
     owner_ = std::move(owner);
     spawn(accept_connections());
+}
+
+std::function<bool(const std::string&)> Sessions::store_admission() {
+    if (!store_clients_.members_only()) return {};
+    return [this](const std::string& address) { return store_clients_.is_of_member(decisions_.job(), address); };
 }
 
 void Sessions::end_accepting_for_old_stores() {

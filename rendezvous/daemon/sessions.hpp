@@ -22,15 +22,17 @@ class Sessions {
 public:
     using Handle = std::function<void(DaemonHappening)>;
 
-    /// `connections`, `decisions` and `stores` outlive this object. `handle` handles an event and all that follows from
-    /// it.
+    /// `connections`, `decisions` and `stores` outlive this object. `members_only`: of other hosts, stores serve those
+    /// of the group's members alone. `handle` handles an event and all that follows from it.
     Sessions(boost::asio::any_io_executor executor, ControlPort port, Connections& connections,
-             const Decisions& decisions, GenerationStores& stores, Handle handle);
+             const Decisions& decisions, GenerationStores& stores, bool members_only, Handle handle);
 
     [[nodiscard]] boost::asio::ip::tcp::endpoint endpoint() const { return port_.endpoint(); }
 
     /// Serves connections until close(). Their coroutines keep `owner` alive, which owns this object.
     void start(std::weak_ptr<void> owner);
+    /// Returns which other hosts a store serves, by their numeric address; empty: all. Valid while this object is.
+    [[nodiscard]] std::function<bool(const std::string& address)> store_admission();
     /// Accepts all connections that wait at the control port. Called before a store is opened, which they must not
     /// reach: a worker of an older generation may have made them.
     void end_accepting_for_old_stores();

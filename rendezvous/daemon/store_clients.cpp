@@ -27,7 +27,18 @@ bool may_be_outdated(const coordinator::State& job, const Origins& origins, cons
            });
 }
 
+bool StoreClients::is_of_member(const coordinator::State& job, const std::string& address) {
+    if (members_of_ != job.group.generation) {
+        members_.clear();
+        for (const auto& [node, member] : job.group.members)
+            if (const auto origin = origins_.find(node); origin != origins_.end()) members_.insert(origin->second);
+        members_of_ = job.group.generation;
+    }
+    return members_.contains(address);
+}
+
 void StoreClients::note_origin(const coordinator::State& job, const protocol::NodeId& node, std::string address) {
+    members_of_ = Generation{0};
     origins_[node] = std::move(address);
     if (origins_.size() <= 2 * job.nodes.size() + kMaxForgottenOrigins) return;
     std::erase_if(origins_,
@@ -44,6 +55,8 @@ std::string StoreClients::pass_on(StoreClient client, std::optional<Generation> 
         return "a TCPStore client, but no worker group with a store runs. If it is torchrun: start ddprun on all "
                "nodes of the job";
     }
+    if (!client.own_host && members_only_ && !is_of_member(job, address))
+        return "a TCPStore client from a host without workers of the job";
     if (may_be_outdated(job, origins_, address)) return "a TCPStore client from the host of a node that was lost";
     store->adopt(std::move(client.socket));
     return "";

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "rendezvous/coordinator/state.hpp"
@@ -21,9 +22,12 @@ using Origins = std::map<protocol::NodeId, std::string>;
 
 class StoreClients {
 public:
-    /// `stores` outlives this object.
-    explicit StoreClients(GenerationStores& stores) : stores_(stores) {}
+    /// `stores` outlives this object. `members_only`: of other hosts, those of the group's members alone are served.
+    StoreClients(GenerationStores& stores, bool members_only) : stores_(stores), members_only_(members_only) {}
 
+    /// Returns whether the agent of a member of the newest group has connected from `address`.
+    [[nodiscard]] bool members_only() const { return members_only_; }
+    [[nodiscard]] bool is_of_member(const coordinator::State& job, const std::string& address);
     /// Notes the address from which the agent of `node` has connected.
     void note_origin(const coordinator::State& job, const protocol::NodeId& node, std::string address);
     /// Returns the generation to which a connection belongs that is accepted now.
@@ -35,7 +39,10 @@ public:
 
 private:
     GenerationStores& stores_;
+    bool members_only_;
     Origins origins_;
+    Generation members_of_{0};         ///< the group of `members_`; 0: not known
+    std::set<std::string> members_{};  ///< numeric addresses
 };
 
 }  // namespace ddprun::daemon

@@ -5,9 +5,11 @@
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/ip/address.hpp>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "common/error.hpp"
@@ -22,12 +24,14 @@ public:
     GenerationStores(boost::asio::any_io_executor executor, boost::asio::ip::address address)
         : executor_(std::move(executor)), address_(std::move(address)) {}
 
-    /// Opens an empty store on a free port and returns the port. Errors: those of StoreServer::listen.
-    [[nodiscard]] Result<int> open(Generation generation) {
+    /// Opens an empty store on a free port and returns the port. Of other hosts it serves those whose numeric address
+    /// `admits` accepts; empty: all. Errors: those of StoreServer::listen.
+    [[nodiscard]] Result<int> open(Generation generation, std::function<bool(const std::string&)> admits) {
         store::Options options;
         options.own_user_only = true;
         auto store = store::StoreServer::listen(executor_, address_, 0, options);
         if (!store) return store.error();
+        if (admits) (*store)->admit_hosts(std::move(admits));
         const int port = (*store)->port();
         stores_[generation] = std::move(*store);
         return port;

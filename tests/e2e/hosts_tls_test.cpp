@@ -3,6 +3,7 @@
 
 #include <csignal>
 #include <filesystem>
+#include <sstream>
 
 #include "tests/catch.hpp"
 #include "tests/e2e/hosts.hpp"
@@ -187,4 +188,51 @@ TEST_CASE("without TLS on all nodes a job works and warns, and a node that diffe
     CHECK_THAT(refused.err, Catch::Contains("the ddprund at n1:29400 requires TLS"));
     first.signal(SIGTERM);
     CHECK_FALSE(first.wait(Seconds(30)).success());
+}
+
+TEST_CASE("a host without a node of the job reaches neither its store nor the store at the daemon's port", "[e2e]") {
+    if (e2e::no_hosts_here()) return;
+    const e2e::Sandbox sandbox("store-hosts");
+    const e2e::Hosts hosts(sandbox, 3);
+    // Asks the store at argv[1]:argv[2] for its number of keys: 8 bytes, or an end of the connection.
+    e2e::write_file(sandbox.path() / "count.py", R"(
+import socket, sys
+client = socket.create_connection((sys.argv[1], int(sys.argv[2])), 10)
+client.sendall(b'\0\xce\xf7\x85\x3c\x07')
+try:
+    print('served' if len(client.recv(8)) == 8 else 'refused', flush=True)
+except ConnectionError:
+    print('refused', flush=True)
+)");
+    e2e::write_file(sandbox.path() / "worker.sh",
+                    "echo $MASTER_ADDR $MASTER_PORT > store.part; mv store.part store\n"
+                    "/usr/bin/python3 count.py $MASTER_ADDR $MASTER_PORT; until [ -e end ]; do sleep 0.05; done\n");
+    const auto run_job = [&](const std::vector<std::string>& options) {
+        std::vector<std::string> line = job(options);
+        line.resize(line.size() - 2);
+        line.push_back("worker.sh");
+        return line;
+    };
+    const auto count_from = [&](const std::string& host, const std::string& address, const std::string& port) {
+        return e2e::run(sandbox, hosts.on(host, {"/usr/bin/python3", "count.py", address, port})).out;
+    };
+    const bool insecure = GENERATE(false, true);
+    const auto options = insecure ? std::vector<std::string>{"--insecure"} : std::vector<std::string>();
+    e2e::Process first(sandbox, with_home(sandbox, hosts, "n1", "home", run_job(options)));
+    e2e::Process second(sandbox, with_home(sandbox, hosts, "n2", "home", run_job(options)));
+    const bool served = eventually(Seconds(30), [&] { return shows(first, "served") && shows(second, "served"); });
+    CAPTURE(first.out(), first.err(), second.out(), second.err());
+    REQUIRE(served);
+    std::string address;
+    std::string port;
+    std::istringstream(e2e::read_file(sandbox.path() / "store")) >> address >> port;
+    const std::string expected = insecure ? "served\n" : "refused\n";
+    CHECK(count_from("n3", address, port) == expected);
+    CHECK(count_from("n3", address, "29400") == expected);
+    CHECK(count_from("n2", address, "29400") == "served\n");
+    e2e::write_file(sandbox.path() / "end", "");
+    CHECK(first.wait(Seconds(30)).exit_code() == 0);
+    CHECK(second.wait(Seconds(30)).exit_code() == 0);
+    if (!insecure) CHECK_THAT(first.err(), Catch::Contains("no node with workers of this job has joined from 10."));
+    CHECK((first.err().find("INSECURE: the stores") == std::string::npos));
 }

@@ -48,6 +48,18 @@ void Admission::accept() {
 bool Admission::is_welcome(const Listener::Accepted& accepted) {
     if (!context_.owners) return true;
     const PeerOwner owner = context_.owners->find(accepted.socket.get());
+    if (owner.kind == PeerOwner::Kind::kOtherHost && context_.admits_host) {
+        const std::string host = text_of(address_of(accepted.peer));
+        if (context_.admits_host(host)) return true;
+        ++context_.statistics.refused;
+        context_.warn([&] {
+            return fmt::format(
+                "store {}: closed a new connection from {}: no node with workers of this job has joined from {}. If a "
+                "worker of the job runs there, pass --insecure to all nodes, which admits all hosts",
+                context_.name, to_text(accepted.peer), host);
+        });
+        return false;
+    }
     if (is_own_or_remote(owner)) return true;
     ++context_.statistics.refused;
     context_.warn([&] {

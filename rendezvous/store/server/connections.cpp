@@ -1,5 +1,6 @@
 #include "rendezvous/store/server/connections.hpp"
 
+#include <boost/asio/ip/address_v6.hpp>
 #include <cstring>
 #include <utility>
 
@@ -14,6 +15,11 @@ PeerAddress address_of(const sockaddr_storage& peer) {
         std::memcpy(address.data() + 12, &reinterpret_cast<const sockaddr_in&>(peer).sin_addr, 4);
     }
     return address;
+}
+
+std::string text_of(const PeerAddress& address) {
+    const boost::asio::ip::address_v6 v6(address);
+    return v6.is_v4_mapped() ? make_address_v4(boost::asio::ip::v4_mapped, v6).to_string() : v6.to_string();
 }
 
 Connection& Connections::add(UniqueFd socket, const PeerAddress& peer, Decoder decoder) {

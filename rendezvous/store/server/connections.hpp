@@ -22,6 +22,8 @@ namespace ddprun::store {
 /// An address in IPv6 form; an IPv4 address is mapped to it.
 using PeerAddress = std::array<unsigned char, 16>;
 [[nodiscard]] PeerAddress address_of(const sockaddr_storage& peer);
+/// Returns "10.0.0.7" or "2001:db8::7".
+[[nodiscard]] std::string text_of(const PeerAddress& address);
 
 /// State of one client. Without a request in progress or a reply under way it owns no memory beside itself.
 struct Connection {

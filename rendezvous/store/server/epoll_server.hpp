@@ -39,6 +39,8 @@ public:
     EpollServer& operator=(const EpollServer&) = delete;
 
     [[nodiscard]] std::uint16_t port() const { return port_; }
+    /// As StoreServer::admit_hosts().
+    void admit_hosts(AdmitsHost admits) { context_.admits_host = std::move(admits); }
     /// Serves a connection that another listener has accepted, from its first byte.
     void adopt(UniqueFd socket) { admission_.adopt(std::move(socket)); }
     /// Returns whether a client is connected from the address of this socket's peer.

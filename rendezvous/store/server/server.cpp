@@ -52,6 +52,8 @@ public:
         arm_timer();  // after a failure the server has something to do later
     }
 
+    void admit_hosts(AdmitsHost admits) { server_->admit_hosts(std::move(admits)); }
+
     void run(asio::io_context& io) {
         server_->serve_until_signal([&] {
             io.poll();
@@ -104,6 +106,8 @@ Result<std::unique_ptr<StoreServer>> StoreServer::listen(const asio::any_io_exec
 }
 
 StoreServer::~StoreServer() { close(); }
+
+void StoreServer::admit_hosts(std::function<bool(const std::string&)> admits) { pump_->admit_hosts(std::move(admits)); }
 
 std::uint16_t StoreServer::port() const { return pump_->server().port(); }
 

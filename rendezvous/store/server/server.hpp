@@ -8,7 +8,9 @@
 #include <boost/asio/ip/address.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "common/error.hpp"
@@ -29,6 +31,9 @@ public:
     ~StoreServer();
     StoreServer(const StoreServer&) = delete;
     StoreServer& operator=(const StoreServer&) = delete;
+    /// From now on closes new connections from other hosts, unless `admits` returns true for their numeric address.
+    /// Needs Options::own_user_only.
+    void admit_hosts(std::function<bool(const std::string& address)> admits);
     [[nodiscard]] std::uint16_t port() const;
     [[nodiscard]] Statistics statistics() const;
     /// Serves a connection that another listener has accepted, from its first byte; its end is this store's business.

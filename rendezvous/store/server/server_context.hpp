@@ -22,6 +22,9 @@
 
 namespace ddprun::store {
 
+/// Returns whether clients from a numeric address are served.
+using AdmitsHost = std::function<bool(const std::string& address)>;
+
 struct ServerContext {
     Options options;
     std::function<TimePoint()> now;
@@ -32,6 +35,7 @@ struct ServerContext {
     Statistics statistics = {};
     LineLimit log_limit = {};
     std::optional<PeerOwners> owners = {};  ///< with own_user_only
+    AdmitsHost admits_host = {};            ///< of clients on other hosts, with own_user_only; empty: all are served
 
     /// Logs the line that `line()` makes, unless there were many just now, or there is no memory for it.
     template <typename Line>

@@ -66,14 +66,15 @@ TEST_CASE("the address of the stores is one that workers can connect to", "[daem
 
 TEST_CASE("a daemon or stores that other hosts can reach are warned of", "[daemon][unit]") {
     using boost::asio::ip::make_address;
-    const auto warning = [](const char* bind, const char* store, bool insecure = false) {
-        return exposure_warning({make_address(bind), 29400}, make_address(store), insecure);
+    const auto warning = [](const char* bind, const char* store, bool insecure = false, bool members_only = false) {
+        return exposure_warning({make_address(bind), 29400}, make_address(store), insecure, members_only);
     };
     CHECK(warning("127.0.0.1", "127.0.0.2").empty());
-    CHECK_THAT(warning("127.0.0.1", "10.0.0.7"), Catch::StartsWith("INSECURE: the stores at 10.0.0.7 can"));
-    // With TLS only the stores are open, and leaving out --local-addr changes nothing.
-    CHECK_THAT(warning("10.0.0.7", "10.0.0.7"),
-               Catch::StartsWith("INSECURE: the stores at 10.0.0.7 can") && !Catch::Contains("--local-addr"));
+    CHECK(warning("10.0.0.7", "10.0.0.7", false, true).empty());
+    CHECK_THAT(warning("127.0.0.1", "10.0.0.7"),
+               Catch::StartsWith("INSECURE: the stores at 10.0.0.7 can") && Catch::Contains("leave out --local-addr"));
+    CHECK_THAT(warning("0.0.0.0", "0.0.0.0"),
+               Catch::StartsWith("INSECURE: the stores at 0.0.0.0 can") && Catch::EndsWith("or bind one address."));
     CHECK_THAT(warning("10.0.0.7", "10.0.0.7", true),
                Catch::StartsWith("INSECURE: 10.0.0.7:29400 can") && Catch::Contains("--insecure"));
     CHECK_THAT(warning("::", "::", true), Catch::StartsWith("INSECURE: [::]:29400 can"));

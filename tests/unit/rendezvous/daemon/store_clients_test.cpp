@@ -156,3 +156,24 @@ TEST_CASE("clients from the address of a lost node are kept out, unless a member
     origins["back"] = "10.0.0.4";
     CHECK(daemon::may_be_outdated(job, origins, "10.0.0.4"));
 }
+
+TEST_CASE("of other hosts those of the group's members have clients, and no others", "[daemon][unit]") {
+    asio::io_context io(1);
+    daemon::GenerationStores stores(io.get_executor(), asio::ip::address_v4::loopback());
+    daemon::StoreClients clients(stores, true);
+    State job{Config{}};
+    job.group.generation = Generation{1};
+    job.group.members["n1"] = {};
+    clients.note_origin(job, "n1", "10.0.0.1");
+    clients.note_origin(job, "spare", "10.0.0.2");
+    CHECK(clients.is_of_member(job, "10.0.0.1"));
+    CHECK_FALSE(clients.is_of_member(job, "10.0.0.2"));
+    clients.note_origin(job, "n1", "10.0.0.3");  // it has reconnected
+    CHECK(clients.is_of_member(job, "10.0.0.3"));
+    CHECK_FALSE(clients.is_of_member(job, "10.0.0.1"));
+    job.group.generation = Generation{2};
+    job.group.members = {};
+    job.group.members["spare"] = {};
+    CHECK(clients.is_of_member(job, "10.0.0.2"));
+    CHECK_FALSE(clients.is_of_member(job, "10.0.0.3"));
+}
