@@ -233,6 +233,24 @@ TEST_CASE("a node whose end of the connection breaks takes its place again while
     CHECK(sandbox.leftovers() == "");
 }
 
+TEST_CASE("a node that counts as lost when the job ends gets the verdict if it is back soon", "[e2e]") {
+    const e2e::Sandbox sandbox("lease-verdict");
+    {
+        TwoNodes job(sandbox);
+        REQUIRE(all_step_after(0, 2, sandbox));
+        std::vector<pid_t> agents = sandbox.pids("--nnodes");
+        std::erase_if(agents, [&](pid_t pid) { return ddprun::parent_of(pid) != job.second.pid(); });
+        REQUIRE(agents.size() == 1);
+        pause(agents.front(), std::chrono::milliseconds(4'500));  // lost after 3 s, and the job has no restart
+        CHECK(job.second.wait(Seconds(20)).exit_code() == 69);
+        CHECK(job.first.wait(Seconds(20)).exit_code() == 69);
+        INFO("first:\n" << job.first.err() << "second:\n" << job.second.err());
+        CHECK(count_in(job.second.err(), "was lost: no message for 3 s") > 0);
+        CHECK(count_in(job.second.err(), "could not be reached") == 0);
+    }
+    CHECK(sandbox.leftovers() == "");
+}
+
 TEST_CASE("a node that does not notice that its connection was reset drops it in time", "[e2e]") {
     const e2e::Sandbox sandbox("lease-daemon-end");
     {

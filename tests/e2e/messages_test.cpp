@@ -41,6 +41,9 @@ TEST_CASE("a job in which all goes well prints what its program prints", "[e2e]"
     auto loud = job(options, "echo hi");
     loud.env = {{"LOGLEVEL", "info"}};
     CHECK_THAT(e2e::run(sandbox, loud).err, Contains("serves run"));
+    auto verbose = job(options, "echo hi");
+    verbose.argv.insert(verbose.argv.begin() + 1, "-v");
+    CHECK_THAT(e2e::run(sandbox, verbose).err, Contains("[ddprund] ") && Contains("generation 1 runs with"));
     CHECK(sandbox.leftovers() == "");
 }
 
@@ -95,7 +98,7 @@ TEST_CASE("more workers than the limits of the machine allow are refused before 
     CHECK(outcome.status.exit_code() == 69);
     CHECK(lines(outcome.err) == 1);
     CHECK_THAT(outcome.err,
-               Contains("4096 workers per node") && Contains("only 1024 are allowed here. Raise `ulimit -n`"));
+               Contains("4096 workers per node") && Contains("only 1024 are allowed here. The hard limit is 1024"));
     CHECK_FALSE(std::filesystem::exists(sandbox.path() / "started"));
     CHECK(sandbox.leftovers() == "");
 }
