@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
-#include <string_view>
-#include <tuple>
 #include <utility>
 
 #include "common/text/list.hpp"
@@ -39,32 +37,35 @@ Duration rough(Duration silence) {
     return above == kSteps.begin() ? Duration::zero() : *std::prev(above);
 }
 
-/// Returns " (n33 last seen over 40 s ago)" for the node that has been silent for the longest time of those that were
-/// lost and are among the first; empty: none was silent for long.
-std::string last_seen(const State& state, const HostList& missing) {
-    std::string_view host;
-    TimePoint heard_at = TimePoint::max();
-    std::size_t named = 0;
-    for (const NodeName& name : state.nodes.of(Subset::kLostMember)) {
-        const TimePoint at = state.nodes.at(name.id).heard_at;
-        if (at < heard_at) std::tie(host, heard_at) = std::pair(std::string_view(name.host), at);
-        if (++named == kMaxHostsNamed) break;
-    }
-    if (host.empty()) return "";
-    const Duration silence = rough(state.now - heard_at);
+/// Returns the lost members of the last group, except for those whose host has another ddprun here.
+std::vector<NodeName> lost_members(const State& state) {
+    std::vector<NodeName> lost;
+    std::ranges::copy_if(state.nodes.of(Subset::kLostMember), std::back_inserter(lost),
+                         [&](const NodeName& node) { return !state.nodes.is_taken(node.host, node.id); });
+    return lost;
+}
+
+/// Returns "n33 last seen over 40 s ago" for the one of `lost` that has been silent for the longest time; empty: that
+/// is not long.
+std::string last_seen(const State& state, const std::vector<NodeName>& lost) {
+    const auto heard_at = [&](const NodeName& node) { return state.nodes.at(node.id).heard_at; };
+    const auto longest = std::ranges::min_element(lost, {}, heard_at);
+    const Duration silence = longest == lost.end() ? Duration::zero() : rough(state.now - heard_at(*longest));
     if (silence == Duration::zero()) return "";
-    return fmt::format(" ({}last seen over {} ago)", missing.total == 1 ? "" : fmt::format("{} ", host),
+    return fmt::format("{} last seen over {} ago", longest->host,
                        silence < 1min ? seconds_text(silence) : duration_text(silence));
 }
 
 /// Returns ", missing: n12, n33, n47 (n33 last seen over 40 s ago)", of the nodes of the last group; empty: none is.
 std::string missing_text(const State& state) {
     HostList missing = hosts_of(state, Subset::kNotBack);
-    const HostList lost = hosts_of(state, Subset::kLostMember);
-    missing.total += lost.total;
-    missing.first.insert(missing.first.end(), lost.first.begin(), lost.first.end());
+    const std::vector<NodeName> lost = lost_members(state);
+    missing.total += lost.size();
+    for (const NodeName& node : lost) missing.first.push_back(node.host);
+    if (missing.total == 0) return "";
     std::ranges::sort(missing.first, natural_less);
-    return missing.total == 0 ? "" : fmt::format(", missing: {}{}", some_of(missing), last_seen(state, missing));
+    const std::string seen = last_seen(state, lost);
+    return fmt::format(", missing: {}{}", some_of(missing), seen.empty() ? "" : fmt::format(" ({})", seen));
 }
 
 Reason gathering_reason(const State& state) {

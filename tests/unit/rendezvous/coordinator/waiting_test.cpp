@@ -96,9 +96,16 @@ TEST_CASE("a wait for members of the last group names them, and when one was see
                    Contains("3 of 4 nodes are here, missing: n10 (node n10 was lost: connection closed); waiting"));
         job.pass(42s);
         CHECK_THAT(job.state.explanation.message.reason,
-                   Contains("3 of 4 nodes are here, missing: n10 (last seen over 40 s ago) (node n10 was lost"));
+                   Contains("3 of 4 nodes are here, missing: n10 (n10 last seen over 40 s ago) (node n10 was lost"));
         job.join_as("n10 again", "n10");
         CHECK(job.opens(2));
+    }
+    SECTION("another ddprun has come on the host of one") {
+        job.join_as("n10 again", "n10");
+        job.pass(100ms);
+        job.disconnect("n3");
+        job.pass(1s);
+        CHECK_THAT(job.sent<Waiting>().at("n1").reason, Contains("3 of 4 nodes are here, missing: n3 ("));
     }
     SECTION("several are lost") {
         job.stopped("n3");
