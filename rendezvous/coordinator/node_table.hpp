@@ -31,7 +31,7 @@ struct Node {
     Join join;
     Link link = Link::kConnected;
     TimePoint heard_at;           ///< when its last message came
-    TimePoint alive_at;           ///< its agent has run since: when it joined, or when what it has heard was sent
+    TimePoint alive_at;           ///< its agent has run since: when it first joined, or when what it has heard was sent
     std::uint64_t heartbeat = 0;  ///< the number of its newest one
     TimePoint idle_since;         ///< since when it has no processes; meaningless while busy
     TimePoint vanished_at;        ///< when its connection ended, or its last message; meaningless while connected

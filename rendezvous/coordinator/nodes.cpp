@@ -87,7 +87,7 @@ void reconnected(Transition& t, const NodeId& id, const Join& message) {
     state.nodes.change(id, [&](Node& node) {
         node.link = Link::kConnected;
         node.broken = false;
-        node.heard_at = node.alive_at = node.connected_at = state.now;
+        node.heard_at = node.connected_at = state.now;  // not alive_at: what it repeats now happened before
         node.set_aside = !why_set_aside(state, message.host).empty();
     });
     t.note(fmt::format("node {} reconnected", message.host));

@@ -332,6 +332,24 @@ TEST_CASE("a leave that the network has held back explains a failure that was re
     CHECK_FALSE(job.state.cause.failure.has_value());
 }
 
+TEST_CASE("a leave that is repeated after a reconnect explains a failure that was reported before it",
+          "[coordinator]") {
+    Job job = three(1);
+    job.state.config.heartbeat_interval = 500ms;
+    job.pass(2s);
+    job.silent = {"n3"};
+    job.fail("n1", failure(0, "n1"));
+    job.pass(1s);
+    job.feed(NodeDisconnected{"n3", true});
+    job.pass(1s);
+    Join again = job.greeting("n3");
+    again.session = job.state.config.session;
+    job.join(again);
+    job.leave("n3", SIGTERM);
+    CHECK_THAT(job.state.cause.reason, Contains("node n3"));
+    CHECK_FALSE(job.state.cause.failure.has_value());
+}
+
 TEST_CASE("a node that the loss of another one has released is not lost as well", "[coordinator]") {
     Job job = three(1);
     job.fail("n1", failure(0, "n1"));
