@@ -29,6 +29,29 @@ void Agent::start() {
     tick();
 }
 
+void Agent::plan_tick() {
+    world_.time.after(100ms, [this, number = ++ticks_planned_] {
+        if (number == ticks_planned_ && !paused_) tick();
+    });
+}
+
+bool Agent::rarely(int percent) { return world_.dice.between(1, 100 * luck_.rarity) <= percent; }
+
+void Agent::pause(milliseconds time) {
+    const bool started = ticks_planned_ > 0;
+    if (life_ != Life::kAlive || paused_ || !started) return;
+    paused_ = true;
+    paused_until_ = world_.time.now() + time;
+    world_.network.disturb(id(), paused_until_);
+    world_.time.at(paused_until_, [this] { resume(); });
+}
+
+/// Looks at its lease before anything that has come in the meantime.
+void Agent::resume() {
+    paused_ = false;
+    tick();
+}
+
 void Agent::tick() {
     if (life_ != Life::kAlive) return;
     const TimePoint now = world_.time.now();
@@ -42,7 +65,7 @@ void Agent::tick() {
         sent_at_ = now;
         world_.network.to_daemon(*connection_, lease_.next_heartbeat(now));
     }
-    world_.time.after(100ms, [this] { tick(); });
+    plan_tick();
 }
 
 /// Resets the connection, which brings nothing any more. The daemon may not notice.
@@ -67,6 +90,8 @@ void Agent::check_lease() {
 void Agent::after_work(milliseconds delay, Generation generation, std::function<void()> what) {
     world_.time.after(delay, [this, generation, what = std::move(what)] {
         if (life_ != Life::kAlive || running_ != generation || stopping_) return;
+        if (paused_)
+            return world_.time.at(paused_until_, [this, generation, what] { after_work(0ms, generation, what); });
         if (frozen_) return after_work(100ms, generation, what);
         what();
     });
@@ -88,11 +113,13 @@ void Agent::lost_connection() {
     welcomed_ = false;
     if (leaving_ && !running_) return exit();  // it has nothing left to do
     lease_.connection_ended(world_.time.now());
-    connect_at_ = world_.time.now() + world_.dice.between(0ms, world_.dice.percent(70) ? 100ms : 1'500ms);
+    connect_at_ =
+        world_.time.now() + world_.dice.between(0ms, world_.dice.percent(luck_.slow_percent) ? 1'500ms : 100ms);
 }
 
 void Agent::receive(ConnectionId id, const std::optional<DaemonMessage>& message) {
     if (life_ != Life::kAlive || connection_ != id) return;
+    if (paused_) return world_.time.at(paused_until_, [this, id, message] { receive(id, message); });
     if (!message) return lost_connection();
     if (const auto* heartbeat = std::get_if<Heartbeat>(&*message); heartbeat != nullptr) {
         lease_.heard(*heartbeat);
@@ -134,21 +161,18 @@ void Agent::receive(ConnectionId id, const std::optional<DaemonMessage>& message
 void Agent::begin(const Assignment& assignment) {
     if (assignment.generation <= newest_ || leaving_ || facts_.verdict) return;  // repeated after a reconnect
     if (running_)
-        facts_.mistake =
-            fmt::format("{} got generation {} while {} runs", id(), number(assignment.generation), number(*running_));
+        world_.mistake(
+            fmt::format("{} got generation {} while {} runs", id(), number(assignment.generation), number(*running_)));
     newest_ = assignment.generation;
     rank_base_ = assignment.rank_base;
     running_ = newest_;
     stopping_ = false;
     reports_.clear();
-    deaf_ = world_.dice.percent(1);
+    deaf_ = rarely(luck_.deaf_percent);
     const Generation generation = newest_;
     if (world_.dice.percent(luck_.stall_percent)) plan_stalls(generation);
-    if (world_.dice.percent(luck_.failure_percent)) {
-        after_work(world_.dice.between(0ms, luck_.work), generation, [this, generation] {
-            ++facts_.failures;
-            worker_fails(generation, world_.dice.percent(5) ? exit_code::kDoNotRequeue : 3);
-        });
+    if (rarely(luck_.failure_percent)) {
+        after_work(world_.dice.between(0ms, luck_.work), generation, [this] { fail(); });
         return;
     }
     after_work(luck_.work + world_.dice.between(0ms, 300ms), generation, [this, generation] {
@@ -170,7 +194,7 @@ void Agent::plan_stalls(Generation generation) {
 }
 
 void Agent::report_stall(Generation generation) {
-    if (life_ != Life::kAlive || !welcomed_ || running_ != generation) return;
+    if (life_ != Life::kAlive || paused_ || !welcomed_ || running_ != generation) return;
     Stalled stalled{generation, Rank{rank_base_}, "world", 1, 0, 30s};
     stalled.timed_out = world_.dice.percent(30);
     world_.network.to_daemon(*connection_, stalled);
@@ -183,7 +207,7 @@ void Agent::answer(const RequestRecords& request) {
     const milliseconds delay =
         world_.dice.percent(10) ? world_.dice.between(500ms, 5'000ms) : world_.dice.between(0ms, 100ms);
     world_.time.after(delay, [this, request] {
-        if (life_ != Life::kAlive || !welcomed_) return;
+        if (life_ != Life::kAlive || paused_ || !welcomed_) return;
         for (int local = 0; local < slots_of(greeting_); ++local) {
             const Rank rank{rank_base_ + local};
             if (request.rank && *request.rank != rank) continue;
@@ -194,7 +218,14 @@ void Agent::answer(const RequestRecords& request) {
     });
 }
 
+void Agent::fail() {
+    if (life_ != Life::kAlive || !running_ || stopping_ || frozen_) return;
+    ++facts_.failures;
+    worker_fails(*running_, world_.dice.percent(luck_.fatal_percent) ? exit_code::kDoNotRequeue : 3);
+}
+
 void Agent::peer_vanished(Generation generation) {
+    if (paused_) return world_.time.at(paused_until_, [this, generation] { peer_vanished(generation); });
     if (life_ == Life::kAlive && running_ == generation && !stopping_ && !frozen_) worker_fails(generation, 1);
 }
 
@@ -214,7 +245,7 @@ void Agent::worker_fails(Generation generation, int exit_code) {
 void Agent::stop_workers() {
     if (frozen_) return kill_workers();
     if (std::exchange(stopping_, true)) return;
-    if (world_.dice.percent(2)) return get_stuck();
+    if (rarely(luck_.stuck_percent)) return get_stuck();
     world_.time.after(world_.dice.percent(20) ? world_.dice.between(500ms, 4'000ms) : world_.dice.between(0ms, 100ms),
                       [this, generation = *running_] {
                           if (life_ == Life::kAlive && running_ == generation) workers_ended();
@@ -241,6 +272,11 @@ void Agent::kill_workers() {
 }
 
 void Agent::workers_ended() {
+    if (paused_) {
+        return world_.time.at(paused_until_, [this, generation = *running_] {
+            if (life_ == Life::kAlive && running_ == generation) workers_ended();
+        });
+    }
     const Generation generation = *running_;
     running_.reset();
     if (welcomed_) frozen_ = false;
@@ -263,6 +299,7 @@ void Agent::report(AgentMessage message) {
 }
 
 void Agent::signal(int number) {
+    if (paused_) return world_.time.at(paused_until_, [this, number] { signal(number); });
     if (life_ != Life::kAlive || leaving_) return;
     leaving_ = number;
     if (welcomed_) world_.network.to_daemon(*connection_, Leave{number});
@@ -273,7 +310,7 @@ void Agent::signal(int number) {
 }
 
 void Agent::notify() {
-    if (life_ != Life::kAlive || !welcomed_ || !running_ || stopping_) return;
+    if (life_ != Life::kAlive || paused_ || !welcomed_ || !running_ || stopping_) return;
     world_.network.to_daemon(*connection_, Notify{*running_, SIGUSR1});
 }
 

@@ -20,6 +20,11 @@ public:
     struct Luck {
         int failure_percent = 0;  ///< of groups in which one of its workers fails by itself
         int stall_percent = 0;    ///< of groups in which it reports stalls
+        int fatal_percent = 5;    ///< of those failures by which a worker ends the job
+        int stuck_percent = 2;    ///< of stops in which the kernel does not let its workers end for long
+        int slow_percent = 30;    ///< of lost connections after which it dials late
+        int deaf_percent = 1;     ///< of groups in which it does not obey an Abort
+        int rarity = 1;           ///< failures, stuck and deaf nodes are so many times rarer, for many nodes
         milliseconds work{20'000};
     };
     /// What it needs of the simulation.
@@ -30,6 +35,7 @@ public:
         std::function<bool()> daemon_listens;
         std::function<void(Agent&, ConnectionId)> connected;
         std::function<void(const NodeId&, Generation)> workers_vanished;  ///< other than by success: peers may notice
+        std::function<void(std::string)> mistake;                         ///< of the coordinator
     };
     enum class Life { kAlive, kExited, kKilled };
     /// What has happened to it, for the invariants.
@@ -42,7 +48,6 @@ public:
         int failures = 0;                       ///< of its workers, that no peer caused
         int freezes = 0;                        ///< of its workers, because a lease had ended
         int stuck = 0;                          ///< stops in which the kernel did not let them end for long
-        std::string mistake = {};               ///< of the coordinator; empty: none
     };
 
     Agent(protocol::Join greeting, Luck luck, World world);
@@ -51,19 +56,24 @@ public:
     void receive(ConnectionId id, const std::optional<DaemonMessage>& message);
     /// Lets one of its workers of `generation` fail because it lost its connection to a worker elsewhere.
     void peer_vanished(Generation generation);
+    /// Lets one of its workers fail by itself, if they run.
+    void fail();
     void signal(int number);
     /// Forwards a notification for the workers of all nodes, if its own run and it is connected.
     void notify();
     /// Kills the agent; its guard kills the workers. With `power_off` no peer sees the end of its connection.
     void kill(bool power_off);
+    /// Stops the agent for some time, as SIGSTOP does. Its workers run on.
+    void pause(milliseconds time);
 
     // ---- the actual state, for the invariants
     [[nodiscard]] const NodeId& id() const { return greeting_.node; }
     [[nodiscard]] const protocol::Join& greeting() const { return greeting_; }
     [[nodiscard]] Life life() const { return life_; }
     [[nodiscard]] std::optional<Generation> processes() const { return running_; }
-    /// Returns whether these processes stand still, or got SIGKILL.
-    [[nodiscard]] bool frozen() const { return frozen_ || stuck_; }
+    /// Returns whether these processes stand still, got SIGKILL, or have a stopped agent, which cannot freeze them
+    /// (docs/design/026).
+    [[nodiscard]] bool frozen() const { return frozen_ || stuck_ || paused_; }
     [[nodiscard]] bool signaled() const { return leaving_.has_value(); }
     [[nodiscard]] const Facts& facts() const { return facts_; }
     [[nodiscard]] const std::optional<ConnectionId>& connection() const { return connection_; }
@@ -71,6 +81,10 @@ public:
 private:
     void connect();
     void tick();
+    void plan_tick();
+    void resume();
+    /// Draws whether something happens that is `rarity` times rarer than `percent`.
+    [[nodiscard]] bool rarely(int percent);
     void lost_connection();
     void report(AgentMessage message);
     void begin(const protocol::Assignment& assignment);
@@ -95,6 +109,9 @@ private:
     Life life_ = Life::kAlive;
     std::optional<ConnectionId> connection_;
     bool welcomed_ = false;  ///< on this connection
+    bool paused_ = false;
+    TimePoint paused_until_;
+    int ticks_planned_ = 0;
     agent::Lease lease_;
     bool frozen_ = false;
     bool known_to_daemon_ = false;  ///< it has had a Welcome

@@ -2,6 +2,7 @@
 // Checker: the invariants of the coordinator, checked after every step.
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -35,6 +36,8 @@ public:
     [[nodiscard]] const std::optional<protocol::Verdict>& verdict() const { return verdict_; }
     [[nodiscard]] int groups() const { return groups_; }
     [[nodiscard]] int pauses() const { return pauses_; }
+    /// Returns the most groups that have started within a minute.
+    [[nodiscard]] int most_starts() const { return most_starts_; }
     /// Returns the exit code of the daemon, once it has ended.
     [[nodiscard]] const std::optional<int>& daemon_end() const { return daemon_end_; }
 
@@ -48,6 +51,7 @@ private:
     void check_ranks(const coordinator::State& state, const std::map<protocol::NodeId, protocol::Assignment>& group);
     void check_fence(const std::map<protocol::NodeId, protocol::Assignment>& group, Generation generation,
                      const Truth& truth);
+    void check_rate_of_starts(TimePoint now);
     void check_budget(const coordinator::State& state, const Truth& truth);
     void check_pauses(const coordinator::State& state, const std::vector<daemon::DaemonAction>& actions);
     void note_end_of_group(const coordinator::State& state);
@@ -77,9 +81,11 @@ private:
     std::optional<TimePoint> stopping_since_;
     std::optional<TimePoint> stopping_since_before_;  ///< before the newest step
     TimePoint may_open_at_;                           ///< the next store, after a pause between restarts
-    int pauses_ = 0;                                  ///< starts that had to wait for the end of one
-    std::map<std::string, int> restarts_counted_;     ///< of each role, as in the newest Assignment that counts one
-    std::map<std::string, int> restarts_spent_;       ///< of each role, after the step before
+    std::deque<TimePoint> starts_;                    ///< of groups within the last minute
+    int most_starts_ = 0;
+    int pauses_ = 0;                               ///< starts that had to wait for the end of one
+    std::map<std::string, int> restarts_counted_;  ///< of each role, as in the newest Assignment that counts one
+    std::map<std::string, int> restarts_spent_;    ///< of each role, after the step before
     /// A node of the newest group.
     struct MemberFacts {
         int rank_base = 0;

@@ -34,14 +34,49 @@ Config config() {
 /// Returns whether the node was started for another job. The job has its first node.
 bool is_stranger(const State& job, const Join& join) { return job.shape->launch != join.launch; }
 
+bool is_heartbeat_to_node(const daemon::DaemonAction& action) {
+    const auto* send = std::get_if<Send>(&action);
+    return send != nullptr && std::holds_alternative<Heartbeat>(send->message);
+}
+
 /// Returns whether the job has no use for this node while it has all the others.
 bool wants_no_other(const State& job, const Join& join) {
     return job.shape->min_nodes == job.shape->max_nodes && !join.spare && !join.session;
 }
 
+constexpr int kFewNodes = 6;
+constexpr int kManyNodes = 64;
+constexpr int kMostNodes = 1'024;
+
+/// Most clusters are small: their runs are quick, and most faults need few nodes.
+int number_of_nodes(Dice& dice) {
+    if (dice.between(1, 10'000) == 1) return kMostNodes;
+    return dice.between(1, dice.percent(3) ? kManyNodes : kFewNodes);
+}
+
 }  // namespace
 
-SimCluster::SimCluster(std::uint64_t seed)
+SimCluster::SimCluster(std::uint64_t seed) : SimCluster(seed, false) {
+    plan_agents();
+    plan_faults();
+    start();
+}
+
+SimCluster::SimCluster(std::uint64_t seed, const Script& script) : SimCluster(seed, true) {
+    plan_.luck = {.fatal_percent = 0, .stuck_percent = 0, .slow_percent = 0, .deaf_percent = 0, .work = script.work};
+    plan_.max_restarts["default"] = script.max_restarts;
+    plan_.greeting.programs = {{"default", 1, script.max_restarts}};
+    plan_.greeting.min_nodes = script.min_nodes;
+    plan_.greeting.max_nodes = script.max_nodes;
+    plan_.greeting.spare = true;
+    plan_.greeting.records = true;
+    plan_.greeting.launch = {"train", 1, "user", 1000};
+    plan_.greeting.stop_grace = 5'000ms;
+    for (int i = 1; i <= script.nodes; ++i) add_node(fmt::format("n{}", i));
+    start();
+}
+
+SimCluster::SimCluster(std::uint64_t seed, bool calm)
     : dice_(seed),
       network_(time_, dice_,
                {.at_daemon = [this](ConnectionId id, std::optional<AgentMessage> message) { at_daemon(id, message); },
@@ -51,14 +86,33 @@ SimCluster::SimCluster(std::uint64_t seed)
                     }}),
       inspectors_(time_, dice_, [this](const diagnosis::InquiryHappening& what) { from_inspector(what); }),
       decisions_(config()) {
-    plan_agents();
-    plan_faults();
+    plan_.calm = calm;
+}
+
+void SimCluster::start() {
     daemon_tick();
     time_.after(kRunsEnd, [this] { check_the_end(); });
 }
 
+void SimCluster::run_for(milliseconds time) {
+    const TimePoint end = time_.now() + time;
+    time_.at(end, [] {});
+    while (!settled_ && time_.now() < end) step();
+}
+
+void SimCluster::run_to_end() {
+    while (!settled_) step();
+}
+
+void SimCluster::add_node(const std::string& host) {
+    Join greeting = plan_.greeting;
+    greeting.node = greeting.host = host;
+    add_agent(std::move(greeting), 0ms);
+}
+
 void SimCluster::plan_agents() {
-    const int nodes = dice_.between(1, 6);
+    const int nodes = number_of_nodes(dice_);
+    plan_.luck.rarity = std::max(1, nodes / kFewNodes);
     plan_.greeting.min_nodes = dice_.between(1, nodes);
     plan_.greeting.max_nodes = dice_.between(plan_.greeting.min_nodes, nodes + 1);
     for (const char* role : {"server", "trainer"}) plan_.max_restarts[role] = dice_.between(0, 4);
@@ -116,7 +170,8 @@ void SimCluster::add_agent(Join greeting, milliseconds arrival) {
                      .network = network_,
                      .daemon_listens = [this] { return daemon_.listens; },
                      .connected = [this](Agent& a, ConnectionId id) { connections_.owner[id] = a.id(); },
-                     .workers_vanished = [this](const NodeId& node, Generation g) { workers_vanished(node, g); }});
+                     .workers_vanished = [this](const NodeId& node, Generation g) { workers_vanished(node, g); },
+                     .mistake = [this](const std::string& what) { expect(false, what); }});
     time_.after(arrival, [a = agent.get()] { a->start(); });
     agents_[greeting.node] = std::move(agent);
 }
@@ -156,6 +211,11 @@ void SimCluster::plan_faults() {
     });
     some(40, 3, "partitions",
          [this] { network_.cut_off(any_agent().id(), time_.now() + dice_.between(200ms, 8'000ms)); });
+    some(20, 2, "one-way cuts", [this] {
+        const auto direction = dice_.percent(50) ? Network::Direction::kToDaemon : Network::Direction::kToAgent;
+        network_.cut_off(any_agent().id(), direction, time_.now() + dice_.between(200ms, 8'000ms));
+    });
+    some(20, 2, "agent pauses", [this] { any_agent().pause(dice_.between(200ms, 8'000ms)); });
     some(10, 1, "daemon pauses", [this] { daemon_.paused_until = time_.now() + dice_.between(200ms, 8'000ms); });
     some(15, 2, "signals", [this] {
         ++signals_;
@@ -182,14 +242,18 @@ void SimCluster::step() {
     if (!broken_invariant().empty()) settled_ = true;
 }
 
-std::string SimCluster::broken_invariant() const {
+const std::string& SimCluster::broken_invariant() const {
     if (!broken_.empty()) return broken_;
     if (!checker_.broken().empty()) return checker_.broken();
     if (!inquiry_checker_.broken().empty()) return inquiry_checker_.broken();
-    for (const auto& [id, agent] : agents_) {
-        if (!agent->facts().mistake.empty()) return agent->facts().mistake;
-    }
-    return {};
+    return network_.mistake();
+}
+
+std::string SimCluster::last_lines(std::size_t count) const {
+    std::string text;
+    for (std::size_t i = trace_.lines.size() - std::min(count, trace_.lines.size()); i < trace_.lines.size(); ++i)
+        text += trace_.lines[i] + "\n";
+    return text;
 }
 
 int SimCluster::refusals() const {
@@ -241,7 +305,7 @@ void SimCluster::at_daemon(ConnectionId id, const std::optional<AgentMessage>& m
     const int miss_percent = std::holds_alternative<GroupSucceeded>(*message) ? 5   // the verdict
                              : std::holds_alternative<Notify>(*message)       ? 50  // the notification
                                                                               : 0;
-    if (miss_percent > 0 && dice_.percent(miss_percent)) {
+    if (miss_percent > 0 && !plan_.calm && dice_.percent(miss_percent)) {
         if (const auto& connection = any_agent().connection()) network_.reset(*connection);
     }
     if (joined != connections_.joined.end()) {
@@ -372,10 +436,15 @@ std::vector<daemon::DaemonAction> SimCluster::handle(daemon::DaemonHappening wha
     if (const std::string line = describe(what); !line.empty()) record(line);
     const auto* of_job = std::get_if<Happening>(&what);
     const bool ticked = of_job != nullptr && std::holds_alternative<Tick>(*of_job);
+    const auto* received = of_job != nullptr ? std::get_if<NodeMessage>(of_job) : nullptr;
+    const bool is_heartbeat = received != nullptr && std::holds_alternative<Heartbeat>(received->message);
     std::vector<daemon::DaemonAction> actions;
     decisions_.add(std::move(what), time_.now());
     while (const std::optional<daemon::DaemonStep> step = decisions_.next()) {
-        checker_.after_step(decisions_.job(), step->actions, truth());
+        const bool is_idle = step->reason.empty() && std::ranges::all_of(step->actions, is_heartbeat_to_node);
+        update_truth(!is_idle);
+        if (!is_idle || !is_heartbeat) checker_.after_step(decisions_.job(), step->actions, truth_);
+        if (!step->reason.empty()) check_losses();
         for (const std::string& reason : {step->reason, step->inquiry_reason})
             if (!reason.empty()) record("  # " + reason);
         for (const daemon::DaemonAction& action : step->actions) perform(action, from);
@@ -428,7 +497,7 @@ void SimCluster::send(const NodeId& node, const DaemonMessage& message) {
 
 /// The real daemon answers at once; here the answer may come between other events.
 void SimCluster::open_store(Generation generation) {
-    const bool fails = !daemon_.opens_stores || dice_.percent(2);
+    const bool fails = !daemon_.opens_stores || (!plan_.calm && dice_.percent(2));
     if (fails) checker_.store_failed(generation);
     time_.after(dice_.between(0ms, 10ms), [this, generation, fails] {
         if (fails)
@@ -441,24 +510,43 @@ void SimCluster::open_store(Generation generation) {
 // ---- the actual state, and the end
 
 void SimCluster::workers_vanished(const NodeId& node, Generation generation) {
+    if (plan_.calm) return;
     for (const auto& [id, agent] : agents_) {
         if (id == node || agent->processes() != generation || !dice_.percent(60)) continue;
         time_.after(dice_.between(0ms, 800ms), [a = agent.get(), generation] { a->peer_vanished(generation); });
     }
 }
 
-Truth SimCluster::truth() const {
-    Truth truth;
-    truth.signals = signals_;
-    truth.connected = static_cast<int>(connections_.of_node.size());
-    truth.stop_requested = daemon_.stop_requested;
+/// `agents`: also what is known of each agent, which takes time where there are many.
+void SimCluster::update_truth(bool agents) {
+    truth_.signals = signals_;
+    truth_.connected = static_cast<int>(connections_.of_node.size());
+    truth_.stop_requested = daemon_.stop_requested;
+    if (!agents) return;
+    truth_.processes.clear();
+    truth_.succeeded.clear();
+    truth_.frozen.clear();
+    truth_.failures = 0;
     for (const auto& [id, agent] : agents_) {
-        if (agent->processes()) truth.processes[id] = *agent->processes();
-        if (agent->facts().succeeded) truth.succeeded[id] = *agent->facts().succeeded;
-        if (agent->processes() && agent->frozen()) truth.frozen.insert(id);
-        truth.failures += agent->facts().failures;
+        if (agent->processes()) truth_.processes[id] = *agent->processes();
+        if (agent->facts().succeeded) truth_.succeeded[id] = *agent->facts().succeeded;
+        if (agent->processes() && agent->frozen()) truth_.frozen.insert(id);
+        truth_.failures += agent->facts().failures;
     }
-    return truth;
+}
+
+/// Expects a node to be lost only if something has disturbed its messages, its agent or the daemon within lost_after.
+void SimCluster::check_losses() {
+    const Config& config = decisions_.job().config;
+    const bool daemon_awake = time_.now() - daemon_.paused_until > config.lost_after;
+    for (const auto& [id, node] : decisions_.job().nodes) {
+        if (node.link != Link::kLost) {
+            lost_.erase(id);
+        } else if (lost_.insert(id).second && daemon_awake && agents_.at(id)->life() == Agent::Life::kAlive) {
+            expect(time_.now() - network_.whole_since(id) < config.lost_after + 2 * kTickInterval,
+                   id + " was lost although its link was whole");
+        }
+    }
 }
 
 void SimCluster::check_the_end() {

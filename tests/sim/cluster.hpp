@@ -1,6 +1,7 @@
 #pragma once
 // SimCluster: the daemon's real state machines, coordinator and inquiries, among simulated agents and inspectors, on
-// simulated time and a simulated network, by seed.
+// simulated time and a simulated network, by seed. A seed draws the cluster and its faults; a Script names the cluster,
+// and its test the faults.
 
 #include <cstdint>
 #include <map>
@@ -19,18 +20,40 @@
 
 namespace ddprun::sim {
 
+/// A cluster in which nothing fails by chance. The seed still draws delays.
+struct Script {
+    int nodes = 2;  ///< n1, n2, …
+    int min_nodes = 2;
+    int max_nodes = 2;
+    int max_restarts = 3;
+    milliseconds work = 20'000ms;  ///< of the workers, until they succeed
+};
+
 class SimCluster {
 public:
     explicit SimCluster(std::uint64_t seed);
+    SimCluster(std::uint64_t seed, const Script& script);
+
+    // ---- for the test of a script
+    void run_for(milliseconds time);
+    void run_to_end();
+    void add_node(const std::string& host);
+    void pause_daemon(milliseconds time) { daemon_.paused_until = time_.now() + time; }
+    [[nodiscard]] Agent& agent(const NodeId& id) { return *agents_.at(id); }
+    [[nodiscard]] Network& network() { return network_; }
+    [[nodiscard]] TimePoint now() const { return time_.now(); }
+    [[nodiscard]] const coordinator::State& job() const { return decisions_.job(); }
 
     /// Returns whether every agent has ended, or the limit of a run has passed (then broken_invariant() says so).
     [[nodiscard]] bool settled() const { return settled_; }
     void step();
-    [[nodiscard]] std::string broken_invariant() const;
+    [[nodiscard]] const std::string& broken_invariant() const;
 
     /// FNV-1a over all events and actions of the daemon.
     [[nodiscard]] std::uint64_t trace_hash() const { return trace_.hash; }
     [[nodiscard]] const std::vector<std::string>& trace() const { return trace_.lines; }
+    /// Returns the last lines of the trace, `count` at most.
+    [[nodiscard]] std::string last_lines(std::size_t count) const;
     [[nodiscard]] const Checker& checker() const { return checker_; }
     [[nodiscard]] const InquiryChecker& inquiry_checker() const { return inquiry_checker_; }
     [[nodiscard]] std::string scenario() const { return plan_.text; }
@@ -46,6 +69,9 @@ public:
     [[nodiscard]] int orders() const { return orders_; }
 
 private:
+    /// `calm`: nothing fails by chance.
+    SimCluster(std::uint64_t seed, bool calm);
+    void start();
     void plan_agents();
     void plan_faults();
     void add_agent(const std::string& host, int incarnation, milliseconds arrival);
@@ -65,7 +91,8 @@ private:
     void daemon_tick();
     void stop_daemon();
     void workers_vanished(const NodeId& node, Generation generation);
-    [[nodiscard]] Truth truth() const;
+    void update_truth(bool agents);
+    void check_losses();
     void check_answer(const coordinator::State& before, const protocol::Join& join,
                       const std::optional<coordinator::Refuse>& refusal);
     void check_temporary_refusal(const coordinator::State& before, const protocol::Join& join,
@@ -83,6 +110,7 @@ private:
         std::map<std::string, int> max_restarts;  ///< of each role
         Agent::Luck luck;
         std::string text;
+        bool calm = false;
     };
     struct Connections {
         std::map<ConnectionId, NodeId> owner;   ///< the agent at the other end
@@ -107,6 +135,7 @@ private:
     Network network_;
     Inspectors inspectors_;
     daemon::Decisions decisions_;
+    Truth truth_;
     Checker checker_;
     InquiryChecker inquiry_checker_;
     std::map<NodeId, std::unique_ptr<Agent>> agents_;
@@ -115,6 +144,7 @@ private:
     Plan plan_;
     int signals_ = 0;
     int orders_ = 0;
+    std::set<NodeId> lost_;                                             ///< nodes that the coordinator counts as lost
     std::map<std::uint64_t, coordinator::Notification> notifications_;  ///< that the daemon has forwarded, by number
     std::string broken_;
     bool settled_ = false;

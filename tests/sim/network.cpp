@@ -2,7 +2,30 @@
 
 #include <algorithm>
 
+#include "rendezvous/protocol/json.hpp"
+
 namespace ddprun::sim {
+namespace {
+
+Result<AgentMessage> decoded(const AgentMessage& message) {
+    return protocol::decode_agent_message(protocol::encode(message));
+}
+Result<DaemonMessage> decoded(const DaemonMessage& message) {
+    return protocol::decode_daemon_message(protocol::encode(message));
+}
+
+/// Returns the message as its receiver reads it; nothing for the end of a connection. Heartbeats, nearly all messages,
+/// are passed on as they are.
+template <typename Message>
+std::optional<Message> received(std::optional<Message> message, std::string& mistake) {
+    if (!message || std::holds_alternative<protocol::Heartbeat>(*message)) return message;
+    Result<Message> read = decoded(*message);
+    if (read) return *std::move(read);
+    mistake = "a message is refused by its receiver: " + read.error().message;
+    return message;
+}
+
+}  // namespace
 
 ConnectionId Network::connect(const NodeId& agent) {
     const ConnectionId id = static_cast<ConnectionId>(connections_.size());
@@ -10,10 +33,10 @@ ConnectionId Network::connect(const NodeId& agent) {
     return id;
 }
 
-TimePoint Network::arrival(const Connection& connection, TimePoint previous) {
+TimePoint Network::arrival(const Connection& connection, Direction direction, TimePoint previous) {
     const milliseconds delay = dice_.percent(3) ? dice_.between(50ms, 500ms) : dice_.between(1ms, 20ms);
     TimePoint when = time_.now() + delay;
-    if (const auto cut = cut_off_until_.find(connection.agent); cut != cut_off_until_.end()) {
+    if (const auto cut = cut_off_until_.find({connection.agent, direction}); cut != cut_off_until_.end()) {
         when = std::max(when, cut->second + delay);
     }
     return std::max(when, previous);
@@ -22,8 +45,8 @@ TimePoint Network::arrival(const Connection& connection, TimePoint previous) {
 void Network::up(ConnectionId id, std::optional<AgentMessage> message) {
     Connection& connection = connections_.at(id);
     if (powered_off_.contains(connection.agent)) return;
-    connection.up = arrival(connection, connection.up);
-    time_.at(connection.up, [this, id, message = std::move(message)] {
+    connection.up = arrival(connection, Direction::kToDaemon, connection.up);
+    time_.at(connection.up, [this, id, message = received(std::move(message), mistake_)] {
         Connection& c = connections_.at(id);
         if (!c.open_at_daemon || c.was_reset) return;
         if (!message) c.open_at_daemon = false;
@@ -33,13 +56,38 @@ void Network::up(ConnectionId id, std::optional<AgentMessage> message) {
 
 void Network::down(ConnectionId id, std::optional<DaemonMessage> message) {
     Connection& connection = connections_.at(id);
-    connection.down = arrival(connection, connection.down);
-    time_.at(connection.down, [this, id, message = std::move(message)] {
+    connection.down = arrival(connection, Direction::kToAgent, connection.down);
+    time_.at(connection.down, [this, id, message = received(std::move(message), mistake_)] {
         Connection& c = connections_.at(id);
         if (!c.open_at_agent || c.was_reset || powered_off_.contains(c.agent)) return;
         if (!message) c.open_at_agent = false;
         ends_.at_agent(id, message);
     });
+}
+
+void Network::cut_off(const NodeId& agent, Direction direction, TimePoint until) {
+    cut_off_until_[{agent, direction}] = until;
+    disturb(agent, until);
+}
+
+void Network::cut_off(const NodeId& agent, TimePoint until) {
+    cut_off(agent, Direction::kToDaemon, until);
+    cut_off(agent, Direction::kToAgent, until);
+}
+
+void Network::power_off(const NodeId& agent) {
+    powered_off_.insert(agent);
+    disturb(agent, TimePoint::max());
+}
+
+void Network::disturb(const NodeId& agent, TimePoint until) {
+    TimePoint& disturbed_until = disturbed_until_[agent];
+    disturbed_until = std::max(disturbed_until, until);
+}
+
+TimePoint Network::whole_since(const NodeId& agent) const {
+    const auto found = disturbed_until_.find(agent);
+    return found == disturbed_until_.end() ? TimePoint() : found->second;
 }
 
 void Network::to_daemon(ConnectionId id, AgentMessage message) {
@@ -52,22 +100,27 @@ void Network::to_agent(ConnectionId id, DaemonMessage message) {
 
 void Network::close_by_agent(ConnectionId id) {
     if (!std::exchange(connections_.at(id).open_at_agent, false)) return;
+    disturb(connections_.at(id).agent, time_.now());
     up(id, std::nullopt);
 }
 
 void Network::close_by_daemon(ConnectionId id) {
     if (!std::exchange(connections_.at(id).open_at_daemon, false)) return;
+    disturb(connections_.at(id).agent, time_.now());
     down(id, std::nullopt);
 }
 
 void Network::abandon(ConnectionId id) {
-    connections_.at(id).was_reset = true;
-    connections_.at(id).open_at_agent = false;
+    Connection& connection = connections_.at(id);
+    disturb(connection.agent, time_.now());
+    connection.open_at_agent = false;
+    if (dice_.percent(50)) connection.was_reset = true;
 }
 
 void Network::break_one_end(ConnectionId id) {
     Connection& connection = connections_.at(id);
     if (std::exchange(connection.was_reset, true)) return;
+    disturb(connection.agent, time_.now());
     if (dice_.percent(50)) {
         if (std::exchange(connection.open_at_agent, false)) ends_.at_agent(id, std::nullopt);
     } else if (std::exchange(connection.open_at_daemon, false)) {
@@ -77,6 +130,7 @@ void Network::break_one_end(ConnectionId id) {
 
 void Network::reset(ConnectionId id) {
     if (std::exchange(connections_.at(id).was_reset, true)) return;
+    disturb(connections_.at(id).agent, time_.now() + 200ms);
     time_.after(dice_.between(0ms, 200ms), [this, id] {
         if (std::exchange(connections_.at(id).open_at_daemon, false)) ends_.at_daemon(id, std::nullopt);
     });

@@ -1,11 +1,13 @@
 #pragma once
 // Network: connections between simulated agents and the daemon. In order, with delays, resets, and hosts that are cut
-// off.
+// off. Messages are encoded and decoded on their way.
 
 #include <functional>
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
+#include <utility>
 
 #include "rendezvous/protocol/messages.hpp"
 #include "tests/sim/timeline.hpp"
@@ -36,15 +38,25 @@ public:
     /// Both ends see the connection end, what is on its way is lost.
     void reset(ConnectionId id);
     /// One end sees that the connection has ended, the other one does not; what is sent from now on is lost.
-    void break_one_end(
-        ConnectionId id);  /// The agent drops its end, and the daemon does not see that; what is on its way is lost.
+    void break_one_end(ConnectionId id);
+    /// The agent drops its end, and the daemon does not see that. What is on its way is lost, or arrives after messages
+    /// of the agent's next connection.
     void abandon(ConnectionId id);
     /// Returns whether the network has ended the connection.
     [[nodiscard]] bool was_broken(ConnectionId id) const { return connections_.at(id).was_reset; }
-    /// Delays everything to and from the host until then, as TCP does.
-    void cut_off(const NodeId& agent, TimePoint until) { cut_off_until_[agent] = until; }
+    enum class Direction { kToDaemon, kToAgent };
+    /// Delays everything to or from the host until then, as TCP does.
+    void cut_off(const NodeId& agent, Direction direction, TimePoint until);
+    /// The same in both directions.
+    void cut_off(const NodeId& agent, TimePoint until);
     /// Drops everything to and from the host from now on, without the end of a connection.
-    void power_off(const NodeId& agent) { powered_off_.insert(agent); }
+    void power_off(const NodeId& agent);
+    /// Notes that the agent may seem silent until then for a reason of its own.
+    void disturb(const NodeId& agent, TimePoint until);
+    /// Returns since when nothing has disturbed the messages of the agent; a time to come while something does.
+    [[nodiscard]] TimePoint whole_since(const NodeId& agent) const;
+    /// Returns an error in a message that was sent: no receiver would accept it. Empty: there was none.
+    [[nodiscard]] const std::string& mistake() const { return mistake_; }
 
 private:
     struct Connection {
@@ -55,7 +67,7 @@ private:
         TimePoint up;  ///< when the newest message to the daemon arrives
         TimePoint down;
     };
-    TimePoint arrival(const Connection& connection, TimePoint previous);
+    TimePoint arrival(const Connection& connection, Direction direction, TimePoint previous);
     void up(ConnectionId id, std::optional<AgentMessage> message);
     void down(ConnectionId id, std::optional<DaemonMessage> message);
 
@@ -63,7 +75,9 @@ private:
     Dice& dice_;
     Ends ends_;
     std::map<ConnectionId, Connection> connections_;
-    std::map<NodeId, TimePoint> cut_off_until_;
+    std::map<std::pair<NodeId, Direction>, TimePoint> cut_off_until_;
+    std::map<NodeId, TimePoint> disturbed_until_;
+    std::string mistake_;
     std::set<NodeId> powered_off_;
 };
 
