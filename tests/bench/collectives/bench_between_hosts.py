@@ -9,10 +9,8 @@ nothing up: what the network gives. `--vary DDPRUN_SOCKETS_PER_PEER=1` adds a co
 
 import argparse
 import json
-import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections import defaultdict
@@ -21,44 +19,10 @@ from pathlib import Path
 sys.dont_write_bytecode = True  # nothing of a run stays in the tree
 import programs
 from bench_collectives import state_of
+from virtual_hosts import Hosts, require_tool
 
 CELLS = ["all_reduce:8:500", "barrier:0:500", "all_reduce:4096:500", "all_reduce:65536:200", "all_reduce:1048576:30",
          "all_reduce:26214400:7", "broadcast:26214400:7", "reduce_scatter:26214400:7", "all_gather:26214400:7"]
-
-
-class Hosts:
-    """Virtual hosts that exist as long as the `with` block."""
-
-    def __init__(self, tool, directory, count):
-        self.tool, self.environment = tool, {**os.environ, "DDPRUN_CLUSTER_DIR": str(directory)}
-        self.names = [f"n{number + 1}" for number in range(count)]
-
-    def __enter__(self):
-        self.call("up", *self.names)
-        self.facts = json.loads(self.call("status", "--json"))["hosts"]
-        return self
-
-    def __exit__(self, *_):
-        self.call("down")
-
-    def call(self, *words):
-        return subprocess.run([self.tool, *words], env=self.environment, check=True, capture_output=True,
-                              text=True).stdout
-
-    def set_rate(self, rate):
-        for host in self.names:
-            self.call("rate", host, rate)
-
-    def address(self, host):
-        return self.facts[host]["ip"]
-
-    def on(self, host, words):
-        return [self.tool, "exec", host, "--", *words]
-
-    def in_network_of(self, host, words):
-        """Outside the host's processes, so that the program may start others on both."""
-        init = f"/proc/{self.facts[host]['init']}/ns"
-        return ["nsenter", f"--net={init}/net", f"--uts={init}/uts", "--", *words]
 
 
 def ddprun_job(build, ranks, words, setting=None):
@@ -190,14 +154,11 @@ def main():
     parser.add_argument("--timeout", type=float, default=120, help="seconds for one program")
     parser.add_argument("--json", type=Path, help="all samples")
     options = parser.parse_args()
-    tool = Path(os.environ.get("DDPRUN_CLUSTER_TOOLS", "")) / "hosts"
-    if not os.environ.get("DDPRUN_CLUSTER_TOOLS") or not tool.exists() or os.geteuid() != 0:
-        print("SKIPPED: no tools for virtual hosts (set DDPRUN_CLUSTER_TOOLS), or not root", file=sys.stderr)
-        sys.exit(77)
+    tool = require_tool()
     programs.require(options.build, ["bin/ddprun", "bench/bench_peer_ddp", "bench/bench_peer_stream"],
                      "bench_collectives")
     everything = {}
-    with tempfile.TemporaryDirectory(prefix="bench-cluster-") as directory, Hosts(str(tool), directory, options.hosts) as hosts:
+    with tempfile.TemporaryDirectory(prefix="bench-cluster-") as directory, Hosts(tool, directory, options.hosts) as hosts:
         for rate in options.rates:
             hosts.set_rate(f"{rate}mbit" if rate else "off")
             for ranks in options.ranks:

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""What bench_launch does with figures. Needs nothing built."""
+"""What bench_launch and faults.py do with figures. Needs nothing built."""
 
+import statistics
 import sys
 import unittest
 
 sys.dont_write_bytecode = True  # nothing of a run stays in the tree
+import fault_job
 import goals
 import launchers
 
@@ -22,6 +24,18 @@ class Figures(unittest.TestCase):
         goal = goals.Goal("start", 1.2, goals.RATIO)
         self.assertTrue(goal.line(1.2).endswith("| 1.20 | yes |"))
         self.assertTrue(goal.line(1.21).endswith("| 1.21 | **no** |"))
+
+    def test_a_goal_of_faults_counts_the_tries_within_its_bound(self):
+        goal = goals.FaultGoal("host killed", 5, goals.SECONDS, statistics.median)
+        self.assertEqual(goal.line([2, 3, 9], "0.1"), "| host killed | 3 | 2 | 3.00 s | 9.00 s | median ≤ 5 s | yes | 0.1 |")
+        self.assertIn("| 1 | 0 | inf s | inf s | worst ≤ 2 s | **no** |", goals.FaultGoal("back", 2, goals.SECONDS).line([None], ""))
+        self.assertIn("| 0 | 1 | worst ≤ 0 | **no** |", goals.FaultGoal("restarts", 0, goals.COUNT).line([0, 0, 1], ""))
+
+    def test_steps_of_an_older_generation_beside_a_newer_one_are_found(self):
+        steps = fault_job.parse_steps("1.0 1 0 n1 7\n1.1 1 1 n2 8\n2.0 2 0 n1 9\n2.1 1 1 n2 8\n1.9 1 1 n2 8\n2.2 2")
+        self.assertEqual(len(steps), 5)  # without the line that is being written
+        self.assertEqual(fault_job.overlaps(steps[:3]), [])
+        self.assertEqual(fault_job.overlaps(steps), steps[3:])  # by the clock, and as written
 
     def test_records_are_read_as_the_worker_writes_them(self):
         with launchers.Records() as records:
