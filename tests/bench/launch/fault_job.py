@@ -18,6 +18,11 @@ def now():
     return time.time()
 
 
+def load():
+    """The load averages of the last minute and of the last five."""
+    return " ".join(Path("/proc/loadavg").read_text().split()[:2])
+
+
 def wait_for(condition, what, limit=60.0):
     """Polls `condition` every millisecond and returns its value once it is true. Raises RuntimeError at the limit."""
     deadline = now() + limit

@@ -23,7 +23,7 @@ sys.dont_write_bytecode = True  # nothing of a run stays in the tree
 sys.path.append(str(Path(__file__).resolve().parent.parent / "collectives"))  # for programs.py; its goals.py is another
 import goals  # noqa: E402
 import programs  # noqa: E402
-from fault_job import FaultJob, now, overlaps, wait_for  # noqa: E402
+from fault_job import FaultJob, load, now, overlaps, wait_for  # noqa: E402
 from goals import COUNT, SECONDS, FaultGoal  # noqa: E402
 from virtual_hosts import Hosts, require_tool  # noqa: E402
 
@@ -34,10 +34,6 @@ PHASES = ["detect", "stop", "rendezvous", "start", "restore"]
 CHECKPOINT_EVERY = 50
 ELASTIC = ["--max-restarts", "3", "--rdzv-conf", "last_call_timeout=1"]
 LOST_AFTER, HOLD = 3, 30  # ddprun's defaults
-
-
-def load():
-    return " ".join(Path("/proc/loadavg").read_text().split()[:2])
 
 
 class Bench:

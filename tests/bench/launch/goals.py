@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 RATIO, MILLISECONDS, MIB, PER_SECOND = "×", "ms", "MiB", "/s"
-SECONDS, COUNT = "s", ""
+SECONDS, KIB, MEGABYTES, COUNT = "s", "KiB", "MB", ""
 
 
 def percentile(samples, share):
@@ -49,7 +49,7 @@ class FaultGoal:
         within = sum(figure <= self.bound for figure in figures)
         met = "yes" if self.of(figures) <= self.bound else "**no**"
         name = "median" if self.of is statistics.median else "worst"
-        figure = "{:.2f}" if self.unit == SECONDS else "{:g}"
+        figure = "{:g}" if self.unit == COUNT else "{:.2f}"
         unit = f" {self.unit}" if self.unit else ""
         return (f"| {self.what} | {len(figures)} | {within} | {figure.format(statistics.median(figures))}{unit} | "
                 f"{figure.format(max(figures))}{unit} | {name} ≤ {self.bound:g}{unit} | {met} | {load} |")
@@ -84,3 +84,4 @@ AGENT_STOPPED_LONGER = FaultGoal("agent stopped for 5 s, --scale-up at-restart: 
 DAEMON_STOPPED = "daemon stopped for {} s beside train: {}"
 NEWCOMERS = FaultGoal("62 newcomers, one a second: worker groups", 3, COUNT)
 BREAKER = FaultGoal("node that dies 2 s after each start: worker groups", 5, COUNT)
+ABORTED = FaultGoal("abort to 1,000 agents", 100, MILLISECONDS, statistics.median)
