@@ -46,7 +46,8 @@ class Agent:
         self.address, self.session = address, None
         self.join = {"type": "join", "protocol": 8, "node": f"{number:032x}", "host": f"node{number}", "pid": 1,
                      "programs": [{"role": "default", "slots": 1, "max_restarts": 0}],
-                     "min_nodes": count + 1, "max_nodes": count + 1, "launch": LAUNCH}
+                     "min_nodes": count + 1, "max_nodes": count + 1, "scale_up": "immediate", "stop_grace_ms": 30_000,
+                     "launch": LAUNCH}
 
     def connect(self, within=20):
         self.buffer, self.upgraded, self.welcomed = b"", False, False
