@@ -79,6 +79,12 @@ class Node:
         return [(datetime.fromisoformat(event["time"].replace("Z", "+00:00")).timestamp(), event)
                 for event in events if event["event"] in names]
 
+    def known_after(self, time, limit=10):
+        """Returns the seconds from `time` until the daemon has welcomed this node. Events have milliseconds, cut off."""
+        welcomed = wait_for(lambda: [at for at, _ in self.events("connection_back", "joined") if at > time - 0.001],
+                            f"{self.host} is known to the daemon", limit)
+        return max(0.0, welcomed[0] - time)
+
     def pid_of(self, pattern):
         """The pid, as seen from outside the host, of the process whose command line matches."""
         for line in self.job.hosts.call("ps", self.host).splitlines():
@@ -120,17 +126,26 @@ class FaultJob:
         if error:
             print(self.status() + "".join(f"\n{node.host}:\n{node.log()[-1500:]}" for node in self.nodes.values()), flush=True)
         self.steps_file.with_suffix(".end").touch()
-        for node in self.nodes.values():
-            if self.has_program and node.process.poll() is None:
-                node.process.send_signal(signal.SIGTERM)
-        for node in self.nodes.values():
-            try:
-                node.process.wait(15)
-            except subprocess.TimeoutExpired:
-                node.process.kill()
-                node.process.wait()
+        if self.has_program or not self._ended_within(5):  # or nodes that wait for others
+            self._signal(signal.SIGTERM)
+            if not self._ended_within(15):
+                self._signal(signal.SIGKILL)
+                self._ended_within(None)
         # The next job has the same endpoint.
         wait_for(lambda: "ddprund" not in self.hosts.call("ps", "n1"), "the end of the daemon", 30)
+
+    def _signal(self, number):
+        for node in self.nodes.values():
+            if node.process.poll() is None:
+                node.process.send_signal(number)
+
+    def _ended_within(self, seconds):
+        try:
+            for node in self.nodes.values():
+                node.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
 
     def start(self, name, *options):
         words = [self.ddprun, "--rdzv-endpoint", "n1:29400", "--events", str(self.folder / f"{name}.events"),

@@ -33,7 +33,7 @@ PROGRAMS = ["bin/ddprun", "bin/ddprund", "bin/ddpctl", "bin/train", "bench/bench
 PHASES = ["detect", "stop", "rendezvous", "start", "restore"]
 CHECKPOINT_EVERY = 50
 ELASTIC = ["--max-restarts", "3", "--rdzv-conf", "last_call_timeout=1"]
-LOST_AFTER, HOLD = 3, 30  # ddprun's defaults
+HOLD = 30  # seconds, ddprun's default: a node that is cut off for longer ends
 
 
 class Bench:
@@ -135,7 +135,8 @@ class Bench:
                         time.sleep(self.random.random())
                         self.one_cut(hosts, job, seconds, beside, back, member)
                 self.add(FaultGoal(goals.OVERLAP.format(seconds), 0, COUNT), beside, began)
-                self.add(FaultGoal(goals.BACK.format(seconds), 2, SECONDS), back, began)
+                again = ", its ddprun started again" if seconds >= HOLD else ""
+                self.add(FaultGoal(goals.BACK.format(seconds) + again, 2, SECONDS), back, began)
                 print(f"    its workers run again after {', '.join(map('{:.2f}'.format, member))} s", flush=True)
 
     def one_cut(self, hosts, job, seconds, beside, back, member):
@@ -155,12 +156,7 @@ class Bench:
                 healed = now()
                 node = job.start("n4")
             lost = bool(node.events("connection_lost", "frozen")) or seconds >= HOLD
-            if lost:
-                known = wait_for(lambda: [time for time, _ in node.events("connection_back", "joined") if time > healed],
-                                 "n4 is known to the daemon", 10)
-                back.append(known[0] - healed)
-            else:
-                back.append(0.0)
+            back.append(node.known_after(healed) if lost else 0.0)
             # A short cut leaves the group alone; after a long one n4 takes part in a later group.
             after = wait_for(lambda: job.step_after(healed + (0 if job.lost_nodes() == 0 else 0.02), "n4"), "a step of n4", 40)
             member.append(after - healed)
@@ -257,9 +253,7 @@ class Bench:
                     time.sleep(self.random.random())
                     stand_still(job.nodes["n4"].agent(), 5)
                     continued = now()
-                    known = wait_for(lambda: [time for time, _ in job.nodes["n4"].events("connection_back") if time > continued],
-                                     "n4 is known to the daemon", 10)
-                    back.append(known[0] - continued)
+                    back.append(job.nodes["n4"].known_after(continued))
                     time.sleep(1.5)
                     restarts.append(len(job.generations()) - 1)
         self.add(goals.AGENT_STOPPED_LONGER, restarts, began)
@@ -309,24 +303,39 @@ class Bench:
             self.add(goals.NEWCOMERS, [len(job.generations())], began)
 
     def breaker(self):
-        began, groups = load(), []
+        """The ddprun of one of two nodes is killed 2 s after each start, and started again at once or after its loss."""
         with self.hosts(2) as hosts:
-            for _ in range(self.options.breakers):
-                with FaultJob(self, hosts, hosts.names, ["--nnodes", "2", *ELASTIC]) as job:
-                    first = job.nodes["n1"]
-                    while first.process.poll() is None and len(job.generations()) <= 10:
-                        seen = max(job.generations(), default=1)
-                        wait_for(lambda: len(job.first_steps(seen)) == 2 or first.process.poll() is not None, "both ranks", 60)
-                        time.sleep(2)
-                        if first.process.poll() is None:
-                            os.kill(job.nodes["n2"].agent(), signal.SIGKILL)
-                            job.nodes["n2"].process.wait()
-                            job.start("n2")
-                            wait_for(lambda: max(job.generations()) > seen or first.process.poll() is not None, "the next group", 60)
-                    groups.append(len(job.generations()))
-                    verdict = first.events("verdict")
-                    print(f"    {verdict[-1][1]['exit_code']}: {verdict[-1][1]['reason']}" if verdict else "    no verdict", flush=True)
-        self.add(goals.BREAKER, groups, began)
+            for pause, when in ((0, "at once"), (1, "1 s later")):
+                began = load()
+                groups = [self.deaths(hosts, pause) for _ in range(self.options.breakers)]
+                self.add(FaultGoal(f"{goals.BREAKER.what}, started again {when}", goals.BREAKER.bound, COUNT), groups, began)
+
+    def deaths(self, hosts, pause):
+        """Returns the number of worker groups until the job ends, 10 at most; None: it neither ends nor goes on."""
+        with FaultJob(self, hosts, hosts.names, ["--nnodes", "2", *ELASTIC]) as job:
+            first = job.nodes["n1"]
+
+            def ended():
+                return first.process.poll() is not None
+            while not ended() and len(job.generations()) < 10:
+                newest = max(job.generations(), default=1)
+                wait_for(lambda: len(job.first_steps(newest)) == 2 or ended(), "both ranks")
+                time.sleep(2)
+                if ended():
+                    break
+                os.kill(job.nodes["n2"].agent(), signal.SIGKILL)
+                job.nodes["n2"].process.wait()
+                time.sleep(pause)
+                if not ended():
+                    job.start("n2")
+                try:
+                    wait_for(lambda: max(job.generations()) > newest or ended(), "the next group", 20)
+                except RuntimeError as error:
+                    print(f"    {error}; {job.status().splitlines()[1]}", flush=True)
+                    return None
+            verdict = first.events("verdict")
+            print(f"    {verdict[-1][1]['exit_code']}: {verdict[-1][1]['reason']}" if verdict else "    no verdict", flush=True)
+            return len(job.generations())
 
 
 def kill_host(hosts, _):
@@ -392,7 +401,7 @@ def main():
     parser.add_argument("--long-stops", type=int, default=10)
     parser.add_argument("--pauses", type=float, nargs="+", default=[2, 5, 20], help="seconds")
     parser.add_argument("--pause-tries", type=int, nargs="+", default=[5, 5, 2], help="for each of --pauses")
-    parser.add_argument("--train-steps", type=int, default=6000)
+    parser.add_argument("--train-steps", type=int, default=1500)
     parser.add_argument("--breakers", type=int, default=3)
     parser.add_argument("--seed", type=int, default=16, help="of the moments of faults")
     options = parser.parse_args()
