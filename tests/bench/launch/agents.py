@@ -2,8 +2,8 @@
 """What thousands of agents cost the daemon, with TLS.
 
 Daemon and agents (bench_launch_agents, one process with all of their connections) are on one virtual host, so that the connections
-are TLS over its loopback. The daemon's CPU time is that of its threads; a run that connects as often without a Join gives the part of
-the handshakes. Bytes are those of the host's loopback, both ways, with the headers. Needs root and the cluster tools
+are TLS over its loopback. The daemon's CPU time is that of its threads; a run that connects as often without a Join gives the
+part of the handshakes. Bytes are those of the host's loopback, both ways, with the headers. Needs root and the cluster tools
 (DDPRUN_CLUSTER_TOOLS).
 """
 
@@ -78,11 +78,12 @@ class Bench:
         """Returns the daemon's CPU seconds, KiB and bytes for `count` agents, and the milliseconds of an abort."""
         with Daemon(self.hosts, self.build, ["--join-timeout", "600", *settings]) as daemon:
             cpu, kib, sent = daemon.cpu(), daemon.resident_kib(), daemon.loopback_bytes()
-            agents = subprocess.Popen(self.hosts.on("n1", [str(self.build / "bench" / "bench_launch_agents"), self.hosts.address("n1"),
-                                                           "29400", str(count), str(how)]), env=self.hosts.environment,
-                                      stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            words = [str(self.build / "bench" / "bench_launch_agents"), self.hosts.address("n1"), "29400", str(count), str(how)]
+            agents = subprocess.Popen(self.hosts.on("n1", words), env=self.hosts.environment, stdin=subprocess.PIPE,
+                                      stdout=subprocess.PIPE, text=True)
             if agents.stdout.readline() != "ready\n":
-                raise RuntimeError(f"bench_launch_agents ended with {agents.wait()}")
+                daemon.process.terminate()
+                raise RuntimeError(f"bench_launch_agents ended with {agents.wait()}; ddprund: {daemon.process.stderr.read()}")
             figures = daemon.cpu() - cpu, daemon.resident_kib() - kib, daemon.loopback_bytes() - sent
             printed, _ = agents.communicate("\n", timeout=60)
             return *figures, int(printed or 0) / 1000

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import re
 import signal
 import subprocess
@@ -54,6 +55,34 @@ def overlaps(steps):
         if step.generation < newest or by_clock:
             found.append(step)
     return found
+
+
+def stand_still(pid, seconds):
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(seconds)
+    os.kill(pid, signal.SIGCONT)
+
+
+def last_step(losses):
+    """The step of the last complete line of a loss log; 0 without one."""
+    try:
+        with open(losses, "rb") as file:
+            file.seek(max(0, losses.stat().st_size - 200))
+            lines = file.read().split(b"\n")
+        return int(lines[-2].split()[0]) if len(lines) > 1 else 0
+    except (FileNotFoundError, ValueError, IndexError):
+        return 0
+
+
+def first_new_step(losses, checkpoint_every):
+    """The time of the first step of a trainer that resumes: its log first ends at a checkpoint, then goes on."""
+    state = losses.stat()
+
+    def resumed():
+        new = losses.stat()
+        return (new.st_ino, new.st_mtime_ns) != (state.st_ino, state.st_mtime_ns) and last_step(losses) % checkpoint_every
+    wait_for(resumed, "a step after the restart")
+    return now()
 
 
 class Node:

@@ -23,12 +23,12 @@ sys.dont_write_bytecode = True  # nothing of a run stays in the tree
 sys.path.append(str(Path(__file__).resolve().parent.parent / "collectives"))  # for programs.py; its goals.py is another
 import goals  # noqa: E402
 import programs  # noqa: E402
-from fault_job import FaultJob, load, now, overlaps, wait_for  # noqa: E402
+from fault_job import FaultJob, first_new_step, last_step, load, now, overlaps, stand_still, wait_for  # noqa: E402
 from goals import COUNT, SECONDS, FaultGoal  # noqa: E402
 from virtual_hosts import Hosts, require_tool  # noqa: E402
 
-FAMILIES = ["host-killed", "host-killed-training", "agent-killed", "agent-killed-training", "cut", "broken", "agent-stopped", "agent-stopped-longer", "daemon-stopped",
-            "newcomers", "breaker"]
+FAMILIES = ["host-killed", "host-killed-training", "agent-killed", "agent-killed-training", "cut", "broken", "agent-stopped",
+            "agent-stopped-longer", "daemon-stopped", "newcomers", "breaker"]
 PROGRAMS = ["bin/ddprun", "bin/ddprund", "bin/ddpctl", "bin/train", "bench/bench_launch_steps"]
 PHASES = ["detect", "stop", "rendezvous", "start", "restore"]
 CHECKPOINT_EVERY = 50
@@ -62,8 +62,8 @@ class Bench:
         print(self.lines[-1], flush=True)
 
     def trainer(self, folder, steps, *more):
-        return [self.train, "--steps", str(steps), "--global-batch", "48", "--hidden1", "256", "--hidden2", "64", "--progress", "none",
-                "--loss-log", str(folder / "losses"), *more]
+        return [self.train, "--steps", str(steps), "--global-batch", "48", "--hidden1", "256", "--hidden2", "64",
+                "--progress", "none", "--loss-log", str(folder / "losses"), *more]
 
     # Killed ---------------------------------------------------------------------------------------------------------
 
@@ -109,7 +109,7 @@ class Bench:
             running = max(job.first_steps(2).values())
             split = self.phases(job, killed, running)
             if training:
-                split.append(first_new_step(folder / "losses") - running)
+                split.append(first_new_step(folder / "losses", CHECKPOINT_EVERY) - running)
             return running - killed, split
 
     @staticmethod
@@ -177,8 +177,9 @@ class Bench:
         kinds = ["client reset", "client close", "server reset"]
         with self.hosts(3) as hosts:
             began = load()
-            proxy = subprocess.Popen(hosts.on("n3", [sys.executable, str(Path(__file__).parent / "breaking_proxy.py"), "29400", "n1:29400"]),
-                                     env=hosts.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            words = [sys.executable, str(Path(__file__).parent / "breaking_proxy.py"), "29400", "n1:29400"]
+            proxy = subprocess.Popen(hosts.on("n3", words), env=hosts.environment, stdin=subprocess.PIPE,
+                                     stdout=subprocess.PIPE, text=True)
             try:
                 proxy.stdout.readline()
                 restarts = self.breaks(hosts, proxy, [kinds[i % 3] for i in range(self.options.breaks)])
@@ -221,10 +222,12 @@ class Bench:
 
     def agent_stopped(self):
         """The agents of all hosts but the daemon's stand still for 2 s, each at its own random moments."""
-        with self.hosts(8) as hosts, FaultJob(self, hosts, hosts.names, ["--nnodes", "8", "--max-restarts", "0"], interval_ms=20) as job:
+        options = ["--nnodes", "8", "--max-restarts", "0"]
+        with self.hosts(8) as hosts, FaultJob(self, hosts, hosts.names, options, interval_ms=20) as job:
             began = load()
             job.wait_for_ranks(8)
-            moments = [[self.random.uniform(0.2, 1.7) for _ in range(number, self.options.stops, 7)] for number in range(7)]
+            moments = [[self.random.uniform(0.2, 1.7) for _ in range(number, self.options.stops, 7)]
+                       for number in range(7)]
 
             def stop(agent, pauses):
                 for pause in pauses:
@@ -291,7 +294,8 @@ class Bench:
 
     def newcomers(self):
         began = load()
-        with self.hosts(64) as hosts, FaultJob(self, hosts, ["n1", "n2"], ["--nnodes", "2:64", *ELASTIC], interval_ms=500) as job:
+        options = ["--nnodes", "2:64", *ELASTIC]
+        with self.hosts(64) as hosts, FaultJob(self, hosts, ["n1", "n2"], options, interval_ms=500) as job:
             job.wait_for_ranks(2)
             begin = now()
             for number, host in enumerate(hosts.names[2:]):
@@ -355,34 +359,6 @@ def request(proxy, line):
     proxy.stdin.write(line + "\n")
     proxy.stdin.flush()
     return proxy.stdout.readline()
-
-
-def stand_still(pid, seconds):
-    os.kill(pid, signal.SIGSTOP)
-    time.sleep(seconds)
-    os.kill(pid, signal.SIGCONT)
-
-
-def last_step(losses):
-    """The step of the last complete line of a loss log; 0 without one."""
-    try:
-        with open(losses, "rb") as file:
-            file.seek(max(0, losses.stat().st_size - 200))
-            lines = file.read().split(b"\n")
-        return int(lines[-2].split()[0]) if len(lines) > 1 else 0
-    except (FileNotFoundError, ValueError, IndexError):
-        return 0
-
-
-def first_new_step(losses):
-    """The time of the first step of a trainer that resumes: its log first ends at a checkpoint, then goes on."""
-    state = losses.stat()
-
-    def resumed():
-        new = losses.stat()
-        return (new.st_ino, new.st_mtime_ns) != (state.st_ino, state.st_mtime_ns) and last_step(losses) % CHECKPOINT_EVERY
-    wait_for(resumed, "a step after the restart")
-    return now()
 
 
 def differences(expected, losses):

@@ -28,7 +28,8 @@ class Figures(unittest.TestCase):
     def test_a_goal_of_faults_counts_the_tries_within_its_bound(self):
         goal = goals.FaultGoal("host killed", 5, goals.SECONDS, statistics.median)
         self.assertEqual(goal.line([2, 3, 9], "0.1"), "| host killed | 3 | 2 | 3.00 s | 9.00 s | median ≤ 5 s | yes | 0.1 |")
-        self.assertIn("| 1 | 0 | inf s | inf s | worst ≤ 2 s | **no** |", goals.FaultGoal("back", 2, goals.SECONDS).line([None], ""))
+        back = goals.FaultGoal("back", 2, goals.SECONDS)
+        self.assertIn("| 1 | 0 | inf s | inf s | worst ≤ 2 s | **no** |", back.line([None], ""))
         self.assertIn("| 0 | 1 | worst ≤ 0 | **no** |", goals.FaultGoal("restarts", 0, goals.COUNT).line([0, 0, 1], ""))
 
     def test_steps_of_an_older_generation_beside_a_newer_one_are_found(self):
