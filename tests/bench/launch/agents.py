@@ -128,7 +128,10 @@ def main():
     with tempfile.TemporaryDirectory(prefix="bench-agents-") as directory, Hosts(tool, directory, 1) as hosts:
         bench = Bench(options, hosts)
         for family in options.only:
-            getattr(bench, family)()
+            try:
+                getattr(bench, family)()
+            except RuntimeError as error:
+                print(f"{family}: {error}", file=sys.stderr, flush=True)
     print(f"\n{FaultGoal.HEAD}\n" + "\n".join(bench.lines))
 
 

@@ -215,8 +215,8 @@ class Bench:
             closed = now()
             request(proxy, "server close")
             wait_for(lambda: len(job.generations()) > 1 or job.nodes["n1"].process.poll() is not None, "a restart or the end", 20)
-            print(f"    the daemon's end closed (as by the end of an agent): after {now() - closed:.1f} s {len(job.generations())} "
-                  f"groups, n1 {job.nodes['n1'].process.poll()}, steps beside a newer group: {len(overlaps(job.steps()))}", flush=True)
+            print(f"    the daemon's end closed (as by the end of an agent): after {now() - closed:.1f} s "
+                  f"{len(job.generations())} groups, n1 {job.nodes['n1'].process.poll()}", flush=True)
 
     # Processes that stand still -------------------------------------------------------------------------------------
 
@@ -303,7 +303,8 @@ class Bench:
                 job.start(host)
             complete = wait_for(lambda: next((g for g in job.generations() if len(job.first_steps(g)) == 64), None),
                                 "64 ranks", 240)
-            print(f"    64 ranks ran {max(job.first_steps(complete).values()) - begin - 62:.1f} s after the last one came", flush=True)
+            late = max(job.first_steps(complete).values()) - begin - 62
+            print(f"    64 ranks ran {late:.1f} s after the last one came", flush=True)
             self.add(goals.NEWCOMERS, [len(job.generations())], began)
 
     def breaker(self):
