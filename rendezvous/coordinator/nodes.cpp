@@ -182,6 +182,8 @@ void replace_predecessor(Transition& t, const std::string& host) {
         const Node& node = t.state.nodes.at(at->id);
         const bool is_of_host = at->host.size() == host.size() || at->host[host.size()] == '#';
         if (!is_of_host || node.link != Link::kDisconnected || node.broken || node.leaving) continue;
+        TimePoint& opens_at = t.state.round.opens_at;  // its guard may still be killing its workers
+        if (node.busy) opens_at = std::max(opens_at, node.vanished_at + t.state.config.reconnect_grace);
         return lose(t, NodeId(at->id), "its ddprun was started again");
     }
 }

@@ -117,7 +117,7 @@ void conclude(Transition& t) {
     }
     if (const std::string host = count_losses(t, lasted); !host.empty())
         return finish(t, useless_restarts_verdict(state, host));
-    if (by_accident) state.round.opens_at = state.now + pause_after(state.early_ends);
+    if (by_accident) state.round.opens_at = std::max(state.round.opens_at, state.now + pause_after(state.early_ends));
     release_leaving_nodes(t);
     state.round.since = state.now;
     state.round.last_call_ends.reset();

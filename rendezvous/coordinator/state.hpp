@@ -138,7 +138,8 @@ struct Round {
     TimePoint since;
     std::optional<TimePoint> last_call_ends;    ///< set while MIN nodes are present
     std::optional<TimePoint> newest_join = {};  ///< when a node has joined or reconnected last
-    TimePoint opens_at = {};                    ///< not earlier, even if all nodes are here: a pause between restarts
+    TimePoint opens_at =
+        {};  ///< not earlier, even if all nodes are here: after early ends, or while workers may remain
 };
 
 /// The kind of the reason why nodes wait. Nodes get a reason of another kind at once.

@@ -76,7 +76,7 @@ Reason gathering_reason(const State& state) {
                            : fmt::format("{} of {} to {} nodes are here", here, shape.min_nodes, shape.max_nodes);
     text += missing_text(state);
     if (!state.cause.reason.empty()) text += fmt::format(" ({})", state.cause.reason);
-    if (here >= shape.min_nodes && state.now < state.round.opens_at) {
+    if (here >= shape.min_nodes && state.now < state.round.opens_at && state.early_ends > 1) {
         text += fmt::format("; a pause of {} before the next start, because the workers ended soon after the last {}",
                             rounded_seconds_text(state.round.opens_at - state.round.since),
                             counted(static_cast<std::size_t>(state.early_ends), "start"));

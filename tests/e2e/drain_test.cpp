@@ -74,7 +74,8 @@ TEST_CASE("a node is drained and taken back, and the job goes on meanwhile", "[e
         CAPTURE(job.second_name);
         const auto before = job.status();
         CHECK_THAT(before.out, Contains("generation 1\nrunning for ") && Contains("with 2 nodes (--nnodes 1:2)") &&
-                                   Contains("decisions, the newest last:\n") && Contains("joined with 1 worker"));
+                                   Contains("decisions, the newest last:\n") &&
+                                   Contains("generation 1 runs with 2 nodes and 2 workers"));
         CHECK(job.shows(job.first_name, "running"));
         CHECK(job.shows(job.second_name, "running"));
 

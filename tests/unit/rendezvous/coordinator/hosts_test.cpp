@@ -161,6 +161,10 @@ TEST_CASE("a ddprun that replaces a dead one has its rank at once", "[coordinato
     job.join_as("n1, started again", "n1");
     CHECK(job.sent<Abort>().at("n2").reason == "node n1 was lost: its ddprun was started again");
     job.stopped("n2");
+    job.pass(job.state.config.reconnect_grace - 100ms);
+    CHECK(job.state.phase == Phase::kGathering);  // the guard of the dead one may still be killing its workers
+    job.pass(100ms);
+    REQUIRE(job.state.phase == Phase::kOpening);
     job.store_opens();
     CHECK(job.sent<Assignment>().at("n1, started again").node_rank == NodeRank{0});
 }
