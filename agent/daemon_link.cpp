@@ -120,7 +120,7 @@ asio::awaitable<void> DaemonLink::converse() {
     if (!over_) lose(broken_);
 }
 
-/// Returns why the daemon that this node had is out of reach: that nothing answers there needs no second explanation.
+/// Returns why the daemon that this node had is out of reach, with the error if a server has answered.
 std::string DaemonLink::after_welcome(const Error& error) const {
     const std::string text = broken_ + ", and it could not be reached again";
     const bool is_silent = error.code == Errc::kUnreachable || error.code == Errc::kTimeout;

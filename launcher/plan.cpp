@@ -32,8 +32,10 @@ Demand demand_of(const Plan& plan) {
     return {plan.slots, plan.options.local_nodes ? plan.options.nodes.max : 1, log_files_per_worker(plan.options)};
 }
 
-/// Returns whether the daemon of the job may run on this machine.
-bool may_host(const Placement& placement) { return placement.part != Placement::Part::kJoin; }
+/// Returns whether the daemon of the job is to run on this machine. At a meeting point one node of many will host it.
+bool hosts_daemon(const Placement& placement) {
+    return placement.part != Placement::Part::kJoin && placement.part != Placement::Part::kMeet;
+}
 
 /// Returns the number of workers of each program. Errors: those of worker_count(), and more workers than a node has.
 Result<std::vector<int>> workers_of_programs(const std::vector<Program>& programs, const Machine& machine) {
@@ -121,7 +123,7 @@ std::optional<Refusal> prepare(Plan& plan, const Environment& environment) {
     });
     if (!placement) return Refusal{placement.error(), exit_code::kUsage};
     plan.placement = std::move(*placement);
-    if (may_host(plan.placement)) {
+    if (hosts_daemon(plan.placement)) {
         const Result<void> enough = check_daemon_limits({options.nodes.min, plan.slots}, process_limits());
         if (!enough) return Refusal{enough.error(), exit_code::kInfrastructure};
     }

@@ -15,9 +15,8 @@ namespace {
 // Open files of an agent: two pipes, a pidfd and the error file of each worker, and its own.
 constexpr long kFilesPerWorker = 4;
 constexpr long kFilesOfAgent = 32;
-// Of the daemon: a connection of each agent, two of each worker (a thread that waits in the store has its own), and
-// those of its stores and itself.
-constexpr long kStoreConnectionsPerWorker = 2;
+// Of the daemon: a connection of each agent, at least one of each worker, and those of its stores and itself.
+constexpr long kStoreConnectionsPerWorker = 1;
 constexpr long kFilesOfDaemon = 64;
 // Guard, agent and its two threads; once more for the launcher of emulated nodes, its guard and the daemon.
 constexpr long kProcessesPerNode = 4;

@@ -353,7 +353,7 @@ constexpr std::array kTable{
               "connection to the daemon, the verdict, and the durations of the phases of each restart",
               [](Options& o, Text t) { return store_file(o.events, t); }},
     OptionRow{"verbose", 'v', kOutput, "",
-              "log what ddprun and the daemon that it starts decide, and why; with LOGLEVEL the daemon heeds that",
+              "log what ddprun and the daemon that it starts decide, and why; the daemon follows LOGLEVEL if it is set",
               [](Options& o, Text t) { return store(o.verbose, parse_bool(t)); }},
 
     OptionRow{"monitor-interval", 0, kCompatible, "SECONDS", "the end of a worker is noticed at once",

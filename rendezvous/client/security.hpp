@@ -1,5 +1,5 @@
 #pragma once
-// The rules for connections to other hosts, for programs that connect: the transport itself is not their business.
+// Names for programs that connect to a daemon, which do not include the transport itself.
 
 #include "rendezvous/transport/tls.hpp"
 

@@ -85,6 +85,13 @@ Result<void> check_host(const State& state, const std::string& host) {
                                                               : std::string("No node has joined it yet"))};
 }
 
+/// Returns whether the network has cut off several nodes of the group, and half of it or more.
+bool is_outage(const Group& group) {
+    const auto cut_off =
+        static_cast<std::size_t>(std::ranges::count_if(group.lost, [](const auto& entry) { return entry.second; }));
+    return cut_off > 1 && 2 * cut_off >= group.members.size();
+}
+
 }  // namespace
 
 void strike(State& state, const std::string& name) {
@@ -105,13 +112,15 @@ bool is_cooling_down(const State& state, const Node& node) { return state.now < 
 std::string count_losses(Transition& t, Duration lasted) {
     State& state = t.state;
     std::string needed;
-    const std::set<std::string>& lost = state.group.lost;
-    if (lost.size() > 1 && 2 * lost.size() >= state.group.members.size()) {
-        t.say(fmt::format("the loss of {} of {} nodes counts against none of them", lost.size(),
-                          state.group.members.size()));
-        return needed;
-    }
-    for (const std::string& name : lost) strike(state, name);
+    const bool outage = is_outage(state.group);
+    if (outage) t.say("many nodes were cut off at once, which counts against none of them");
+    const auto counts = [&](const std::string& name) {
+        const auto lost = state.group.lost.find(name);
+        return !outage || lost == state.group.lost.end() || !lost->second;
+    };
+    for (const auto& [name, by_network] : state.group.lost)
+        if (counts(name)) strike(state, name);
+    state.early_outages = outage && lasted < kProgress ? state.early_outages + 1 : 0;
     if (lasted >= kProgress) {  // with these hosts, while one that was left out has not shown that it is better now
         for (const auto& [id, member] : state.group.members) {
             const auto node = state.nodes.find(id);
@@ -120,7 +129,7 @@ std::string count_losses(Transition& t, Duration lasted) {
         return needed;
     }
     for (const std::string& name : state.cause.lost) {
-        if (++state.hosts[name].early_losses < kMaxEarlyLosses) continue;
+        if (!counts(name) || ++state.hosts[name].early_losses < kMaxEarlyLosses) continue;
         if (count_others(state, name) < state.shape->min_nodes) {
             needed = name;
         } else {

@@ -16,6 +16,8 @@ namespace ddprun::coordinator {
 inline constexpr std::chrono::seconds kProgress{60};
 /// The number of groups without progress that a host's loss may end: the circuit breaker.
 inline constexpr int kMaxEarlyLosses = 3;
+/// The number of groups in a row without progress that outages of the network may end.
+inline constexpr int kMaxEarlyOutages = 10;
 
 /// Counts the failure of a worker of `host`, or its loss, against it.
 void strike(State& state, const std::string& host);
@@ -25,8 +27,8 @@ void strike(State& state, const std::string& host);
 
 /// Counts the losses of the newest group, which has lasted that long, against their hosts. The circuit breaker sets
 /// aside a host that has ended too many groups soon after their start. Returns the name of one that the job cannot do
-/// without; empty: there is none. The loss of half of several hosts or more is a fault of the network, and counts
-/// against none.
+/// without; empty: there is none. If the network cuts off half of the group or more, several nodes, that counts against
+/// none of them, but in State::early_outages.
 [[nodiscard]] std::string count_losses(Transition& t, Duration lasted);
 
 /// Returns why the nodes of `host` take no part, as a clause for people; empty: they do.

@@ -1,6 +1,7 @@
 #pragma once
 // NodeTable: the nodes of a job, and the subsets of them that rules count and list. A rule changes a node through this
-// class alone, which keeps the subsets in step: no join looks at all nodes. A plain value, as all of State.
+// class alone, which keeps the subsets in step, so that a join does not look at all nodes. A plain value, as all of
+// State.
 
 #include <bitset>
 #include <cstddef>

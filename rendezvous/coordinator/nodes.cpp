@@ -11,6 +11,7 @@
 #include "rendezvous/coordinator/admission.hpp"
 #include "rendezvous/coordinator/gathering.hpp"
 #include "rendezvous/coordinator/hosts.hpp"
+#include "rendezvous/coordinator/natural_order.hpp"
 #include "rendezvous/coordinator/notifications.hpp"
 #include "rendezvous/coordinator/running.hpp"
 #include "rendezvous/coordinator/verdicts.hpp"
@@ -147,7 +148,7 @@ void lose(Transition& t, const NodeId& id, std::string_view why) {
         node.link = Link::kLost;
     });
     const Node lost = found->second;
-    if (member && !lost.leaving) t.state.group.lost.insert(lost.join.host);
+    if (member && !lost.leaving) t.state.group.lost[lost.join.host] = lost.broken && !lost.overdue_since;
     const std::string reason = fmt::format("node {} was lost: {}", lost.join.host, why);
     t.say(reason);
     if (lost.busy || lost.last_rank) {
@@ -174,18 +175,25 @@ void lose(Transition& t, const NodeId& id, std::string_view why) {
     }
 }
 
-/// Loses the node of `host` whose connection was closed, if there is one: its agent has died, and a ddprun that is
+/// Returns the node of `host` whose connection was closed, if there is one: its agent has died, and a ddprun that is
 /// started again there takes its name, and with it what is known about the host.
-void replace_predecessor(Transition& t, const std::string& host) {
-    const NodeNames& joined = t.state.nodes.of(Subset::kJoined);
-    for (auto at = joined.lower_bound({host, NodeId()}); at != joined.end() && at->host.starts_with(host); ++at) {
-        const Node& node = t.state.nodes.at(at->id);
-        const bool is_of_host = at->host.size() == host.size() || at->host[host.size()] == '#';
-        if (!is_of_host || node.link != Link::kDisconnected || node.broken || node.leaving) continue;
-        TimePoint& opens_at = t.state.round.opens_at;  // its guard may still be killing its workers
-        if (node.busy) opens_at = std::max(opens_at, node.vanished_at + t.state.config.reconnect_grace);
-        return lose(t, NodeId(at->id), "its ddprun was started again");
+std::optional<NodeId> predecessor_on(const State& state, const std::string& host) {
+    const NodeNames& joined = state.nodes.of(Subset::kJoined);
+    const std::string last = host + "#~";
+    for (auto at = joined.lower_bound({host, NodeId()}); at != joined.end() && !natural_less(last, at->host); ++at) {
+        const Node& node = state.nodes.at(at->id);
+        const bool is_of_host = at->host == host || at->host.starts_with(host + "#");
+        if (is_of_host && node.link == Link::kDisconnected && !node.broken && !node.leaving) return at->id;
     }
+    return std::nullopt;
+}
+
+/// Loses the predecessor of a node that has joined meanwhile, so that the job has that one.
+void replace(Transition& t, const NodeId& predecessor) {
+    const Node& node = t.state.nodes.at(predecessor);
+    TimePoint& opens_at = t.state.round.opens_at;  // its guard may still be killing its workers
+    if (node.busy) opens_at = std::max(opens_at, node.vanished_at + t.state.config.reconnect_grace);
+    lose(t, predecessor, "its ddprun was started again");
 }
 
 }  // namespace
@@ -206,9 +214,10 @@ void join(Transition& t, const NodeId& id, const Join& message) {
         return;
     }
     state.alone_since.reset();  // also if the connection ends before the next tick
-    if (!known && state.phase != Phase::kFinished) replace_predecessor(t, message.host);
+    std::optional<NodeId> predecessor;
+    if (!known && state.phase != Phase::kFinished) predecessor = predecessor_on(state, message.host);
     Join named = message;
-    named.host = unique_name(state, id, message.host);
+    named.host = predecessor ? state.nodes.at(*predecessor).join.host : unique_name(state, id, message.host);
     t.send(id, welcome_to(state, id, named));
     if (state.phase == Phase::kFinished) {                     // its connection broke before it got the verdict
         if (!known) state.nodes.add(id, Node{.join = named});  // it was lost, and forgotten
@@ -232,6 +241,7 @@ void join(Transition& t, const NodeId& id, const Join& message) {
         node.set_aside = !why_set_aside(state, named.host).empty();
         state.nodes.add(id, std::move(node));
         t.note(fmt::format("node {} joined with {}", named.host, counted(slots_of(named), "worker")));
+        if (predecessor) replace(t, *predecessor);
         available(t);
     }
     explain_waiting_to(t, id);

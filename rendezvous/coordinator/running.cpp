@@ -110,13 +110,15 @@ void conclude(Transition& t) {
         strike(state, cause.failure->host);
         if (!departure_ends_job(state)) spend_restart(t);
     }
-    const auto& lost = state.group.lost;
-    if (!cause.failure && cause.lost.empty() && !lost.empty()) {
-        cause.reason += fmt::format("; {} {} {} lost meanwhile", inflect(lost.size(), "node", "nodes"),
-                                    list_of({lost.begin(), lost.end()}), inflect(lost.size(), "was", "were"));
+    if (!cause.failure && cause.lost.empty() && !state.group.lost.empty()) {
+        std::vector<std::string> lost;
+        for (const auto& [host, by_network] : state.group.lost) lost.push_back(host);
+        cause.reason += fmt::format("; {} {} {} lost meanwhile", inflect(lost.size(), "node", "nodes"), list_of(lost),
+                                    inflect(lost.size(), "was", "were"));
     }
     if (const std::string host = count_losses(t, lasted); !host.empty())
         return finish(t, useless_restarts_verdict(state, host));
+    if (state.early_outages >= kMaxEarlyOutages) return finish(t, outages_verdict(state));
     if (by_accident) state.round.opens_at = std::max(state.round.opens_at, state.now + pause_after(state.early_ends));
     release_leaving_nodes(t);
     state.round.since = state.now;

@@ -93,7 +93,7 @@ struct Group {
     std::map<Rank, TimePoint> finished;  ///< workers that exited with 0 before others of their node
     bool is_ending = false;              ///< a worker has exited with 0: the job is about to end
     std::map<Rank, FailedWorker> failed = {};
-    std::set<std::string> lost = {};                        ///< hosts of the members that were lost
+    std::map<std::string, bool> lost = {};  ///< hosts of members that were lost; true: the network has cut them off
     std::vector<Notification> notifications = {};           ///< the newest, oldest first
     std::optional<TimePoint> diagnosis_pending_since = {};  ///< set: Diagnosed will follow
     Diagnosis diagnosis = {};                               ///< the newest
@@ -174,7 +174,8 @@ struct State {
     int groups_started = 0;
     std::map<std::string, RestartBudget> roles;  ///< of all nodes that were admitted, also of those that have left
     std::map<std::string, Host> hosts;           ///< by the display name of their node
-    int early_ends = 0;  ///< newest groups in a row that a failure or a loss has ended soon after their start
+    int early_outages = 0;  ///< newest groups in a row that outages have ended soon after their start
+    int early_ends = 0;     ///< newest groups in a row that a failure or a loss has ended soon after their start
     Growth growth;
     std::optional<StoreRetry> store_retry;  ///< of kOpening: no store could be opened so far
     std::uint64_t last_notification = 0;    ///< the number of the newest Notification of all groups

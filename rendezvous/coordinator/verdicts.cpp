@@ -164,6 +164,13 @@ Verdict useless_restarts_verdict(const State& state, const std::string& host) {
                                 host)};
 }
 
+Verdict outages_verdict(const State& state) {
+    return infrastructure_verdict(
+        fmt::format("{}; many nodes were cut off at once, as within {} of each of the newest {} starts",
+                    state.cause.reason, seconds_text(kProgress), state.early_outages),
+        "Look for what interrupts the network between the nodes, then start the same command again");
+}
+
 Verdict infrastructure_verdict(std::string reason, std::string hint) {
     return {.outcome = Outcome::kInfrastructure,
             .exit_code = exit_code::kInfrastructure,

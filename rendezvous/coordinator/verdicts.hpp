@@ -24,6 +24,8 @@ namespace ddprun::coordinator {
 /// Returns the verdict of a job whose daemon is ended by a signal.
 [[nodiscard]] Verdict daemon_stopped_verdict(int signal);
 /// Returns the verdict of a job that its nodes, its daemon or its store end.
+/// The network has cut off many nodes soon after each of the newest starts.
+[[nodiscard]] Verdict outages_verdict(const State& state);
 [[nodiscard]] Verdict infrastructure_verdict(std::string reason, std::string hint = "");
 /// Returns the verdict of a job that cannot do without `host`, which ends every group soon after its start.
 [[nodiscard]] Verdict useless_restarts_verdict(const State& state, const std::string& host);

@@ -158,7 +158,7 @@ awaitable<std::optional<Introduction>> ControlPort::introduce(Newcomer newcomer,
         co_await greet(std::move(newcomer.socket), deadline, max_bytes, std::move(job_line), security_);
     newcomer.place.forbid_end();
     if (!greeting) {
-        // A node of another job key or without TLS waits in vain, and only this host may show why.
+        // A warning: a node with another key or without TLS cannot join, and this may be the only console that is read.
         const bool is_untrusted = greeting.error().code == Errc::kUntrusted;
         log_closed(newcomer.peer, greeting.error().message, is_untrusted ? spdlog::level::warn : spdlog::level::info);
         co_return std::nullopt;

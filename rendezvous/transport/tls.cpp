@@ -158,7 +158,7 @@ Result<Credentials> Credentials::make(const JobKey& key) try {
     SSL_CTX_set_psk_find_session_callback(server, find_key);
     contexts->origin = key.origin();
     return Credentials(contexts);
-} catch (const boost::system::system_error& error) {  // OpenSSL has read its configuration, and makes no context
+} catch (const boost::system::system_error& error) {  // of the contexts: the configuration of OpenSSL forbids them
     return cannot_set_up(error.code().message());
 }
 

@@ -126,8 +126,9 @@ awaitable<Result<std::shared_ptr<Channel>>> connect_tls(tcp::socket socket, tcp:
     const Watchdog watchdog((*made)->socket(), deadline);
     const auto [ec] = co_await stream.async_handshake(ssl::stream_base::client, kTuple);
     if (ec && ended_by_peer(ec)) {
-        co_return Error{Errc::kClosed,
-                        "the connection was closed during the TLS handshake; is that ddprund an older one?"};
+        co_return Error{
+            Errc::kClosed,
+            "the connection was closed during the TLS handshake; it may be an older ddprund, or have no room"};
     }
     if (ec && watchdog.fired()) co_return handshake_error(watchdog, ec);
     if (ec) co_return tls_error_of_client(ec, credentials);

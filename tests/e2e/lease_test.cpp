@@ -241,7 +241,10 @@ TEST_CASE("a node that counts as lost when the job ends gets the verdict if it i
         std::vector<pid_t> agents = sandbox.pids("--nnodes");
         std::erase_if(agents, [&](pid_t pid) { return ddprun::parent_of(pid) != job.second.pid(); });
         REQUIRE(agents.size() == 1);
-        pause(agents.front(), std::chrono::milliseconds(4'500));  // lost after 3 s, and the job has no restart
+        ::kill(agents.front(), SIGSTOP);  // lost after 3 s, and the job has no restart
+        const bool lost = eventually(Seconds(20), [&] { return count_in(job.first.err(), "was lost") > 0; });
+        ::kill(agents.front(), SIGCONT);
+        CHECK(lost);
         CHECK(job.second.wait(Seconds(20)).exit_code() == 69);
         CHECK(job.first.wait(Seconds(20)).exit_code() == 69);
         INFO("first:\n" << job.first.err() << "second:\n" << job.second.err());

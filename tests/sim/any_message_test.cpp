@@ -1,5 +1,5 @@
-// Agents that send anything: whatever the daemon accepts must not break its state machines, and what they send must be
-// messages that an agent accepts.
+// Agents that send arbitrary messages: none that the daemon accepts breaks its state machines, and agents accept the
+// messages that it sends.
 
 #include <set>
 

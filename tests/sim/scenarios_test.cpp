@@ -1,4 +1,4 @@
-// Scripts: what once went wrong here or in other projects, as a cluster and its faults.
+// Known bugs of this project and of others, each as a cluster with its faults.
 
 #include <csignal>
 

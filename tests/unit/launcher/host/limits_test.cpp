@@ -34,7 +34,7 @@ TEST_CASE("a job whose daemon needs more open files than the hard limit is refus
     CHECK(check_daemon_limits({500, 8}, {.max_open_files = 16'384}).has_value());
     CHECK(check_daemon_limits({4000, 8}, {}).has_value());
     CHECK(check_daemon_limits({4000, 8}, {.open_files = 1024, .max_open_files = 4096}).error().message ==
-          "The rendezvous daemon of 4000 nodes with 8 workers each needs about 68064 open files on this host, and its "
+          "The rendezvous daemon of 4000 nodes with 8 workers each needs about 36064 open files on this host, and its "
           "hard limit is 4096: raise it as root (nofile in /etc/security/limits.conf, LimitNOFILE= of a service, "
           "--ulimit of a container), start the daemon's node on a host with a higher limit, or start fewer workers.");
 }

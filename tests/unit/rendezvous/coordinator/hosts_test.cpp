@@ -135,7 +135,45 @@ TEST_CASE("a fault of the network that takes most nodes away at once counts agai
         job.pass(10s);
     }
     CHECK(job.state.groups_started == 5);
+    CHECK(job.state.early_outages == 4);
     for (const auto& [name, host] : job.state.hosts) CHECK(host.strikes == 0);
+}
+
+TEST_CASE("a network that cuts off most nodes soon after each start ends the job in the end", "[coordinator]") {
+    Job job({.min_nodes = 2, .max_nodes = 4, .max_restarts = 1});
+    job.start({"n1", "n2", "n3", "n4"});
+    while (job.state.groups_started < 20 && !job.state.verdict) {
+        job.silent = {"n2", "n3", "n4"};
+        job.pass(4s);
+        job.stopped("n1");
+        job.silent.clear();
+        if (job.state.verdict) break;
+        for (const char* host : {"n2", "n3", "n4"}) {
+            job.join(host);
+            job.say(host, GroupStopped{job.state.group.generation});
+        }
+        while (job.state.phase == Phase::kGathering) job.pass(1s);
+        job.store_opens();
+    }
+    CHECK(job.state.groups_started == kMaxEarlyOutages);
+    CHECK(job.verdict().exit_code == exit_code::kInfrastructure);
+    CHECK_THAT(job.verdict().reason, Contains("cut off at once, as within 60 s of each of the newest 10 starts"));
+}
+
+TEST_CASE("agents that die together soon after each start are no outage of the network", "[coordinator]") {
+    Job job({.min_nodes = 2, .max_nodes = 4, .max_restarts = 1});
+    job.start({"n1", "n2", "n3", "n4"});
+    for (int i = 1; i <= 3; ++i) {
+        for (const char* host : {"n3", "n4"}) job.disconnect(i == 1 ? host : fmt::format("{}, {}", host, i));
+        job.pass(1s);
+        job.restart();
+        for (const char* host : {"n3", "n4"}) job.join_as(fmt::format("{}, {}", host, i + 1), host);
+        job.pass(job.state.phase == Phase::kRunning ? 30s : 2s);
+        job.restart();
+        if (job.state.verdict) break;
+    }
+    const bool ends = job.state.verdict || !job.state.hosts.at("n3").set_aside.empty();
+    CHECK((ends || job.state.hosts.at("n3").strikes >= 2));
 }
 
 TEST_CASE("a drained host is known by its ddprun that is started again at once", "[coordinator]") {
@@ -167,6 +205,27 @@ TEST_CASE("a ddprun that replaces a dead one has its rank at once", "[coordinato
     REQUIRE(job.state.phase == Phase::kOpening);
     job.store_opens();
     CHECK(job.sent<Assignment>().at("n1, started again").node_rank == NodeRank{0});
+}
+
+TEST_CASE("the only node of a job may be replaced by the next ddprun of its host", "[coordinator]") {
+    Job job({.min_nodes = 1, .max_nodes = 2, .max_restarts = 1});
+    const bool running = GENERATE(true, false);
+    if (running) {
+        job.start({"n1"});
+        job.pass(31s);
+        job.store_opens();
+        REQUIRE(job.state.phase == Phase::kRunning);
+    } else {
+        job.join("n1");
+        REQUIRE(job.state.phase == Phase::kGathering);
+    }
+    job.disconnect("n1");
+    job.join_as("n1, started again", "n1");
+    CHECK_FALSE(job.state.verdict);
+    job.pass(60s);
+    job.store_opens();
+    CHECK(job.state.phase == Phase::kRunning);
+    CHECK(job.state.group.members.contains("n1, started again"));
 }
 
 TEST_CASE("three losses without progress between them set a node aside until an operator takes it back",
