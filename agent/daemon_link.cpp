@@ -124,7 +124,9 @@ asio::awaitable<void> DaemonLink::converse() {
 std::string DaemonLink::after_welcome(const Error& error) const {
     const std::string text = broken_ + ", and it could not be reached again";
     const bool is_silent = error.code == Errc::kUnreachable || error.code == Errc::kTimeout;
-    return is_silent ? text : fmt::format("{}: {}", text, error.message);
+    if (is_silent) return text;
+    const std::string why = fmt::format("{}: {}", text, error.message);
+    return why.ends_with('.') ? why.substr(0, why.size() - 1) : why;
 }
 
 /// Sends Join, and every report that the daemon may have missed on an earlier connection, in order. The daemon ignores

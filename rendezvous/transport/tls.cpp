@@ -28,6 +28,9 @@ constexpr std::string_view kIdentity = "ddprun control 1, client to daemon";
 constexpr const char* kCipherSuite = "TLS_AES_128_GCM_SHA256";
 constexpr const char* kGroup = "P-256";  // hosts in FIPS mode have no X25519
 constexpr unsigned char kCipherSuiteId[] = {0x13, 0x01};
+/// The lifetime of the key for OpenSSL, which counts it by the time of day: longer than any job and any step of a
+/// clock.
+constexpr long kLifetimeSeconds = 2'000'000'000;
 
 template <auto Free>
 struct Freed {
@@ -62,7 +65,8 @@ Session session_of(SSL_CTX* context, const JobKey::Bytes& key) {
     const SSL_CIPHER* const cipher = connection ? SSL_CIPHER_find(connection.get(), kCipherSuiteId) : nullptr;
     const bool set = session && cipher != nullptr && SSL_SESSION_set_cipher(session.get(), cipher) == 1 &&
                      SSL_SESSION_set1_master_key(session.get(), key.data(), key.size()) == 1 &&
-                     SSL_SESSION_set_protocol_version(session.get(), TLS1_3_VERSION) == 1;
+                     SSL_SESSION_set_protocol_version(session.get(), TLS1_3_VERSION) == 1 &&
+                     SSL_SESSION_set_timeout(session.get(), kLifetimeSeconds) != 0;
     return set ? std::move(session) : Session();
 }
 

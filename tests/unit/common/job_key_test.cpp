@@ -105,6 +105,11 @@ TEST_CASE("a file that others may have access to, or that is no key, is refused 
     REQUIRE(::mkfifo((home.path() / "fifo").c_str(), 0600) == 0);  // without a writer: it must not block
     CHECK_THAT(refused(home.path() / "fifo"), Catch::Contains("not a regular file"));
     if (::geteuid() == 0) {
+        // A Kubernetes Secret: root's, and its group may read it.
+        CHECK(JobKey::load({{"DDPRUN_JOB_KEY_FILE", home.file("secret", kDigits, 0440)}}).has_value());
+        const std::string shared_with_group = home.file("of user", kDigits, 0640);
+        REQUIRE(::chown(shared_with_group.c_str(), 12345, 0) == 0);
+        CHECK_THAT(refused(shared_with_group), Catch::Contains("belongs to uid 12345"));
         const std::string foreign = home.file("foreign", kDigits, 0600);
         REQUIRE(::chown(foreign.c_str(), 12345, 0) == 0);
         CHECK_THAT(refused(foreign), Catch::Contains("belongs to uid 12345"));

@@ -4,6 +4,7 @@
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
 
+#include <atomic>
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/ip/udp.hpp>
 #include <boost/asio/read.hpp>
@@ -11,6 +12,7 @@
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/write.hpp>
 #include <cstdlib>
+#include <ctime>
 #include <optional>
 
 #include "common/job_key.hpp"
@@ -25,6 +27,10 @@ using transport::Security;
 namespace ssl = asio::ssl;
 
 namespace {
+
+/// Added to the time of day that OpenSSL sees.
+std::atomic<std::time_t> clock_step{0};
+std::time_t clock_step_of_test = 0;
 
 using Accepted = Result<std::shared_ptr<Channel>>;
 
@@ -172,6 +178,31 @@ TEST_CASE("with one key messages pass both ways, and the wire shows none of them
             for (const std::string text : {"in clear", "Upgrade: ", "HTTP/1.1", "Ddprun-Channel", "\1\1\1\1\1\1\1\1"})
                 CHECK((bytes->find(text) == std::string::npos));
         }
+    });
+}
+
+/// Takes the place of the C library's, for OpenSSL, too.
+extern "C" std::time_t time(std::time_t* result) noexcept {
+    timespec now{};
+    ::clock_gettime(CLOCK_REALTIME, &now);
+    const std::time_t seconds = now.tv_sec + clock_step;
+    if (result != nullptr) *result = seconds;
+    return seconds;
+}
+
+TEST_CASE("a key does not age: a daemon and an agent may run for a year, and the clock may be set", "[tls][unit]") {
+    clock_step_of_test = GENERATE(366, -366) * std::time_t{86'400};
+    run_test([](asio::io_context& io) -> awaitable<void> {
+        Server server(io);
+        const auto client = keyed(1);
+        const auto first = co_await transport::connect_websocket(server.not_loopback(), in(5s), client);
+        CHECK(first.has_value());
+        clock_step = clock_step_of_test;
+        auto later = co_await transport::connect_websocket(server.not_loopback(), in(5s), client);
+        auto of_new_agent = co_await transport::connect_websocket(server.not_loopback(), in(5s), keyed(1));
+        clock_step = 0;
+        CHECK(later.has_value());
+        CHECK(of_new_agent.has_value());
     });
 }
 
