@@ -73,11 +73,13 @@ Result<JobKey> read_file(const std::string& path, int flags, std::string_view if
         return file_error(path, fmt::format("it belongs to uid {}, not to this user", status.st_uid),
                           fmt::format("Let {} name a file of yours.", kJobKeyFileVariable));
     }
-    // A Kubernetes Secret is root's, and the group of the pod may read it.
-    const unsigned others = status.st_uid == 0 ? 037 : 077;
+    // A Kubernetes Secret, which a variable names, is root's, and the group of the pod may read it.
+    const bool may_be_secret = status.st_uid == 0 && (flags & O_NOFOLLOW) == 0;
+    const unsigned others = may_be_secret ? 037 : 077;
     if (const unsigned mode = status.st_mode & 07777; (mode & others) != 0) {
         return file_error(path, fmt::format("other users may have access to it (mode {:04o})", mode),
-                          fmt::format("Run `chmod 600 {}`; if another user may have read it, make a new key.", path));
+                          fmt::format("Run `chmod 600 {}`{}; if another user may have read it, make a new key.", path,
+                                      may_be_secret ? " (for a Kubernetes Secret: defaultMode 0400)" : ""));
     }
     std::array<char, 2 * JobKey::kBytes + 3> text{};  // one byte more than any key, to recognise a longer file
     const ssize_t size = ::read(file.get(), text.data(), text.size());

@@ -170,7 +170,10 @@ protocol::Status status_of(const State& state, TimePoint now) {
     if (state.shape) status.command = state.shape->launch.command;
     status.state = state_text(state, now);
     status.nodes = absent_hosts(state);
-    for (const auto& [id, node] : state.nodes) status.nodes.push_back(status_of_node(state, node, now));
+    for (const auto& [id, node] : state.nodes) {
+        const bool is_replaced = node.link == Link::kLost && state.nodes.is_taken(node.join.host, id);
+        if (!is_replaced) status.nodes.push_back(status_of_node(state, node, now));
+    }
     std::ranges::sort(status.nodes, is_before);
     if (status.nodes.size() > kMaxNodes) status.nodes.resize(kMaxNodes);
     return status;

@@ -4,8 +4,6 @@
 #include <utility>
 
 namespace ddprun::daemon {
-
-namespace asio = boost::asio;
 namespace {
 
 /// The number of addresses of forgotten nodes that may be kept.
@@ -33,11 +31,10 @@ bool StoreClients::is_of_member(const coordinator::State& job, const std::string
     if (members_of_ != job.group.generation) {
         members_.clear();
         for (const auto& [node, member] : job.group.members)
-            if (const auto origin = origins_.find(node); origin != origins_.end())
-                members_.insert(network_of(asio::ip::make_address(origin->second)));
+            if (const auto origin = origins_.find(node); origin != origins_.end()) members_.insert(origin->second);
         members_of_ = job.group.generation;
     }
-    return members_.contains(network_of(asio::ip::make_address(address)));
+    return members_.contains(address);
 }
 
 void StoreClients::note_origin(const coordinator::State& job, const protocol::NodeId& node, std::string address) {
@@ -59,7 +56,8 @@ std::string StoreClients::pass_on(StoreClient client, std::optional<Generation> 
                "nodes of the job";
     }
     if (!client.own_host && members_only_ && !is_of_member(job, address))
-        return "a TCPStore client from a host without workers of the job; --local-addr on this node admits all hosts";
+        return "a TCPStore client from a host without workers of the job; --local-addr on this node admits all hosts "
+               "(INSECURE)";
     if (may_be_outdated(job, origins_, address)) return "a TCPStore client from the host of a node that was lost";
     store->adopt(std::move(client.socket));
     return "";

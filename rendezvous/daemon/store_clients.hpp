@@ -26,8 +26,7 @@ public:
     StoreClients(GenerationStores& stores, bool members_only) : stores_(stores), members_only_(members_only) {}
 
     [[nodiscard]] bool members_only() const { return members_only_; }
-    /// Returns whether the agent of a member of the newest group has connected from `address`, or, with IPv6, from its
-    /// network: a host may have several addresses there, and new ones each day.
+    /// Returns whether the agent of a member of the newest group has connected from `address`.
     [[nodiscard]] bool is_of_member(const coordinator::State& job, const std::string& address);
     /// Notes the address from which the agent of `node` has connected.
     void note_origin(const coordinator::State& job, const protocol::NodeId& node, std::string address);
@@ -43,7 +42,7 @@ private:
     bool members_only_;
     Origins origins_;
     Generation members_of_{0};         ///< the group of `members_`; 0: not known
-    std::set<std::string> members_{};  ///< as by network_of()
+    std::set<std::string> members_{};  ///< numeric addresses
 };
 
 }  // namespace ddprun::daemon

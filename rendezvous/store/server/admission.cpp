@@ -56,7 +56,7 @@ bool Admission::is_welcome(const Listener::Accepted& accepted) {
             return fmt::format(
                 "store {}: closed a new connection from {}: no node with workers of this job has joined from {}. If a "
                 "worker of the job runs there, start the daemon's node with --local-addr (ddprund with "
-                "--store-address), which admits all hosts",
+                "--store-address), which admits all hosts (INSECURE)",
                 context_.name, to_text(accepted.peer), host);
         });
         return false;

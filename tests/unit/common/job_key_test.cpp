@@ -107,6 +107,9 @@ TEST_CASE("a file that others may have access to, or that is no key, is refused 
     if (::geteuid() == 0) {
         // A Kubernetes Secret: root's, and its group may read it.
         CHECK(JobKey::load({{"DDPRUN_JOB_KEY_FILE", home.file("secret", kDigits, 0440)}}).has_value());
+        std::filesystem::create_directory(home.path() / ".ddprun");
+        home.file(".ddprun/job-key", kDigits, 0440);
+        CHECK_THAT(message_of({{"HOME", home.path()}}), Catch::Contains("mode 0440"));
         const std::string shared_with_group = home.file("of user", kDigits, 0640);
         REQUIRE(::chown(shared_with_group.c_str(), 12345, 0) == 0);
         CHECK_THAT(refused(shared_with_group), Catch::Contains("belongs to uid 12345"));

@@ -189,3 +189,15 @@ TEST_CASE("the status has the decisions with their age, oldest first, and not wh
           std::vector<Decision>{{2s, "generation 1 starts with 2 nodes"},
                                 {1s, "generation 1 runs with 2 nodes and 2 workers"}});
 }
+
+TEST_CASE("a lost node whose host has a new ddprun is not in the status", "[daemon][unit]") {
+    Job job({.min_nodes = 1, .max_nodes = 2, .max_restarts = 1});
+    job.start({"n1", "n2"});
+    job.silent = {"n2"};
+    job.pass(4s);
+    REQUIRE(job.state.nodes.at("n2").link == Link::kLost);
+    CHECK(status_of(job).nodes.size() == 2);
+    job.join_as("n2, started again", "n2");
+    REQUIRE(job.state.nodes.at("n2, started again").join.host == "n2");
+    CHECK(status_of(job).nodes.size() == 2);
+}
