@@ -44,7 +44,7 @@ DaemonStep Decisions::step_coordinator(coordinator::Happening what) {
     DaemonStep result;
     result.reason = std::move(step.reason);
     if (!step.decision.empty()) {
-        reasons_.push_back({now_, cut(std::move(step.decision), protocol::kMaxDecisionBytes)});
+        reasons_.push_back({now_, cut(step.decision, protocol::kMaxDecisionBytes)});
         if (reasons_.size() > protocol::kMaxDecisions) reasons_.pop_front();
     }
     result.actions.reserve(step.actions.size());

@@ -1,6 +1,6 @@
 // Fuzz target: what a stranger sends to the control port until its first message is complete (HTTP, WebSocket, TLS or
 // anything else), over a socket pair. Input: a byte for the rules of the port, one for the pieces, then the stream.
-// Without the key nobody gets in; a connection that ends is dropped at once; its cost is bounded.
+// Without the key no connection is accepted; a connection that ends is dropped at once; its cost is bounded.
 #include <sanitizer/allocator_interface.h>
 #include <sys/socket.h>
 #include <unistd.h>
