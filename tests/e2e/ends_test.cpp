@@ -54,7 +54,8 @@ public:
     PidsLimit& operator=(const PidsLimit&) = delete;
 
     [[nodiscard]] const std::string& folder() const { return folder_; }
-    [[nodiscard]] std::ptrdiff_t processes() const { return lines_of(e2e::read_file(folder_ + "/cgroup.procs")); }
+    [[nodiscard]] std::ptrdiff_t processes() const { return lines_of(listed()); }
+    [[nodiscard]] std::string listed() const { return e2e::read_file(folder_ + "/cgroup.procs"); }
 
 private:
     std::string folder_;  ///< empty: this process may not make one
@@ -75,15 +76,16 @@ TEST_CASE("a fork bomb ends with its job, also with the guard alone", "[e2e]") {
                                                     "--shutdown-timeout 0.2 {} bomb",
                                                     limit.folder(), program(), ESCAPING)));
     REQUIRE(e2e::eventually(e2e::Seconds(20), [&] { return limit.processes() >= 80; }));
-    const pid_t agent = agent_below(sandbox, process.pid());
-    REQUIRE(agent > 0);
+    pid_t agent = -1;  // a search through so many new processes may miss it
+    REQUIRE(e2e::eventually(e2e::Seconds(20), [&] { return (agent = agent_below(sandbox, process.pid())) > 0; }));
     if (end == "SIGTERM")
         process.signal(SIGTERM);
     else
         ::kill(agent, SIGKILL);
     CHECK(process.wait(e2e::Seconds(30)).exit_code() == (end == "SIGTERM" ? 143 : 137));
-    CHECK(e2e::eventually(e2e::Seconds(20), [&] { return limit.processes() == 0; }));
     INFO(process.err());
+    if (!e2e::eventually(e2e::Seconds(20), [&] { return limit.processes() == 0; }))
+        FAIL_CHECK("left: " << fmt::format("{}\n{}", fmt::join(sandbox.processes(), "\n"), limit.listed()));
     CHECK(sandbox.leftovers() == "");
 }
 

@@ -263,3 +263,19 @@ TEST_CASE("a daemon whose starter ends before any agent has joined ends soon, bu
         CHECK(job.asked<EndDaemon>().empty());
     }
 }
+
+TEST_CASE("the daemon of a job of one node does not wait for a broken connection whose ddprun has ended",
+          "[coordinator]") {
+    Job job;
+    job.state.config.linger = 5s;
+    const bool one_node = GENERATE(true, false);
+    Join join = job.greeting("n1");
+    join.min_nodes = 1;
+    join.max_nodes = one_node ? 1 : 2;
+    job.join(join);
+    job.pass(5s);
+    job.feed(NodeDisconnected{"n1", true});  // killed with messages that it had not read
+    job.feed(StarterEnded{});
+    job.pass(one_node ? 5100ms : 20s);
+    CHECK(job.asked<EndDaemon>().empty() == !one_node);
+}
