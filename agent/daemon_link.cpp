@@ -110,6 +110,7 @@ asio::awaitable<void> DaemonLink::converse() {
         welcome_due_.reset();
         lease_.connection_ended(Clock::now());
         heartbeat_timer_.cancel();
+        fell_silent_ = !silence_.empty();
         broken_ = silence_.empty() ? "lost " + why : std::exchange(silence_, "");
         if (!may_connect_again()) break;
         if (!std::exchange(interrupted_, true))
@@ -122,7 +123,7 @@ asio::awaitable<void> DaemonLink::converse() {
 
 /// Returns why the daemon that this node had is out of reach, with the error if a server has answered.
 std::string DaemonLink::after_welcome(const Error& error) const {
-    const std::string text = broken_ + ", and it could not be reached again";
+    const std::string text = unreached();
     const bool is_silent = error.code == Errc::kUnreachable || error.code == Errc::kTimeout;
     if (is_silent) return text;
     const std::string why = fmt::format("{}: {}", text, error.message);
@@ -163,7 +164,12 @@ asio::awaitable<std::string> DaemonLink::listen() {
 TimePoint DaemonLink::next_check(TimePoint heartbeat_due) const {
     if (!welcomed_) return std::max(dial_until(), Clock::now() + lease_.heartbeat_interval());
     TimePoint next = heartbeat_due;
-    if (!over_) next = std::min(next, lease_ended_ ? lease_.given_up_at() : lease_.ends());
+    if (!over_) {
+        const TimePoint next_end = !lease_ended_  ? lease_.ends()
+                                   : !hold_ended_ ? lease_.held_until()
+                                                  : lease_.given_up_at();
+        next = std::min(next, next_end);
+    }
     return welcome_due_ ? std::min(next, *welcome_due_) : next;
 }
 
@@ -182,8 +188,8 @@ asio::awaitable<void> DaemonLink::keep_alive() {
                                        seconds_text(connect_timeout_)));
         }
         if (!over_ && !lease_ended_ && now >= lease_.ends()) end_lease();
-        if (!over_ && now >= lease_.given_up_at())
-            co_return lose((silence_.empty() ? broken_ : silence_) + ", and it could not be reached again");
+        if (!over_ && !hold_ended_ && now >= lease_.held_until()) end_hold();
+        if (!over_ && now >= lease_.given_up_at()) co_return lose(unreached());
         if (welcome_due_ && now >= *welcome_due_) drop_silent();
         if (now < heartbeat_due) continue;
         heartbeat_due = now + lease_.heartbeat_interval();
@@ -199,15 +205,30 @@ void DaemonLink::end_lease() {
     if (client_) drop_silent();
     const std::string why =
         silence_.empty() ? fmt::format("the rendezvous daemon at {} is not connected", to_string(endpoint_)) : silence_;
-    events_.push(LeaseEnded{why, lease_.given_up_at()});
+    events_.push(LeaseEnded{why, lease_.held_until()});
+}
+
+/// Ends the workers: the daemon has not been reached for as long as they wait for it.
+void DaemonLink::end_hold() {
+    hold_ended_ = true;
+    events_.push(HoldEnded{unreached(), lease_.given_up_at()});
+}
+
+/// Returns that the daemon, which this node had, was not reached again.
+std::string DaemonLink::unreached() const {
+    return (fell_silent_ || !silence_.empty() ? silence() : broken_) + ", and it could not be reached again";
+}
+
+std::string DaemonLink::silence() const {
+    return fmt::format("the rendezvous daemon at {} has confirmed nothing for {}", to_string(endpoint_),
+                       rounded_seconds_text(Clock::now() - lease_.confirmed_at()));
 }
 
 /// Drops the connection, which confirms nothing any more; converse() makes another one.
 void DaemonLink::drop_silent() {
     welcome_due_.reset();
     if (!client_) return;
-    silence_ = fmt::format("the rendezvous daemon at {} has confirmed nothing for {}", to_string(endpoint_),
-                           rounded_seconds_text(Clock::now() - lease_.confirmed_at()));
+    silence_ = silence();
     client_->reset();
 }
 
@@ -228,7 +249,7 @@ void DaemonLink::accept(const Welcome& welcome) {
         if (!std::exchange(lease_ended_, true)) return end_lease();
         return drop_silent();
     }
-    lease_ended_ = false;
+    lease_ended_ = hold_ended_ = false;
     welcome_due_.reset();
     heartbeat_timer_.cancel();  // keep_alive() has other times from now on
     const bool again = std::exchange(welcomed_, true);

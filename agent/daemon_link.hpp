@@ -57,6 +57,9 @@ private:
     void introduce();
     boost::asio::awaitable<Result<std::unique_ptr<client::ControlClient>>> connect();
     void end_lease();
+    void end_hold();
+    [[nodiscard]] std::string silence() const;
+    [[nodiscard]] std::string unreached() const;
     void drop_silent();
     [[nodiscard]] TimePoint next_check(TimePoint heartbeat_due) const;
     void handle(protocol::DaemonMessage message);
@@ -83,8 +86,10 @@ private:
     Lease lease_;
     std::string silence_;                            ///< why this side has dropped the connection; empty: it has not
     std::string broken_;                             ///< why the last connection ended
+    bool fell_silent_ = false;                       ///< this side has dropped the last connection
     std::optional<TimePoint> welcome_due_;           ///< when a connection without an answer to its Join is dropped
     bool lease_ended_ = false;                       ///< LeaseEnded was pushed; the next Welcome ends that
+    bool hold_ended_ = false;                        ///< the same for HoldEnded
     std::unique_ptr<client::ControlClient> client_;  ///< null between two connections
     /// The reports about the latest worker group, and Leave: the daemon may have missed them.
     std::vector<protocol::AgentMessage> reports_;

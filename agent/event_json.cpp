@@ -90,6 +90,7 @@ Description describe(const Event& event, const worker_group::State& state, const
                 return with_reason(change.connected ? "connection_back" : "connection_lost", change.text);
             },
             [](const LeaseEnded& lease) -> Description { return with_reason("frozen", lease.why); },
+            [](const HoldEnded& hold) -> Description { return with_reason("hold_ended", hold.why); },
             [](const DaemonLost& lost) -> Description { return with_reason("daemon_lost", lost.why); },
             [](const StopSignal& stop) -> Description { return with_signal("signal", stop.signal); },
             [](const NotifySignal& notify) -> Description { return with_signal("signal", notify.signal); },

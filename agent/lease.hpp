@@ -45,8 +45,12 @@ public:
     [[nodiscard]] TimePoint ended_for_good_at() const {
         return std::max(confirmed_ + limits_.lost_after, asked_until_);
     }
-    /// Returns when the daemon is given up.
-    [[nodiscard]] TimePoint given_up_at() const { return std::max(confirmed_ + limits_.hold, asked_until_); }
+    /// Returns when the workers that wait for the daemon are ended: others may need what they hold.
+    [[nodiscard]] TimePoint held_until() const { return std::max(confirmed_ + limits_.hold, asked_until_); }
+    /// Returns when the daemon is given up. After held_until() it may take this node in again, without its workers.
+    [[nodiscard]] TimePoint given_up_at() const {
+        return std::max(confirmed_ + protocol::kHoldsOfSearch * limits_.hold, asked_until_);
+    }
     [[nodiscard]] TimePoint confirmed_at() const { return confirmed_; }
 
 private:

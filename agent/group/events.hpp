@@ -63,7 +63,12 @@ struct ConnectionChanged {
 /// The daemon may count this node as lost, and start the others again: the workers must not run until it is reached.
 struct LeaseEnded {
     std::string why;
-    TimePoint given_up_at;  ///< when the daemon is given up
+    TimePoint held_until;  ///< when HoldEnded follows
+};
+/// The daemon was not reached for as long as workers wait for it: they end. The search for it goes on.
+struct HoldEnded {
+    std::string why;
+    TimePoint given_up_at;  ///< when DaemonLost follows
 };
 /// The daemon was not reached, rejects this node, is silent, or closed the connection for good.
 struct DaemonLost {
@@ -122,10 +127,11 @@ struct LogFileProblem {
     std::string text;
 };
 
-using Happening = std::variant<Welcomed, WaitReceived, Assigned, AbortReceived, JobFinished, NotifyReceived,
-                               NoticeReceived, RecordsRequested, ConnectionChanged, LeaseEnded, DaemonLost, StartPaused,
-                               SpawnFailed, WorkerExited, WorkersSpared, GroupReaped, RecordSent, StopSignal,
-                               NotifySignal, Suspended, Continued, GuardLost, Tick, StallCheckDue, LogFileProblem>;
+using Happening =
+    std::variant<Welcomed, WaitReceived, Assigned, AbortReceived, JobFinished, NotifyReceived, NoticeReceived,
+                 RecordsRequested, ConnectionChanged, LeaseEnded, HoldEnded, DaemonLost, StartPaused, SpawnFailed,
+                 WorkerExited, WorkersSpared, GroupReaped, RecordSent, StopSignal, NotifySignal, Suspended, Continued,
+                 GuardLost, Tick, StallCheckDue, LogFileProblem>;
 
 /// `now` is the time at which it happened, and the only clock that step() sees.
 struct Event {

@@ -41,6 +41,7 @@ public:
     void on(const Tick& event);
     void on(const Welcomed& event);
     void on(const LeaseEnded& event);
+    void on(const HoldEnded& event);
     /// Answers the events that change no state.
     void on(const auto& event) {
         for (Action& action : answer(state_, event)) act(std::move(action));

@@ -136,11 +136,24 @@ void Transition::on(const LeaseEnded& event) {
     if (std::exchange(state_.frozen, true) || state_.reaped) return;
     if (state_.phase == Phase::kRunning) {  // most waits are over before the line is printed
         explain_stop(fmt::format("{}; the workers of this node wait until it is reached again, for {} at most",
-                                 event.why, rounded_seconds_text(event.given_up_at - now_)));
+                                 event.why, rounded_seconds_text(event.held_until - now_)));
     }
     if (state_.killed) return;
     if (!state_.suspended || state_.phase != Phase::kRunning) act(SuspendGroup{});
     act(FreezeGroup{});
+}
+
+/// The daemon learns of the end of the workers when it is reached, and takes this node in like any other.
+void Transition::on(const HoldEnded& event) {
+    if (leaving()) return;
+    if (state_.next) {
+        send(GroupStopped{state_.next->generation});
+        state_.next.reset();
+    }
+    if (state_.reaped || state_.killed) return;
+    explain_stop(fmt::format("{}; ending the workers of this node, which goes on looking for it for {}", event.why,
+                             rounded_seconds_text(event.given_up_at - now_)));
+    kill_group();
 }
 
 void Transition::on(const Welcomed& event) {

@@ -14,7 +14,7 @@ struct Config {
     std::chrono::milliseconds heartbeat_interval{500};
     std::chrono::milliseconds lost_after{3'000};      ///< silence after which a node is lost
     std::chrono::milliseconds reconnect_grace{750};   ///< time to reconnect after the agent's end has closed; no option
-    std::chrono::milliseconds hold{30'000};           ///< for how long nodes wait for a daemon that is silent
+    std::chrono::milliseconds hold{30'000};           ///< for how long workers wait for a daemon that is silent
     std::chrono::milliseconds last_call{30'000};      ///< how long a round with MIN nodes waits for more, up to MAX
     std::chrono::milliseconds join_timeout{600'000};  ///< how long a round waits for MIN nodes
     std::chrono::milliseconds linger{10'000};  ///< after it without any agent, the daemon ends; ddprun passes its own

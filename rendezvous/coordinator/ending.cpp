@@ -22,7 +22,8 @@ constexpr std::chrono::milliseconds kUnusedLinger{300};
 TimePoint may_dial_until(const State& state, const Node& node) {
     const TimePoint by_end = node.vanished_at + state.config.reconnect_grace;
     if (!node.broken) return by_end;
-    return std::max(by_end, std::min(node.heard_at + state.config.hold, state.finished_at + state.config.lost_after));
+    return std::max(by_end, std::min(node.heard_at + kHoldsOfSearch * state.config.hold,
+                                     state.finished_at + state.config.lost_after));
 }
 
 /// Returns whether a node that was not connected when the job ended may still come to get the verdict. A node that got
@@ -75,7 +76,8 @@ void end_if_deserted(Transition& t) {
     // The only node of a job may have been killed with messages that it had not read, which breaks its connection, too.
     const bool all_ended = state.starter_ended && state.shape && state.shape->max_nodes == 1;
     const bool any_cut_off = std::ranges::any_of(state.nodes, [&](const auto& entry) {  // and looks for this daemon
-        return !all_ended && entry.second.broken && state.now < entry.second.heard_at + state.config.hold;
+        return !all_ended && entry.second.broken &&
+               state.now < entry.second.heard_at + kHoldsOfSearch * state.config.hold;
     });
     if (state.daemon_ends || any_cut_off || state.now - *state.alone_since < linger) return;
     t.say(fmt::format("no agent was connected for {}: the daemon ends", seconds_text(linger)));

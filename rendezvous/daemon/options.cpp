@@ -171,8 +171,7 @@ std::variant<Options, int> parse_options(int argc, const char* const* argv) {
     add_seconds(app, "--last-call", job.last_call, "with MIN nodes here, how long to wait for more, up to MAX");
     add_seconds(app, "--heartbeat-interval", job.heartbeat_interval, "interval of the heartbeats of each side");
     add_seconds(app, "--lost-after", job.lost_after, "silence after which a node is lost");
-    add_seconds(app, "--hold", job.hold,
-                "silence after which a node gives this daemon up; until then its workers wait");
+    add_seconds(app, "--hold", job.hold, "silence after which a node ends its workers, which wait until then");
     app.add_flag("--insecure", options.insecure,
                  "no TLS, even if --bind lets other hosts connect; all nodes of the job need this option then");
     app.add_option("--log-file", options.log_file, "append log lines to this file as well")->type_name("PATH");
@@ -201,7 +200,8 @@ std::variant<Options, int> parse_options(int argc, const char* const* argv) {
                             "--lost-after must be at least four times --heartbeat-interval, or a late heartbeat looks "
                             "like a lost node");
     if (job.hold < job.lost_after)
-        return refuse_usage(app, "--hold must be at least --lost-after, or nodes give up a daemon that waits for them");
+        return refuse_usage(
+            app, "--hold must be at least --lost-after, or nodes end their workers while the daemon waits for them");
     options.daemon.bind = boost::asio::ip::make_address(bind);
     if (store_address) options.daemon.store_address = boost::asio::ip::make_address(*store_address);
     if (job.run_id.empty()) job.run_id = random_id();

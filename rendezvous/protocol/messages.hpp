@@ -197,13 +197,16 @@ using AgentMessage = std::variant<Join, Heartbeat, WorkerFailed, WorkerFinished,
 
 // ---- daemon → agent ----
 
+/// After Welcome::hold an agent goes on looking for a silent daemon until the silence has lasted this many holds.
+inline constexpr int kHoldsOfSearch = 3;
+
 /// Answers a Join.
 struct Welcome {
     std::string run_id;
     std::chrono::milliseconds heartbeat_interval{500};  ///< each side sends a message at least this often
     std::chrono::milliseconds lost_after{3000};         ///< silence after which a side counts as lost
     std::chrono::milliseconds reconnect_grace{750};     ///< after the end of a connection that one side has closed
-    std::chrono::milliseconds hold{30'000};             ///< silence after which an agent gives the daemon up
+    std::chrono::milliseconds hold{30'000};             ///< silence after which an agent ends its workers
     std::string node_name = {};  ///< of this node in the job: its host's name, with "#2" … if another node has that one
     std::string session = {};    ///< drawn by the daemon when it began; empty: an older daemon
     bool records = false;        ///< it understands Stalled and RecordReply

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <thread>
@@ -156,7 +157,14 @@ struct TwoNodes {
 
 /// Four virtual hosts with two workers each, and the daemon on the first. The job goes on with three of them.
 struct FourHosts {
-    explicit FourHosts(const e2e::Sandbox& where) : sandbox(where), hosts(sandbox, 4) {
+    /// With `hold`, in seconds, ddprund is started by itself: ddprun has no option for it.
+    explicit FourHosts(const e2e::Sandbox& where, const std::string& hold = "") : sandbox(where), hosts(sandbox, 4) {
+        if (!hold.empty()) {
+            const std::vector<std::string> argv{e2e::bin() / "ddprund", "--bind", "10.77.0.1", "--port", "29400",
+                                                "--last-call",          "1",      "--hold",    hold};
+            daemon.emplace(sandbox, hosts.on("n1", argv));
+            REQUIRE(eventually(Seconds(20), [&] { return daemon->err().find(" serves run ") != std::string::npos; }));
+        }
         for (const char* host : {"n1", "n2", "n3", "n4"}) {
             std::vector<std::string> argv =
                 job_of(sandbox, {"--nnodes", "3:4", "--nproc_per_node", "2", "--max-restarts", "3", "--rdzv-endpoint",
@@ -181,6 +189,7 @@ struct FourHosts {
 
     const e2e::Sandbox& sandbox;
     e2e::Hosts hosts;
+    std::optional<e2e::Process> daemon;
     std::deque<e2e::Process> nodes;
 };
 
@@ -201,6 +210,34 @@ TEST_CASE("a daemon that stands still makes the workers wait, and they go on whe
         CHECK(longest_pause(steps, rank, still.from, still.to) >= 1.5);
     }
     check_undisturbed_end(sandbox, {&job});
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("a daemon that stands still for longer than workers wait for it costs a generation, and no restart",
+          "[e2e]") {
+    const e2e::Sandbox sandbox("lease-hold");
+    const std::string port = std::to_string(e2e::free_port());
+    {
+        e2e::Process daemon(
+            sandbox,
+            {{(e2e::bin() / "ddprund").string(), "--bind", "127.0.0.1", "--port", port, "--hold", "4"}, {}, {}});
+        REQUIRE(eventually(Seconds(20), [&] { return daemon.err().find(" serves run ") != std::string::npos; }));
+        const e2e::Command node =
+            job_of(sandbox, {"--nnodes", "2", "--max-restarts", "0", "--rdzv-endpoint", "127.0.0.1:" + port});
+        e2e::Process first(sandbox, node);
+        e2e::Process second(sandbox, node);
+        REQUIRE(all_step_after(0, 2, sandbox));
+        const Span still = pause(daemon.pid(), std::chrono::seconds(7));
+        INFO("first:\n" << first.err() << "second:\n" << second.err() << "daemon:\n" << daemon.err());
+        CHECK(all_step_after(still.to, 2, sandbox));
+        e2e::write_file(sandbox.path() / "end", "");
+        CHECK(first.wait(Seconds(30)).exit_code() == 0);
+        CHECK(second.wait(Seconds(30)).exit_code() == 0);
+        CHECK(daemon.wait(Seconds(30)).exit_code() == 0);
+        CHECK_THAT(first.err(),
+                   Catch::Contains("ending the workers of this node, which goes on looking for it for 8.0 s"));
+        CHECK(generations_in(steps_in(sandbox)) == std::set<int>{1, 2});
+    }
     CHECK(sandbox.leftovers() == "");
 }
 
@@ -270,11 +307,14 @@ TEST_CASE("a node that does not notice that its connection was reset drops it in
 TEST_CASE("the workers of a host that is cut off stop before the others start again, and it comes back", "[e2e]") {
     if (e2e::no_hosts_here()) return;
     const e2e::Sandbox sandbox("lease-cut-off");
+    // Its workers end when they have waited for 7 s, and it is taken in without them.
+    const auto [seconds, hold] = GENERATE(table<int, std::string>({{6, ""}, {12, "7"}}));
+    CAPTURE(seconds, hold);
     {
-        FourHosts job(sandbox);
+        FourHosts job(sandbox, hold);
         REQUIRE(
             std::ranges::any_of(sandbox.pids("sh -c"), [](pid_t pid) { return ddprun::ignores_signal(pid, SIGTERM); }));
-        const Span cut = job.cut_off(std::chrono::seconds(6));
+        const Span cut = job.cut_off(std::chrono::seconds(seconds));
         const auto is_back = [&] {
             const std::vector<WorkerStep> steps = steps_in(sandbox);
             return std::ranges::any_of(

@@ -82,9 +82,9 @@ void Agent::check_lease() {
         ++facts_.freezes;
         if (connection_) drop();
     }
-    if (life_ != Life::kAlive || now < lease_.given_up_at()) return;
-    running_.reset();
-    exit();
+    if (life_ != Life::kAlive || now < lease_.held_until()) return;
+    if (running_) kill_workers();
+    if (life_ == Life::kAlive && now >= lease_.given_up_at()) exit();
 }
 
 void Agent::after_work(milliseconds delay, Generation generation, std::function<void()> what) {

@@ -279,7 +279,7 @@ void Checker::check_daemon_end(const State& state, const std::vector<Action>& ac
     const bool alone = state.now - *last_connected_ >= state.config.linger;
     const bool missed = std::ranges::any_of(state.nodes, [&](const auto& entry) {
         const Node& node = entry.second;
-        const bool may_dial = node.broken && state.now < node.heard_at + state.config.hold &&
+        const bool may_dial = node.broken && state.now < node.heard_at + kHoldsOfSearch * state.config.hold &&
                               state.now - verdict_at_ < state.config.lost_after;
         return node.link != Link::kConnected && !node.leaving && node.vanished_at <= verdict_at_ &&
                (may_dial || state.now - node.vanished_at < state.config.reconnect_grace);
@@ -302,7 +302,8 @@ void Checker::check_daemon_end(const State& state, const std::vector<Action>& ac
         }
     }
     const Duration slack = 2 * kTickInterval;
-    const Duration deserted = std::max(state.config.linger, state.config.hold);  // nodes that are cut off may come back
+    const Duration deserted =
+        std::max(state.config.linger, kHoldsOfSearch * state.config.hold);  // nodes that are cut off may come back
     expect(daemon_end_ || verdict_ || state.now - std::max(*last_connected_, awake_since_) <= deserted + slack,
            "the daemon stays without agents");
     expect(daemon_end_ || !verdict_ ||

@@ -150,3 +150,35 @@ TEST_CASE("an abort of a generation whose assignment was lost with a connection 
     reap(group) << AbortReceived{Generation{2}, "a node was lost"};
     CHECK(group.actions == Actions{SendMessage{GroupStopped{Generation{2}}}});
 }
+
+TEST_CASE("workers that have waited for too long are killed, and the node goes on looking for the daemon", "[agent]") {
+    Group group = running();
+    group << lease_ended(group);
+    group << HoldEnded{"the daemon is silent", group.now + 60s};
+    CHECK(group.actions == Actions{SignalGroup{SIGKILL}});
+    CHECK(group.reason ==
+          "the daemon is silent; ending the workers of this node, which goes on looking for it for 60.0 s");
+    CHECK(reap(group).actions == Actions{SendMessage{GroupStopped{Generation{1}}}});
+    SECTION("it is reached") {
+        group << welcomed(true);
+        CHECK(group.actions == Actions{AdoptNames{"run", "n2", "s"}, ThawGroup{}});
+        CHECK((group << Assigned{assignment(3)}).actions == Actions{StartWorkers{assignment(3)}});
+    }
+    SECTION("it is given up") { CHECK((group << DaemonLost{"silent for too long"}).finished_with(69)); }
+}
+
+TEST_CASE("workers that were to start when the daemon fell silent are not started after the wait for it", "[agent]") {
+    Group group = running();
+    group << Assigned{assignment(2)} << lease_ended(group);
+    reap(group);
+    group << HoldEnded{"the daemon is silent", group.now + 60s};
+    CHECK(group.actions == Actions{SendMessage{GroupStopped{Generation{2}}}});
+    CHECK((group << welcomed(true)).actions == Actions{AdoptNames{"run", "n2", "s"}, ThawGroup{}});
+}
+
+TEST_CASE("a node that leaves, or whose workers are killed already, only goes on when the wait is over", "[agent]") {
+    Group group = running();
+    group << lease_ended(group) << StopSignal{SIGTERM};
+    CHECK((group << HoldEnded{"the daemon is silent", group.now + 60s}).actions.empty());
+    CHECK(reap(group).finished_with(143));
+}

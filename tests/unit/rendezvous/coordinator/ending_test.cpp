@@ -172,7 +172,7 @@ TEST_CASE("a node that is lost by the network when the job ends may still come f
 TEST_CASE("the daemon does not wait for a lost node whose agent has ended, or that no longer dials", "[coordinator]") {
     Job job;
     const bool is_closed = GENERATE(true, false);
-    if (!is_closed) job.state.config.hold = 3s;
+    if (!is_closed) job.state.config.hold = 1s;
     job.start({"n1", "n2"});
     if (is_closed)
         job.disconnect("n2");
