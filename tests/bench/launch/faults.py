@@ -33,7 +33,6 @@ PROGRAMS = ["bin/ddprun", "bin/ddprund", "bin/ddpctl", "bin/train", "bench/bench
 PHASES = ["detect", "stop", "rendezvous", "start", "restore"]
 CHECKPOINT_EVERY = 50
 ELASTIC = ["--max-restarts", "3", "--rdzv-conf", "last_call_timeout=1"]
-HOLD = 30  # seconds, ddprun's default: a node that is cut off for longer ends
 
 
 class Bench:
@@ -135,8 +134,7 @@ class Bench:
                         time.sleep(self.random.random())
                         self.one_cut(hosts, job, seconds, beside, back, member)
                 self.add(FaultGoal(goals.OVERLAP.format(seconds), 0, COUNT), beside, began)
-                again = ", its ddprun started again" if seconds >= HOLD else ""
-                self.add(FaultGoal(goals.BACK.format(seconds) + again, 2, SECONDS), back, began)
+                self.add(FaultGoal(goals.BACK.format(seconds), 2, SECONDS), back, began)
                 print(f"    its workers run again after {', '.join(map('{:.2f}'.format, member))} s", flush=True)
 
     def one_cut(self, hosts, job, seconds, beside, back, member):
@@ -148,14 +146,7 @@ class Bench:
         healed = now()
         hosts.call("heal")
         try:
-            if seconds >= HOLD:
-                node.process.wait(5)
-                last = max(step.time for step in job.steps() if step.host == "n4")
-                print(f"    n4 ended with {node.process.returncode}; its last step was {last - cut:.2f} s after the cut; it is "
-                      "started again when the network has healed", flush=True)
-                healed = now()
-                node = job.start("n4")
-            lost = bool(node.events("connection_lost", "frozen")) or seconds >= HOLD
+            lost = bool(node.events("connection_lost", "frozen"))
             back.append(node.known_after(healed) if lost else 0.0)
             # A short cut leaves the group alone; after a long one n4 takes part in a later group.
             after = wait_for(lambda: job.step_after(healed + (0 if job.lost_nodes() == 0 else 0.02), "n4"), "a step of n4", 40)
