@@ -113,7 +113,7 @@ asio::awaitable<Result<std::size_t>> write_records(client::ControlClient& daemon
 std::string command_at(const Endpoint& endpoint) {
     for (const Job& job : find_jobs()) {
         const Result<Endpoint> known = parse_endpoint(job.endpoint, 0);
-        if (known && *known == endpoint) return job.command;
+        if (known && *known == endpoint && job.workers > 0) return job.command;
     }
     return "";
 }

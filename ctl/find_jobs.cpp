@@ -1,16 +1,21 @@
 #include "ctl/find_jobs.hpp"
 
 #include <fmt/format.h>
+#include <netinet/tcp.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <sstream>
 #include <string_view>
 #include <utility>
 
+#include "common/endpoint.hpp"
 #include "common/system/files.hpp"
 #include "common/system/process_state.hpp"
+#include "common/system/tcp_table.hpp"
 #include "common/text/cut.hpp"
 #include "common/text/escape.hpp"
 #include "common/text/number.hpp"
@@ -28,6 +33,37 @@ bool is_worker(const std::string& name, const Job& job) {
     const pid_t pid = static_cast<pid_t>(std::stol(name));
     if (::getpgid(pid) != pid) return false;
     return job_of_process(fmt::format("/proc/{}", parent_of(pid))) != job;
+}
+
+/// Returns the sockets that a process has open, by their inodes.
+std::set<std::string> sockets_of(pid_t pid) {
+    std::set<std::string> inodes;
+    std::error_code ignored;  // of a process of another user, or that has just ended
+    const std::filesystem::directory_iterator files(fmt::format("/proc/{}/fd", pid), ignored);
+    for (const auto& file : files) {
+        const std::string link = std::filesystem::read_symlink(file, ignored).string();
+        if (link.starts_with("socket:[")) inodes.insert(link.substr(8, link.size() - 9));
+    }
+    return inodes;
+}
+
+/// Returns the jobs to whose daemons these processes of ddprun are connected. An agent has no other TCP connection.
+std::vector<Job> jobs_of_agents(const std::vector<pid_t>& agents) {
+    std::vector<Job> jobs;
+    if (agents.empty()) return jobs;
+    const std::vector<TcpTableSocket> table = tcp_table();
+    for (const pid_t agent : agents) {
+        const std::set<std::string> inodes = sockets_of(agent);
+        const auto connection = std::ranges::find_if(table, [&](const TcpTableSocket& socket) {
+            return socket.state == TCP_ESTABLISHED && inodes.contains(socket.inode);
+        });
+        if (connection == table.end()) continue;
+        Job job;
+        job.endpoint = to_string(Endpoint{numeric_host(connection->remote), connection->remote.port});
+        job.command = command_of(content_of(fmt::format("/proc/{}/cmdline", agent)));
+        if (!std::ranges::count(jobs, job.endpoint, &Job::endpoint)) jobs.push_back(std::move(job));
+    }
+    return jobs;
 }
 
 }  // namespace
@@ -56,6 +92,7 @@ std::string command_of(const std::string& arguments) {
 }
 
 std::string describe(const Job& job) {
+    if (job.run_id.empty()) return job.command + ", without workers here";
     std::string text = fmt::format("'{}'", escape_controls(job.run_id));
     if (!job.command.empty()) text += ": " + job.command;
     if (job.workers > 0) text += fmt::format(", {} on this machine", counted(job.workers, "worker"));
@@ -64,19 +101,27 @@ std::string describe(const Job& job) {
 
 std::vector<Job> find_jobs() {
     std::map<std::pair<std::string, std::string>, Job> jobs;  // by id and endpoint
-    std::error_code ignored;                                  // processes may end meanwhile
+    std::set<pid_t> parents;                                  // of workers
+    std::vector<pid_t> agents;
+    std::error_code ignored;  // processes may end meanwhile
     for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
         const std::string name = entry.path().filename().string();
         if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+        if (content_of(entry.path() / "comm") == "ddprun\n") agents.push_back(static_cast<pid_t>(std::stol(name)));
         const Job found = job_of_process(entry.path());
         if (found.endpoint.empty()) continue;
         Job& job = jobs.try_emplace({found.run_id, found.endpoint}, found).first->second;
         if (!is_worker(name, found)) continue;
         ++job.workers;
+        parents.insert(parent_of(static_cast<pid_t>(std::stol(name))));
         if (job.command.empty()) job.command = command_of(content_of(entry.path() / "cmdline"));
     }
     std::vector<Job> list;
     for (auto& [key, job] : jobs) list.push_back(std::move(job));
+    std::erase_if(agents, [&](pid_t agent) { return parents.contains(agent); });
+    for (Job& job : jobs_of_agents(agents)) {
+        if (!std::ranges::count(list, job.endpoint, &Job::endpoint)) list.push_back(std::move(job));
+    }
     return list;
 }
 

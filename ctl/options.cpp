@@ -62,6 +62,7 @@ struct Typed {
     StatusOptions status;
     DumpOptions dump;
     std::string node;
+    bool wait = false;
     bool insecure = false;
 };
 
@@ -72,7 +73,7 @@ CLI::App* add_command(CLI::App& app, std::string_view name, const char* help, Ty
     command
         ->add_option("--rdzv-endpoint,--rdzv_endpoint", typed.endpoint,
                      "address of the job's rendezvous daemon, as for ddprun; without it, the one job of yours that has "
-                     "workers on this machine")
+                     "a node on this machine")
         ->type_name("HOST[:PORT]");
     command->add_option("--timeout", typed.seconds, "how long to try to reach the daemon, and to wait for each answer")
         ->check([](const std::string& text) { return check_seconds(text, kMinSeconds, kMaxSeconds); })
@@ -98,6 +99,7 @@ void add_commands(CLI::App& app, Typed& typed) {
             ->add_option("NODE", typed.node, "name of the node in the status")
             ->required()
             ->type_name("");
+    app.get_subcommand("drain")->add_flag("--wait", typed.wait, "return when the node has no workers any more");
 }
 
 }  // namespace
@@ -155,7 +157,8 @@ std::variant<StatusOptions, DumpOptions, OrderOptions, int> parse_options(int ar
     }
     if (typed.node.empty()) return refuse_without_node(app, name);
     job.typed += " " + typed.node;
-    return OrderOptions{job, name == "drain" ? Order::Command::kDrain : Order::Command::kUndrain, typed.node};
+    return OrderOptions{job, name == "drain" ? Order::Command::kDrain : Order::Command::kUndrain, typed.node,
+                        typed.wait};
 }
 
 }  // namespace ddprun::ctl

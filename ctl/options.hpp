@@ -35,6 +35,7 @@ struct DumpOptions : JobOptions {
 struct OrderOptions : JobOptions {
     protocol::Order::Command command = protocol::Order::Command::kDrain;
     std::string node;
+    bool wait = false;  ///< of drain: return when the node has no workers
 };
 
 /// Returns "there is no command 'dmup'. Did you mean dump?"; empty if it is a command or an option.

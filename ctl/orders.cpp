@@ -1,6 +1,11 @@
 #include "ctl/orders.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
 #include <string>
+#include <thread>
 
 #include "common/exit_codes.hpp"
 #include "common/text/escape.hpp"
@@ -12,6 +17,8 @@ namespace ddprun::ctl {
 namespace {
 
 namespace asio = boost::asio;
+
+constexpr std::chrono::milliseconds kLookInterval{300};
 
 /// Sends the order and returns its answer.
 template <typename Reply>
@@ -46,6 +53,25 @@ asio::awaitable<int> give_order(client::ControlClient& daemon, const OrderOption
     co_return print(text + "\n");
 }
 
+/// Notes in `busy` whether the node may have workers. A node that is not in the status has none.
+asio::awaitable<int> look_at(client::ControlClient& daemon, const std::string& node, bool& busy) {
+    const protocol::Order order{.protocol = protocol::kProtocolVersion};
+    const auto status = co_await answer_to<protocol::Status>(daemon, order);
+    if (!status) co_return fail(status.error(), exit_code::kInfrastructure);
+    busy = std::ranges::any_of(status->nodes, [&](const auto& shown) { return shown.host == node && shown.busy; });
+    co_return exit_code::kSuccess;
+}
+
+int wait_until_idle(const OrderOptions& options) {
+    for (bool busy = true;; std::this_thread::sleep_for(kLookInterval)) {
+        const int code = run_session(options, [&](client::ControlClient& daemon, const Endpoint& /*endpoint*/) {
+            return look_at(daemon, options.node, busy);
+        });
+        if (code != exit_code::kSuccess) return code;
+        if (!busy) return print(fmt::format("node {} has no workers\n", escape_controls(options.node)));
+    }
+}
+
 }  // namespace
 
 int run_status(const StatusOptions& options) {
@@ -55,9 +81,10 @@ int run_status(const StatusOptions& options) {
 }
 
 int run_order(const OrderOptions& options) {
-    return run_session(options, [&](client::ControlClient& daemon, const Endpoint& /*endpoint*/) {
+    const int code = run_session(options, [&](client::ControlClient& daemon, const Endpoint& /*endpoint*/) {
         return give_order(daemon, options);
     });
+    return options.wait && code == exit_code::kSuccess ? wait_until_idle(options) : code;
 }
 
 }  // namespace ddprun::ctl

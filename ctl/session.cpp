@@ -25,8 +25,8 @@ Result<Endpoint> the_only_job(const std::string& typed) {
     const std::vector<Job> jobs = find_jobs();
     if (jobs.empty()) {
         return Error{Errc::kUsage,
-                     "no job of yours has a worker on this machine. Run ddpctl on a node with workers of the job, or "
-                     "pass --rdzv-endpoint HOST:PORT"};
+                     "no job of yours has a node on this machine. Run ddpctl on a node of the job, or pass "
+                     "--rdzv-endpoint HOST:PORT"};
     }
     if (jobs.size() == 1) return parse_endpoint(jobs.front().endpoint, 0);
     std::string text = fmt::format("{} jobs of yours run on this machine. Choose one:", jobs.size());

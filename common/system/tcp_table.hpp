@@ -16,6 +16,9 @@ struct TcpTableAddress {
     bool operator==(const TcpTableAddress&) const = default;
 };
 
+/// Returns the address as it is written for people, without the port: IPv4 is never written as IPv6. Empty: malformed.
+[[nodiscard]] std::string numeric_host(const TcpTableAddress& address);
+
 /// A line of the table.
 struct TcpTableSocket {
     TcpTableAddress local;

@@ -65,7 +65,8 @@ void note_heartbeat(const State& state, Node& node, const Heartbeat& message) {
 }
 
 void receive(Transition& t, const NodeMessage& event) {
-    if (const auto* message = std::get_if<Join>(&event.message)) return join(t, event.node, *message);
+    if (const auto* message = std::get_if<Join>(&event.message))
+        return join(t, event.node, *message, event.beside_daemon);
     const auto found = t.state.nodes.find(event.node);
     if (found == t.state.nodes.end() || found->second.link != Link::kConnected) {
         return t.say("ignored: a message from a node that is not connected");

@@ -18,6 +18,7 @@ namespace ddprun::coordinator {
 struct NodeMessage {
     NodeId node;
     AgentMessage message;
+    bool beside_daemon = false;  ///< it came from the daemon's own host; counts for a Join
 };
 
 /// The connection of `node` has ended. Not reported for connections that were refused, or closed by Disconnect.

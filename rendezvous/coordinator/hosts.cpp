@@ -194,7 +194,9 @@ Result<std::string> drain(Transition& t, const std::string& host) {
     const std::string effect = is_member ? fmt::format("its workers are being stopped, for which they have up to {}",
                                                        seconds_text(node->join.stop_grace))
                                          : "it gets no workers";
-    return fmt::format("node {} is drained: {}. {}", host, effect, hint);
+    const std::string text = fmt::format("node {} is drained: {}. {}", host, effect, hint);
+    if (node == nullptr || !node->beside_daemon) return text;
+    return text + ". The job's ddprund runs on this host: the job ends if it is stopped there, or the host is";
 }
 
 Result<std::string> undrain(Transition& t, const std::string& host) {

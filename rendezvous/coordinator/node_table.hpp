@@ -41,6 +41,7 @@ struct Node {
     std::optional<Generation> busy;          ///< it may have processes of this worker group
     std::optional<NodeRank> last_rank;       ///< in the newest worker group, if it was a member
     std::optional<int> leaving;              ///< the signal that it got; it takes no further part
+    bool beside_daemon = false;              ///< on the daemon's own host
     bool set_aside = false;                  ///< its host is set aside: the node stays connected, and gets no workers
     std::optional<TimePoint> overdue_since;  ///< its workers have not ended in time: it does not count until they have
     TimePoint connected_at;                  ///< by its newest connection

@@ -204,7 +204,7 @@ void forget_vanished_roles(State& state) {
     std::erase_if(state.roles, [&](const auto& role) { return !state.nodes.has_role(role.first); });
 }
 
-void join(Transition& t, const NodeId& id, const Join& message) {
+void join(Transition& t, const NodeId& id, const Join& message, bool beside_daemon) {
     State& state = t.state;
     forget_vanished_roles(state);
     const bool known = state.nodes.contains(id);
@@ -238,6 +238,7 @@ void join(Transition& t, const NodeId& id, const Join& message) {
         Node node;
         node.join = named;
         node.heard_at = node.alive_at = node.connected_at = node.idle_since = state.now;
+        node.beside_daemon = beside_daemon;
         node.set_aside = !why_set_aside(state, named.host).empty();
         state.nodes.add(id, std::move(node));
         t.note(fmt::format("node {} joined with {}", named.host, counted(slots_of(named), "worker")));

@@ -6,8 +6,8 @@
 
 namespace ddprun::coordinator {
 
-/// Admits a new node, reconnects a known one, or refuses it.
-void join(Transition& t, const NodeId& id, const Join& message);
+/// Admits a new node, reconnects a known one, or refuses it. `beside_daemon`: as in NodeMessage.
+void join(Transition& t, const NodeId& id, const Join& message, bool beside_daemon);
 /// Starts the time in which the node may reconnect. `broken`: as in NodeDisconnected.
 void disconnected(Transition& t, const NodeId& id, bool broken);
 /// Returns when the node is lost unless it is heard, or reconnects, before.

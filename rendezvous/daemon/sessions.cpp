@@ -108,8 +108,9 @@ awaitable<void> Sessions::serve(Newcomer newcomer, std::optional<Generation> gen
 
 awaitable<void> Sessions::serve_agent(protocol::Join join, ChannelPtr channel, std::string peer, std::string address) {
     const protocol::NodeId node = join.node;
+    const bool beside_daemon = address == channel->local_address().to_string();
     connections_.set_asking(channel);
-    handle_(coordinator::NodeMessage{node, join});
+    handle_(coordinator::NodeMessage{node, join, beside_daemon});
     if (connections_.is_agent(node, channel)) store_clients_.note_origin(decisions_.job(), node, std::move(address));
     while (connections_.is_agent(node, channel)) {
         Result<protocol::AgentMessage> message = co_await next_message(channel);

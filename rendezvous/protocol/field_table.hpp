@@ -416,6 +416,7 @@ void visit_fields(Is<NodeStatus> auto& node, auto& field) {
     field("slots", node.slots);
     field("state", node.state);
     field.optional("fine", node.fine);
+    field.optional("busy", node.busy);
 }
 
 void visit_fields(Is<Decision> auto& decision, auto& field) {

@@ -82,7 +82,9 @@ TEST_CASE("a node is drained and taken back, and the job goes on meanwhile", "[e
         const auto drain = job.ddpctl({"drain", job.second_name});
         CHECK(drain.status.exit_code() == 0);
         CHECK_THAT(drain.out, StartsWith("node " + job.second_name + " is drained: ") &&
-                                  EndsWith("`ddpctl undrain " + job.second_name + "` lets it take part again\n"));
+                                  Contains("`ddpctl undrain " + job.second_name +
+                                           "` lets it take part again. The job's "
+                                           "ddprund runs on this host"));
         CHECK(drain.err == "");
         CHECK(eventually(Seconds(20), [&] { return job.prints(job.first, "generation 2 rank 0 of 1\n"); }));
         CHECK(job.shows(job.second_name, "set aside: an operator has drained it"));
@@ -99,7 +101,10 @@ TEST_CASE("a node is drained and taken back, and the job goes on meanwhile", "[e
         CHECK(eventually(Seconds(20), [&] { return job.prints(*job.second, "generation 3 rank 1 of 2\n"); }));
         CHECK(job.shows(job.second_name, "running"));
 
-        CHECK(job.ddpctl({"drain", job.second_name}).status.exit_code() == 0);
+        const auto waited = job.ddpctl({"drain", job.second_name, "--wait"});
+        CHECK(waited.status.exit_code() == 0);
+        CHECK_THAT(waited.out, EndsWith("\nnode " + job.second_name + " has no workers\n"));
+        CHECK(job.shows(job.second_name, "set aside: an operator has drained it"));
         CHECK(eventually(Seconds(20), [&] { return job.prints(job.first, "generation 4 rank 0 of 1\n"); }));
         e2e::write_file(sandbox.path() / "end", "");
         INFO("first:\n" << job.first.err() << "second:\n" << job.second->err());
@@ -137,5 +142,24 @@ TEST_CASE("an order that cannot be followed is refused with its reason, and the 
         CHECK(over.status.exit_code() == 69);
         CHECK_THAT(over.err, StartsWith("ddpctl: cannot reach the rendezvous daemon at "));
     }
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("ddpctl finds the job of a node without workers", "[e2e]") {
+    const e2e::Sandbox sandbox("ctl-finds");
+    // A pid namespace, because ddpctl would find the jobs of other tests.
+    const std::string script = fmt::format(
+        "{0}/ddprun --nnodes 2 --rdzv-endpoint 127.0.0.1:{1} true & "
+        "until {0}/ddpctl status --rdzv-endpoint 127.0.0.1:{1} >/dev/null 2>&1; do sleep 0.05; done; "
+        "{0}/ddpctl status; code=$?; kill $!; wait; exit $code",
+        e2e::bin().string(), e2e::free_port());
+    if (!e2e::run(sandbox, {.argv = {"unshare", "--pid", "--fork", "--mount-proc", "true"}}).status.success()) {
+        WARN("SKIPPED: this user may not make a pid namespace");
+        return;
+    }
+    const auto found = e2e::run(sandbox, {.argv = {"unshare", "--pid", "--fork", "--mount-proc", "sh", "-c", script}});
+    INFO(found.err);
+    CHECK(found.status.exit_code() == 0);
+    CHECK_THAT(found.out, Contains("waiting for nodes for ") && Contains("1 of 2"));
     CHECK(sandbox.leftovers() == "");
 }

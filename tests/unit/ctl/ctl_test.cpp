@@ -100,6 +100,7 @@ TEST_CASE("jobs of one machine are distinguished by their command", "[ctl]") {
     CHECK(cut.size() <= 100);
     CHECK_THAT(cut, StartsWith("train x") && Catch::EndsWith(" …"));
     CHECK(ctl::describe({"run", "n1:1", 4, "train --lr 1"}) == "'run': train --lr 1, 4 workers on this machine");
+    CHECK(ctl::describe({"", "n1:1", 0, "ddprun train"}) == "ddprun train, without workers here");
     CHECK(ctl::describe({"run", "n1:1", 1, ""}) == "'run', 1 worker on this machine");
     CHECK(ctl::describe({"run", "n1:1"}) == "'run'");
 }
@@ -173,6 +174,8 @@ TEST_CASE("every command of ddpctl takes the job's endpoint and a time", "[ctl]"
     CHECK(std::get<ctl::OrderOptions>(drain).node == "n1#2");
     CHECK(std::get<ctl::OrderOptions>(drain).endpoint == Endpoint{"n1", 1});
     CHECK(std::get<ctl::OrderOptions>(drain).typed == "drain n1#2");
+    CHECK_FALSE(std::get<ctl::OrderOptions>(drain).wait);
+    CHECK(std::get<ctl::OrderOptions>(parsed({"drain", "n1", "--wait"})).wait);
     const auto undrain = parsed({"undrain", "--timeout", "3", "n1"});
     REQUIRE(std::holds_alternative<ctl::OrderOptions>(undrain));
     CHECK(std::get<ctl::OrderOptions>(undrain).command == Order::Command::kUndrain);

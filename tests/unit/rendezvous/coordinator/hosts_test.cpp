@@ -364,7 +364,10 @@ TEST_CASE("a drained node's workers stop, and the job goes on without it until i
     job.start({"n1", "n2", "n3"});
     job.feed(Ordered{{.command = Order::Command::kDrain, .node = "n2"}});
     CHECK_FALSE(job.asked<Reply>().at(0).answer.refused);
-    CHECK_THAT(job.asked<Reply>().at(0).answer.text, Contains("node n2 is drained"));
+    CHECK(job.asked<Reply>().at(0).answer.text ==
+          "node n2 is drained: its workers are being stopped, for which they have up to 30 s. `ddpctl undrain n2` lets "
+          "it "
+          "take part again");
     CHECK(job.sent<Abort>().at("n1").reason == "node n2 was drained by ddpctl");
     job.all_stop();
     job.store_opens();
@@ -485,6 +488,18 @@ TEST_CASE("a drain does not count on a node that may be about to be lost", "[coo
         job.pass(1s);
         CHECK_THAT(job.verdict().reason, Contains("n3 was drained by ddpctl; node n2 was lost meanwhile"));
     }
+}
+
+TEST_CASE("the answer to the drain of the daemon's own host warns that the host must stay up", "[coordinator]") {
+    Job job({.min_nodes = 1, .max_nodes = 2});
+    const bool beside_daemon = GENERATE(true, false);
+    job.feed(NodeMessage{"n1", job.greeting("n1"), beside_daemon});
+    job.join("n2");
+    job.feed(Ordered{{.command = Order::Command::kDrain, .node = "n1"}});
+    const std::string text = job.asked<Reply>().at(0).answer.text;
+    CHECK(
+        text.ends_with("take part again. The job's ddprund runs on this host: the job ends if it is stopped there, or "
+                       "the host is") == beside_daemon);
 }
 
 TEST_CASE("a host that is lost at the moment can be drained", "[coordinator]") {

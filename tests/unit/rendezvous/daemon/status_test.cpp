@@ -43,9 +43,9 @@ TEST_CASE("the status of a running job has its size, its age, its restarts and t
     CHECK(status.run_id == "mnist");
     CHECK(status.generation == Generation{1});
     CHECK(status.state == "running for 2.0 s with 3 nodes (--nnodes 2:3); restarts 0 of 2");
-    CHECK(status.nodes == std::vector<NodeStatus>{{"n1", NodeRank{0}, 0, 2, "running", true},
-                                                  {"n2", NodeRank{1}, 2, 2, "running", true},
-                                                  {"n3", NodeRank{2}, 4, 2, "running", true},
+    CHECK(status.nodes == std::vector<NodeStatus>{{"n1", NodeRank{0}, 0, 2, "running", true, true},
+                                                  {"n2", NodeRank{1}, 2, 2, "running", true, true},
+                                                  {"n3", NodeRank{2}, 4, 2, "running", true, true},
                                                   {"n4", std::nullopt, 0, 2, "spare", true}});
     CHECK(daemon::status_of(State{Config{.run_id = "run"}}, job.now).state == "waiting: no node has joined yet");
 }
