@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/lease.hpp"
+#include "agent/link/lease.hpp"
 #include "rendezvous/protocol/messages.hpp"
 #include "tests/sim/network.hpp"
 

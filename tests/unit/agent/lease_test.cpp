@@ -1,5 +1,5 @@
 // The lease by which the workers of a node run.
-#include "agent/lease.hpp"
+#include "agent/link/lease.hpp"
 
 #include "tests/catch.hpp"
 

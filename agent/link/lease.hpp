@@ -1,7 +1,7 @@
 #pragma once
 // Lease: until when the workers of this node may run, as the daemon's answers show (docs/design/026). Every time in it
 // is of this node's clock: when it sent what the daemon has confirmed. The limits come with the Welcome. Used by
-// DaemonLink alone. Pure.
+// link::step() alone. Pure.
 
 #include <algorithm>
 #include <chrono>

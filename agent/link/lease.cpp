@@ -1,4 +1,4 @@
-#include "agent/lease.hpp"
+#include "agent/link/lease.hpp"
 
 #include <algorithm>
 #include <cstddef>
