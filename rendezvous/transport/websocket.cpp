@@ -1,6 +1,7 @@
 #include "rendezvous/transport/websocket.hpp"
 
 #include <fmt/format.h>
+#include <sys/socket.h>
 
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
@@ -40,7 +41,7 @@ constexpr char kHttpGet = 'G';
 
 bool ended_by_peer(const error_code& ec) {
     return ec == asio::error::eof || ec == asio::error::connection_reset || ec == asio::error::broken_pipe ||
-           ec == ssl::error::stream_truncated || ec == http::error::end_of_stream || ec == http::error::partial_message;
+           ec == http::error::end_of_stream || ec == http::error::partial_message;
 }
 
 /// Returns why a handshake ended without an answer of the peer.
@@ -108,7 +109,7 @@ awaitable<Result<std::shared_ptr<Channel>>> ask_upgrade(std::shared_ptr<WebSocke
 
 awaitable<Result<std::shared_ptr<Channel>>> connect_plain(tcp::socket socket, tcp::endpoint endpoint,
                                                           TimePoint deadline) {
-    auto made = WebSocketChannel<TcpStream>::make(TcpStream(std::move(socket)));
+    auto made = WebSocketChannel<TcpStream>::make(std::move(socket));
     if (!made) co_return made.error();
     const Watchdog watchdog((*made)->socket(), deadline);
     auto channel = co_await ask_upgrade(*made, endpoint, watchdog);
@@ -120,7 +121,7 @@ awaitable<Result<std::shared_ptr<Channel>>> connect_plain(tcp::socket socket, tc
 
 awaitable<Result<std::shared_ptr<Channel>>> connect_tls(tcp::socket socket, tcp::endpoint endpoint, TimePoint deadline,
                                                         Credentials credentials) {
-    auto made = WebSocketChannel<TlsStream>::make(TlsStream(TcpStream(std::move(socket)), credentials.for_client()));
+    auto made = WebSocketChannel<TlsStream>::make(std::move(socket), credentials.for_client());
     if (!made) co_return made.error();
     TlsStream& stream = (*made)->websocket().next_layer();
     const Watchdog watchdog((*made)->socket(), deadline);
@@ -177,8 +178,9 @@ awaitable<void> answer_stranger(Stream& stream, unsigned http_version, std::stri
 /// Reads the upgrade request and answers it. Returns an error, or nothing when the peer is an agent. (Not a
 /// Result<void>: g++ 12 warns about those here.)
 template <typename Stream>
-awaitable<std::optional<Error>> upgrade(WebSocketChannel<Stream>& channel, beast::flat_buffer& buffer,
-                                        const Watchdog& watchdog, const Terms& terms) {
+awaitable<std::optional<Error>> upgrade(WebSocketChannel<Stream>& channel, const Watchdog& watchdog,
+                                        const Terms& terms) {
+    beast::flat_buffer buffer(kMaxHandshakeBytes);
     http::request_parser<http::empty_body> parser;
     parser.header_limit(kMaxHandshakeBytes);
     auto [ec, n] = co_await http::async_read(channel.websocket().next_layer(), buffer, parser, kTuple);
@@ -198,30 +200,26 @@ awaitable<std::optional<Error>> upgrade(WebSocketChannel<Stream>& channel, beast
     co_return std::nullopt;
 }
 
-awaitable<Result<std::shared_ptr<Channel>>> accept_plain(tcp::socket socket, beast::flat_buffer buffer,
-                                                         TimePoint deadline, Terms terms) {
-    auto made = WebSocketChannel<TcpStream>::make(TcpStream(std::move(socket)));
+awaitable<Result<std::shared_ptr<Channel>>> accept_plain(tcp::socket socket, TimePoint deadline, Terms terms) {
+    auto made = WebSocketChannel<TcpStream>::make(std::move(socket));
     if (!made) co_return made.error();
     const Watchdog watchdog((*made)->socket(), deadline);
-    const std::optional<Error> problem = co_await upgrade(**made, buffer, watchdog, terms);
+    const std::optional<Error> problem = co_await upgrade(**made, watchdog, terms);
     if (problem) co_return *problem;
     co_return owned(*made);
 }
 
-/// `hello`: the first bytes of the client's first message.
-awaitable<Result<std::shared_ptr<Channel>>> accept_tls(tcp::socket socket, beast::flat_buffer hello, TimePoint deadline,
-                                                       Terms terms, Credentials credentials) {
-    auto made = WebSocketChannel<TlsStream>::make(TlsStream(TcpStream(std::move(socket)), credentials.for_server()));
+awaitable<Result<std::shared_ptr<Channel>>> accept_tls(tcp::socket socket, TimePoint deadline, Terms terms,
+                                                       Credentials credentials) {
+    auto made = WebSocketChannel<TlsStream>::make(std::move(socket), credentials.for_server());
     if (!made) co_return made.error();
     TlsStream& stream = (*made)->websocket().next_layer();
     const Watchdog watchdog((*made)->socket(), deadline);
-    const auto [ec, used] = co_await stream.async_handshake(ssl::stream_base::server, hello.cdata(), kTuple);
+    const auto [ec] = co_await stream.async_handshake(ssl::stream_base::server, kTuple);
     if (ec && (watchdog.fired() || ended_by_peer(ec))) co_return handshake_error(watchdog, ec);
     if (ec) co_return tls_error_of_server(ec);
-    if (used != hello.size()) co_return Error{Errc::kMalformed, "bytes after the first message of TLS"};
     if (!shares_key(stream.native_handle())) co_return Error{Errc::kUntrusted, "TLS without the key of the job"};
-    beast::flat_buffer buffer(kMaxHandshakeBytes);
-    const std::optional<Error> problem = co_await upgrade(**made, buffer, watchdog, terms);
+    const std::optional<Error> problem = co_await upgrade(**made, watchdog, terms);
     if (problem) co_return *problem;
     co_return owned(*made);
 }
@@ -270,19 +268,17 @@ awaitable<Result<std::shared_ptr<Channel>>> connect_websocket(tcp::endpoint endp
 awaitable<Result<std::shared_ptr<Channel>>> accept_websocket(tcp::socket socket, TimePoint deadline, JobLine job_line,
                                                              Security security) {
     prepare(socket);
-    // The first byte distinguishes the protocols.
-    beast::flat_buffer buffer(kMaxHandshakeBytes);
+    // The first byte distinguishes the protocols. It stays unread, for the one that it begins.
+    char first = 0;
     {
         const Watchdog watchdog(socket, deadline);
-        const auto [ec, n] = co_await socket.async_read_some(buffer.prepare(kMaxHandshakeBytes / 2), kTuple);
+        auto [ec] = co_await socket.async_wait(tcp::socket::wait_read, kTuple);
+        if (!ec && ::recv(socket.native_handle(), &first, 1, MSG_PEEK | MSG_DONTWAIT) != 1) ec = asio::error::eof;
         if (ec) co_return handshake_error(watchdog, ec);
-        buffer.commit(n);
     }
-    const char first = *static_cast<const char*>(buffer.cdata().data());
     Terms terms{std::move(job_line)};
     if (first == kTlsHandshake && security.credentials) {
-        auto channel = co_await accept_tls(std::move(socket), std::move(buffer), deadline, std::move(terms),
-                                           *security.credentials);
+        auto channel = co_await accept_tls(std::move(socket), deadline, std::move(terms), *security.credentials);
         co_return channel;
     }
     if (first == kTlsHandshake) {
@@ -294,7 +290,7 @@ awaitable<Result<std::shared_ptr<Channel>>> accept_websocket(tcp::socket socket,
     }
     if (first != kHttpGet) co_return Error{Errc::kMalformed, "neither an agent nor HTTP"};
     terms.requires_tls = !security.insecure && !is_local(socket);
-    auto channel = co_await accept_plain(std::move(socket), std::move(buffer), deadline, std::move(terms));
+    auto channel = co_await accept_plain(std::move(socket), deadline, std::move(terms));
     co_return channel;
 }
 

@@ -6,19 +6,19 @@
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
-#include <boost/asio/ssl/error.hpp>
-#include <boost/asio/ssl/stream.hpp>
 #include <boost/beast/core/bind_handler.hpp>
 #include <boost/beast/core/buffers_to_string.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/field.hpp>
 #include <boost/beast/websocket/stream.hpp>
+#include <concepts>
 #include <deque>
 #include <optional>
 
 #include "rendezvous/transport/channel.hpp"
 #include "rendezvous/transport/completion.hpp"
 #include "rendezvous/transport/socket.hpp"
+#include "rendezvous/transport/tls_stream.hpp"
 #include "rendezvous/transport/websocket.hpp"
 
 namespace ddprun::transport {
@@ -29,22 +29,16 @@ public:
     explicit TcpStream(boost::asio::ip::tcp::socket socket) : boost::asio::ip::tcp::socket(std::move(socket)) {}
 };
 
-using TlsStream = boost::asio::ssl::stream<TcpStream>;
-
 /// Ends a connection for Beast after the close frames or a bad frame. Beast's own overload waits for the peer to close,
-/// without a limit, and would let a bad peer block receive().
-template <typename Handler>
-void async_teardown(boost::beast::role_type, TcpStream& stream, Handler&& handler) {
+/// without a limit, and would let a bad peer block receive(). With TLS no close_notify is sent: WebSocket messages have
+/// their lengths.
+template <typename Stream, typename Handler>
+requires std::same_as<Stream, TcpStream> || std::same_as<Stream, TlsStream>
+void async_teardown(boost::beast::role_type, Stream& stream, Handler&& handler) {
     boost::system::error_code ignored;  // the stream counts as closed all the same
-    stream.close(ignored);
+    boost::beast::get_lowest_layer(stream).close(ignored);
     boost::asio::post(stream.get_executor(),
                       boost::beast::bind_front_handler(std::forward<Handler>(handler), boost::system::error_code{}));
-}
-
-/// The same with TLS. No close_notify is sent: WebSocket messages have their lengths.
-template <typename Handler>
-void async_teardown(boost::beast::role_type role, TlsStream& stream, Handler&& handler) {
-    async_teardown(role, stream.next_layer(), std::forward<Handler>(handler));
 }
 
 template <typename Stream>
@@ -58,15 +52,17 @@ public:
     /// Has no permessage-deflate: control messages are small, and strangers could attack a decompressor.
     using WebSocket = boost::beast::websocket::stream<Stream, false>;
 
-    /// Makes a channel over a connected stream. Errors: kClosed when it is no longer connected.
-    static Result<std::shared_ptr<WebSocketChannel>> make(Stream stream) {
+    /// Makes a channel over a connected socket; `of_stream`: further arguments of the stream. Errors: kClosed when it
+    /// is no longer connected.
+    template <typename... Args>
+    static Result<std::shared_ptr<WebSocketChannel>> make(tcp::socket socket, Args&... of_stream) {
         error_code ec;
-        const tcp::socket& socket = boost::beast::get_lowest_layer(stream);
         const auto local = socket.local_endpoint(ec);
         if (ec) return Error{Errc::kClosed, ec.message()};
         static_cast<void>(socket.remote_endpoint(ec));  // fails if the peer has gone already
         if (ec) return Error{Errc::kClosed, ec.message()};
-        return std::shared_ptr<WebSocketChannel>(new WebSocketChannel(std::move(stream), unwrapped(local.address())));
+        return std::shared_ptr<WebSocketChannel>(
+            new WebSocketChannel(unwrapped(local.address()), std::move(socket), of_stream...));
     }
 
     WebSocket& websocket() { return websocket_; }
@@ -104,8 +100,11 @@ public:
     boost::asio::ip::address local_address() const override { return local_; }
 
 private:
-    WebSocketChannel(Stream stream, boost::asio::ip::address local)
-        : websocket_(std::move(stream)), drained_(websocket_.get_executor(), TimePoint::max()), local_(local) {
+    template <typename... Args>
+    WebSocketChannel(boost::asio::ip::address local, tcp::socket socket, Args&... of_stream)
+        : websocket_(std::move(socket), of_stream...),
+          drained_(websocket_.get_executor(), TimePoint::max()),
+          local_(local) {
         namespace ws = boost::beast::websocket;
         websocket_.text(true);
         websocket_.auto_fragment(false);
@@ -179,8 +178,7 @@ private:
 
     static Error explain(const error_code& ec) {
         namespace ws = boost::beast::websocket;
-        if (ec == ws::error::closed || ec == boost::asio::error::eof ||
-            ec == boost::asio::ssl::error::stream_truncated || ec == boost::asio::error::operation_aborted) {
+        if (ec == ws::error::closed || ec == boost::asio::error::eof || ec == boost::asio::error::operation_aborted) {
             return {Errc::kClosed, "the connection was closed"};
         }
         if (ec.category() == ws::make_error_code(ws::error::closed).category()) {
