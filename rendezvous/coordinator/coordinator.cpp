@@ -92,6 +92,15 @@ void receive(Transition& t, const NodeMessage& event) {
         event.message);
 }
 
+/// Returns whether the event makes no node due before State::due. A new node has been heard and explained to just now.
+bool keeps_due(const State& state, const Happening& what) {
+    if (std::holds_alternative<Tick>(what)) return true;
+    const auto* message = std::get_if<NodeMessage>(&what);
+    if (message == nullptr) return false;
+    const bool joins = std::holds_alternative<Join>(message->message) && !state.nodes.contains(message->node);
+    return joins || std::holds_alternative<Heartbeat>(message->message);
+}
+
 void follow(Transition& t, const Order& order) {
     const Result<std::string> done =
         order.command == Order::Command::kDrain ? drain(t, order.node) : undrain(t, order.node);
@@ -118,6 +127,7 @@ Step step(State state, const Event& event) {
     Transition t{std::move(state)};
     forgive_own_pause(t.state, event.now);
     t.state.now = event.now;
+    if (!keeps_due(t.state, event.what)) t.state.due = {};
     std::visit(Overloaded{
                    [&](const NodeMessage& e) { receive(t, e); },
                    [&](const NodeDisconnected& e) { disconnected(t, e.node, e.broken); },

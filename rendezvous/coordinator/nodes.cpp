@@ -318,11 +318,15 @@ void lose_silent_nodes(Transition& t) {
         return node.link == Link::kConnected && present(node) && state.now < node.heard_at + config.lost_after;
     });
     if (!any_heard) state.all_silent_at = state.now;
+    if (state.now < state.due.loss) return;
+    state.due.loss = state.now + config.lost_after;  // of a node that is heard now
     const bool cut_off = state.all_silent_at && state.now < *state.all_silent_at + config.lost_after;
     std::vector<NodeId> silent;
     std::map<NodeId, std::string> expired;
     for (const auto& [id, node] : t.state.nodes) {
-        if (node.link == Link::kLost || t.state.now < lost_at(node, config)) continue;
+        if (node.link == Link::kLost) continue;
+        state.due.loss = std::min(state.due.loss, lost_at(node, config));
+        if (t.state.now < lost_at(node, config)) continue;
         const bool is_closed = node.link == Link::kDisconnected && !node.broken;
         if (!is_closed && cut_off && t.state.now < node.heard_at + config.hold) continue;
         if (node.link == Link::kConnected)

@@ -161,6 +161,12 @@ struct Explanation {
     TimePoint sent_at;  ///< to all of them at once
 };
 
+/// Before these times a tick need not look at all nodes. Events that may make a node due earlier reset them (step()).
+struct Due {
+    TimePoint loss;         ///< no node has been silent, or disconnected, for too long
+    TimePoint explanation;  ///< no waiting node needs its reason again
+};
+
 /// It has more than 15 members because each is a fact of its own of the table in docs/design/002-coordinator.md.
 struct State {
     explicit State(Config configuration) : config(std::move(configuration)) {}
@@ -191,6 +197,7 @@ struct State {
     std::uint64_t heartbeats = 0;            ///< the number of the newest one, the same for all nodes
     std::deque<TimePoint> heartbeats_sent;   ///< when the newest ones were sent, oldest first
     Explanation explanation;
+    Due due;
     std::optional<TimePoint> alone_since;  ///< since when no node is connected, as the ticks saw it; empty: one is
     bool starter_ended = false;            ///< the program that started the daemon has ended
     std::string no_more_nodes;             ///< why no further node will join; empty: one may

@@ -189,9 +189,13 @@ void explain_waiting(Transition& t) {
         explanation.kind != before.kind || (few && (explanation.message.reason != before.message.reason ||
                                                     explanation.message.present != before.message.present));
     const bool to_all = changed && state.now - before.sent_at >= kMinInterval;
-    for (const auto& [id, node] : state.nodes) {
-        const bool due = to_all || state.now - node.explained_at >= kRepeatAfter;
-        if (due && waits(state, id, node)) send_waiting(t, id, node, explanation.message);
+    if (changed || state.now >= state.due.explanation) {
+        state.due.explanation = state.now + kRepeatAfter;  // of a node that is explained to now
+        for (const auto& [id, node] : state.nodes) {
+            if (!waits(state, id, node)) continue;
+            if (to_all || state.now - node.explained_at >= kRepeatAfter) send_waiting(t, id, node, explanation.message);
+            state.due.explanation = std::min(state.due.explanation, node.explained_at + kRepeatAfter);
+        }
     }
     explanation.sent_at = to_all ? state.now : before.sent_at;
     if (to_all || !changed) state.explanation = std::move(explanation);
