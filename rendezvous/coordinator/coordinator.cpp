@@ -71,7 +71,7 @@ void receive(Transition& t, const NodeMessage& event) {
     if (found == t.state.nodes.end() || found->second.link != Link::kConnected) {
         return t.say("ignored: a message from a node that is not connected");
     }
-    t.state.nodes.change(event.node, [&](Node& node) {
+    t.state.nodes.change(found, [&](Node& node) {
         node.heard_at = t.state.now;
         if (const auto* beat = std::get_if<Heartbeat>(&event.message)) note_heartbeat(t.state, node, *beat);
     });

@@ -105,6 +105,10 @@ public:
         change_node(*nodes_.find(id), change);
     }
     template <typename Change>
+    void change(Nodes::const_iterator node, Change change) {
+        change_node(*nodes_.erase(node, node), change);  // erases nothing: returns an iterator that may change it
+    }
+    template <typename Change>
     void change_all(Change change) {
         for (auto& entry : nodes_) change_node(entry, change);
     }

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 
 #include "common/clock.hpp"
@@ -84,7 +85,7 @@ private:
 
     boost::asio::any_io_executor executor_;
     std::optional<boost::asio::ip::address> store_address_;
-    std::map<protocol::NodeId, ChannelPtr> agents_;
+    std::unordered_map<protocol::NodeId, ChannelPtr> agents_;  // each heartbeat looks into it three times
     ChannelPtr asking_;
     std::map<diagnosis::InspectorId, Inspector> inspectors_;
     std::uint64_t last_inspector_ = 0;
