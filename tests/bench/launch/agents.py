@@ -2,8 +2,8 @@
 """What thousands of agents cost the daemon, with TLS.
 
 Daemon and agents (bench_launch_agents, one process with all of their connections) are on one virtual host, so that the connections
-are TLS over its loopback. The daemon's CPU time is that of its threads; a run that connects as often without a Join gives the
-part of the handshakes. Bytes are those of the host's loopback, both ways, with the headers. Needs root and the cluster tools
+are TLS over its loopback. The daemon's CPU time is that of its threads; a run that connects as often without a Join, within the
+same time, gives the part of the handshakes. Bytes are those of the host's loopback, both ways, with the headers. Needs root and the cluster tools
 (DDPRUN_CLUSTER_TOOLS).
 """
 
@@ -74,11 +74,11 @@ class Bench:
         self.lines.append(goal.line(samples, f"{began} to {load()}"))
         print(self.lines[-1], flush=True)
 
-    def run(self, count, how, settings=()):
-        """Returns the daemon's CPU seconds, KiB and bytes for `count` agents, and the milliseconds of an abort."""
+    def run(self, count, spread, settings=(), how=()):
+        """Returns the daemon's CPU seconds, KiB and bytes for `count` agents within `spread` seconds, and the milliseconds of an abort."""
         with Daemon(self.hosts, self.build, ["--join-timeout", "600", *settings]) as daemon:
             cpu, kib, sent = daemon.cpu(), daemon.resident_kib(), daemon.loopback_bytes()
-            words = [str(self.build / "bench" / "bench_launch_agents"), self.hosts.address("n1"), "29400", str(count), str(how)]
+            words = [str(self.build / "bench" / "bench_launch_agents"), self.hosts.address("n1"), "29400", str(count), str(spread), *how]
             agents = subprocess.Popen(self.hosts.on("n1", words), env=self.hosts.environment, stdin=subprocess.PIPE,
                                       stdout=subprocess.PIPE, text=True)
             if agents.stdout.readline() != "ready\n":
@@ -90,18 +90,19 @@ class Bench:
 
     def start(self):
         """All agents of a job join, with heartbeats that are due after the measurement and with the usual ones."""
-        count, began = self.options.agents, load()
-        handshakes = [self.run(count, "handshakes")[0] for _ in range(self.options.rounds)]
-        print(f"    {count} handshakes: {min(handshakes):.2f} to {max(handshakes):.2f} s of CPU", flush=True)
-        for how, name in ((0, "at once"), (self.options.spread, f"over {self.options.spread} s")):
+        count = self.options.agents
+        for spread, name in ((0, "at once"), (self.options.spread, f"over {self.options.spread} s")):
+            rounds = self.options.rounds if spread == 0 else 1
+            handshakes = [self.run(count, spread, how=["handshakes"])[0] for _ in range(rounds)]
+            print(f"    {count} handshakes {name}: {min(handshakes):.2f} to {max(handshakes):.2f} s of CPU", flush=True)
             for settings, beats in ((RARE_HEARTBEATS, "without heartbeats"), ([], "with heartbeats")):
                 began = load()
-                runs = [self.run(count, how, settings) for _ in range(self.options.rounds if how == 0 else 1)]
+                runs = [self.run(count, spread, settings) for _ in range(rounds)]
                 beyond = [cpu - min(handshakes) for cpu, *_ in runs]
                 self.add(FaultGoal(f"{count} agents join {name}, {beats}: CPU beyond handshakes", 1, SECONDS), beyond, began)
                 self.add(FaultGoal(f"{count} agents join {name}, {beats}: sent both ways", 60, MEGABYTES),
                          [sent / 1e6 for *_, sent, _ in runs], began)
-                if how == 0:
+                if spread == 0:
                     self.add(FaultGoal(f"{count} agents, {beats}: resident memory for each", 60, KIB),
                              [kib / count for _, kib, _, _ in runs], began)
 
