@@ -243,6 +243,7 @@ void Agent::perform(const AdoptNames& action) {
     group_.set_run_id(action.run_id);
     if (!action.node_name.empty()) config_.node_name = action.node_name;
     config_.session = action.session;
+    config_.worker_key = action.worker_key;
 }
 
 void Agent::perform(const Finish& action) {

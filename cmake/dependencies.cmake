@@ -6,7 +6,7 @@ find_package(spdlog REQUIRED)
 # Programs take both header-only (docs/design/020). spdlog's target names the shared fmt, whose macros the header-only one excludes.
 set_property(TARGET spdlog::spdlog_header_only PROPERTY INTERFACE_LINK_LIBRARIES Threads::Threads fmt::fmt-header-only)
 find_package(CLI11 REQUIRED)
-# TLS between nodes and to etcd; static where that is installed, so that the programs load quickly (docs/design/020).
+# TLS between nodes and to etcd, and libcrypto for connections between workers; static where that is installed, so that the programs load quickly (docs/design/020).
 set(OPENSSL_USE_STATIC_LIBS ON)
 find_package(OpenSSL 3 QUIET)
 if(NOT OpenSSL_FOUND)

@@ -53,6 +53,7 @@ struct AgentConfig {
     std::optional<std::string> run_id;  ///< absent: any job that the daemon serves
     std::string node_name;              ///< in messages, and for workers (DDPRUN_NODE_NAME)
     std::string session = {};           ///< of the daemon, once it is known; empty: it has none
+    std::string worker_key = {};        ///< of the daemon, as the session (protocol::Welcome); never logged
     std::optional<int> node_rank;
     int min_nodes = 1;
     int max_nodes = 1;

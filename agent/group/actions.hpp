@@ -111,8 +111,9 @@ struct SendRecord {
 /// Uses the names that the job has for itself, for this run of it and for this node.
 struct AdoptNames {
     std::string run_id;
-    std::string node_name;  ///< empty: this node keeps its name
-    std::string session;    ///< of the daemon, by which the workers' processes are recognized; empty: it has none
+    std::string node_name;        ///< empty: this node keeps its name
+    std::string session;          ///< of the daemon, by which the workers' processes are recognized; empty: it has none
+    std::string worker_key = {};  ///< protocol::Welcome::worker_key
     friend bool operator==(const AdoptNames&, const AdoptNames&) = default;
 };
 /// Prints why the job cannot start yet.

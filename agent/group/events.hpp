@@ -20,9 +20,10 @@ namespace ddprun::agent {
 /// The daemon has accepted this node.
 struct Welcomed {
     std::string run_id;
-    std::string node_name;  ///< the job's name for this node; empty: it keeps its own
-    std::string session;    ///< of the daemon; empty: it has none
-    bool lost = false;      ///< the job has gone on without this node, whose workers must not run any more
+    std::string node_name;        ///< the job's name for this node; empty: it keeps its own
+    std::string session;          ///< of the daemon; empty: it has none
+    bool lost = false;            ///< the job has gone on without this node, whose workers must not run any more
+    std::string worker_key = {};  ///< protocol::Welcome::worker_key
 };
 /// The job cannot start yet.
 struct WaitReceived {

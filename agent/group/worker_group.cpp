@@ -157,7 +157,7 @@ void Transition::on(const HoldEnded& event) {
 }
 
 void Transition::on(const Welcomed& event) {
-    act(AdoptNames{event.run_id, event.node_name, event.session});
+    act(AdoptNames{event.run_id, event.node_name, event.session, event.worker_key});
     if (event.lost && state_.next) {
         send(GroupStopped{state_.next->generation});
         state_.next.reset();

@@ -210,7 +210,7 @@ void Transition::accept(const Welcome& welcome) {
     if (!welcome.session.empty()) state_.join.session = welcome.session;
     if (std::exchange(state_.interrupted, false))
         raise(ConnectionChanged{fmt::format("connected to the rendezvous daemon{}", again ? " again" : ""), true});
-    raise(Welcomed{welcome.run_id, welcome.node_name, welcome.session, welcome.lost});
+    raise(Welcomed{welcome.run_id, welcome.node_name, welcome.session, welcome.lost, welcome.worker_key});
 }
 
 /// Reports that the daemon does not take this node now. Another try follows.

@@ -35,11 +35,11 @@ struct NewProcess {
     char* const* environment;
     int stdout_fd;
     int stderr_fd;
-    int inherited_fd;
-    int group_fd;           ///< of the control group that the child joins; -1: none, or it is born in it
-    bool joins_group;       ///< ChildSpec::joins_group
-    const void* cpus;       ///< the mask of those on which it may run
-    std::size_t cpu_bytes;  ///< the size of that mask; 0: as the caller
+    const int* inherited_fds;  ///< ended by -1
+    int group_fd;              ///< of the control group that the child joins; -1: none, or it is born in it
+    bool joins_group;          ///< ChildSpec::joins_group
+    const void* cpus;          ///< the mask of those on which it may run
+    std::size_t cpu_bytes;     ///< the size of that mask; 0: as the caller
     pid_t parent;
     const char* failed_before_exec = nullptr;  ///< what failed; nullptr: nothing, or the exec itself
     bool failed_to_bind = false;               ///< to `cpus`
@@ -98,7 +98,7 @@ DDPRUN_RUNS_IN_CHILD int become_program(void* argument) {
     }
     if (place_descriptors(process.stdout_fd, process.stderr_fd)) {
         ::syscall(SYS_close_range, 3u, ~0u, CLOSE_RANGE_CLOEXEC);
-        if (process.inherited_fd >= 0) ::fcntl(process.inherited_fd, F_SETFD, 0);
+        for (const int* fd = process.inherited_fds; *fd >= 0; ++fd) ::fcntl(*fd, F_SETFD, 0);
         reset_signals();
         ::execve(process.argv[0], process.argv, process.environment);
     } else {
@@ -228,9 +228,11 @@ Error start_error(std::string_view what, int errno_value) {
 Result<ChildProcess> ChildProcess::start(boost::asio::io_context& io, const ChildSpec& spec) {
     const std::vector<char*> argv = pointers(spec.argv);
     const std::vector<char*> environment = pointers(spec.environment);
-    NewProcess process{argv.data(),      environment.data(), spec.stdout_fd,
-                       spec.stderr_fd,   spec.inherited_fd,  spec.group_fd,
-                       spec.joins_group, spec.cpus.data(),   spec.cpus.size() * sizeof(spec.cpus[0]),
+    std::vector<int> inherited_fds = spec.inherited_fds;
+    inherited_fds.push_back(-1);
+    NewProcess process{argv.data(),      environment.data(),   spec.stdout_fd,
+                       spec.stderr_fd,   inherited_fds.data(), spec.group_fd,
+                       spec.joins_group, spec.cpus.data(),     spec.cpus.size() * sizeof(spec.cpus[0]),
                        ::getpid()};
     const ChildStack stack;
     int pidfd = -1;

@@ -24,8 +24,8 @@ struct ChildSpec {
     std::vector<std::string> environment;  ///< "NAME=value", complete: nothing is inherited
     int stdout_fd = 1;                     ///< becomes the child's 1; stays the caller's to close
     int stderr_fd = 2;
-    int inherited_fd = -1;     ///< one more descriptor that the child gets, under the same number; -1: none
-    CpuMask cpus = {};         ///< on which it may run, with the memory near them; empty: as the caller
+    std::vector<int> inherited_fds = {};  ///< more descriptors that the child gets, under the same numbers
+    CpuMask cpus = {};                    ///< on which it may run, with the memory near them; empty: as the caller
     int group_fd = -1;         ///< of the folder of a control group that the child joins before its exec; -1: none
     bool joins_group = false;  ///< moves there, even where it could be born in the group
 };

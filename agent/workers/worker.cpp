@@ -34,14 +34,11 @@ Result<std::unique_ptr<Worker>> Worker::start(boost::asio::io_context& io, Worke
     if (!out) return out.error();
     Result<Pipe> err = make_output_ends(spec.err);
     if (!err) return err.error();
-    const ChildSpec child{std::move(spec.argv),
-                          std::move(spec.environment),
-                          out->write_end.get(),
-                          err->write_end.get(),
-                          spec.record ? spec.record->descriptor() : -1,
-                          std::move(spec.cpus),
-                          spec.group_fd,
-                          spec.joins_group};
+    std::vector<int> inherited;
+    if (spec.record) inherited.push_back(spec.record->descriptor());
+    if (spec.secret) inherited.push_back(spec.secret.get());
+    const ChildSpec child{std::move(spec.argv), std::move(spec.environment), out->write_end.get(), err->write_end.get(),
+                          std::move(inherited), std::move(spec.cpus),        spec.group_fd,        spec.joins_group};
     Result<ChildProcess> process = ChildProcess::start(io, child);
     if (!process) return process.error();
     std::unique_ptr<Worker> worker(new Worker(std::move(*process), spec));

@@ -19,6 +19,7 @@
 #include "agent/workers/error_file.hpp"
 #include "agent/workers/worker_evidence.hpp"
 #include "common/clock.hpp"
+#include "common/system/unique_fd.hpp"
 #include "rendezvous/protocol/messages.hpp"
 
 namespace ddprun::agent {
@@ -31,8 +32,9 @@ struct WorkerSpec {
     Route err;
     std::optional<ErrorFile> error_file;
     std::optional<WorkerFlightRecord> record;
-    CpuMask cpus = {};  ///< as in ChildSpec
-    int group_fd = -1;  ///< ChildSpec::group_fd
+    UniqueFd secret = {};  ///< as of make_secret_memory(), which the worker inherits; invalid: none
+    CpuMask cpus = {};     ///< as in ChildSpec
+    int group_fd = -1;     ///< ChildSpec::group_fd
     bool joins_group = false;
 };
 

@@ -18,6 +18,7 @@
 #include "agent/output/time_stamp.hpp"
 #include "agent/workers/environment.hpp"
 #include "agent/workers/older_processes.hpp"
+#include "agent/workers/worker_secret.hpp"
 #include "common/flight_record_layout.hpp"
 #include "common/system/cpu_set.hpp"
 #include "common/system/process.hpp"
@@ -75,6 +76,15 @@ WorkerSpec WorkerSpecBuilder::make(const Assignment& assignment, const std::stri
     } else {
         warn_once(made.error(),
                   "the job goes on, but reports of a crash or stall will not show what a worker was doing");
+    }
+    environment.erase(worker_secret::kDescriptorVariable);
+    if (!config_.worker_key.empty()) {
+        if (auto made = make_secret_memory(derive_worker_secret(config_.worker_key, assignment.generation))) {
+            environment[worker_secret::kDescriptorVariable] = std::to_string(made->get());
+            spec.secret = std::move(*made);
+        } else {
+            warn_once(made.error(), "the workers of other nodes refuse connections of ddp::ddp on this one");
+        }
     }
     spec.environment = to_strings(environment);
     return spec;

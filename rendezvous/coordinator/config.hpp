@@ -11,6 +11,7 @@ namespace ddprun::coordinator {
 struct Config {
     std::string run_id;
     std::string session = {};  ///< identifies this daemon process, which cannot continue a job that another one began
+    std::string worker_key = {};  ///< Welcome::worker_key
     std::chrono::milliseconds heartbeat_interval{500};
     std::chrono::milliseconds lost_after{3'000};      ///< silence after which a node is lost
     std::chrono::milliseconds reconnect_grace{750};   ///< time to reconnect after the agent's end has closed; no option

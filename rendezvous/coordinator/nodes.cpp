@@ -79,7 +79,8 @@ Welcome welcome_to(const State& state, const NodeId& id, const Join& join) {
             .node_name = join.host,
             .session = state.config.session,
             .records = true,
-            .lost = lost};
+            .lost = lost,
+            .worker_key = state.config.worker_key};
 }
 
 void reconnected(Transition& t, const NodeId& id, const Join& message) {

@@ -206,6 +206,7 @@ std::variant<Options, int> parse_options(int argc, const char* const* argv) {
     if (store_address) options.daemon.store_address = boost::asio::ip::make_address(*store_address);
     if (job.run_id.empty()) job.run_id = random_id();
     job.session = random_id();
+    if (!options.insecure) job.worker_key = random_id() + random_id();  // with --insecure it would travel in clear
     return options;
 }
 

@@ -315,6 +315,7 @@ void visit_fields(Is<Welcome> auto& welcome, auto& field) {
     field.optional("session", welcome.session);
     field.optional("records", welcome.records);
     field.optional("lost", welcome.lost);
+    field.optional("worker_key", welcome.worker_key);
 }
 
 template <>

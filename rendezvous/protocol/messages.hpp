@@ -211,6 +211,8 @@ struct Welcome {
     std::string session = {};    ///< drawn by the daemon when it began; empty: an older daemon
     bool records = false;        ///< it understands Stalled and RecordReply
     bool lost = false;           ///< the node has counted as lost: its workers must end at once. An Abort follows
+    std::string worker_key = {};  ///< random, drawn as the session; the secrets of worker groups are derived from it
+                                  ///< (docs/design/029). Empty: other hosts are connected without TLS
     friend bool operator==(const Welcome&, const Welcome&) = default;
 };
 

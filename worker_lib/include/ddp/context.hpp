@@ -41,6 +41,7 @@ struct Environment {
     std::string master_addr;
     int master_port = 0;
     std::string session;  ///< DDPRUN_SESSION beside DDPRUN_GENERATION; empty under other launchers
+    std::string secret;   ///< of this generation's ranks, from ddprun (DDPRUN_SECRET_FD); empty: they have none
 };
 
 /// Owns this process's connection to the store, the world, and the groups local() and leaders(). One thread at a time.

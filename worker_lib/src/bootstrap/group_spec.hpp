@@ -23,6 +23,7 @@ struct GroupSpec {
     int node_rank = 0;                   ///< of this process; peers publish theirs through the store
     std::int64_t generation = 0;
     std::string session;    ///< Environment::session; empty: the generations of this job cannot be ordered
+    std::string secret;     ///< Environment::secret; empty: other processes that read the store can connect
     int world_size = 1;     ///< worlds of different sizes may follow each other in one generation, see group_key()
     std::int64_t init = 1;  ///< the round in which the world met (init_rounds.hpp); each round has its own keys
     std::shared_ptr<Store> store;

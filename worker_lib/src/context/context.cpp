@@ -15,6 +15,7 @@
 #include "worker_lib/src/bootstrap/init_rounds.hpp"
 #include "worker_lib/src/bootstrap/local_store.hpp"
 #include "worker_lib/src/bootstrap/store_adapter.hpp"
+#include "worker_lib/src/bootstrap/take_secret.hpp"
 #include "worker_lib/src/context/backend_choice.hpp"
 #include "worker_lib/src/group/group_impl.hpp"
 #include "worker_lib/src/group/store_wait.hpp"
@@ -43,6 +44,7 @@ GroupSpec world_spec(const Environment& environment, std::shared_ptr<Store> stor
     spec.node_rank = environment.node_rank;
     spec.generation = environment.generation;
     spec.session = environment.session;
+    spec.secret = environment.secret;
     spec.world_size = environment.world_size;
     spec.store = std::move(store);
     spec.init_timeout = detail::bounded(options.init_timeout);
@@ -127,11 +129,13 @@ Context init_from_env(const InitOptions& options) {
     // Before the library opens sockets and segments. A trainer's messages must not fail: fmt::print() would throw.
     ddprun::open_standard_fds(O_RDWR);
     (void)detail::process_recorder();  // before this process starts others that could take it
+    const std::string& secret = detail::process_secret();
     check(options);
-    const Environment environment = detail::read_environment(detail::process_variables());
+    Environment environment = detail::read_environment(detail::process_variables());
+    environment.secret = secret;
     auto store = environment.master_port == 0 ? detail::make_local_store()
                                               : detail::connect_store(environment, options.init_timeout);
-    return {environment, std::move(store), options};
+    return {std::move(environment), std::move(store), options};
 }
 
 }  // namespace ddp

@@ -27,6 +27,7 @@ struct LocalWorld {
     std::chrono::milliseconds init_timeout{30'000};
     std::string session;  ///< of ddprun; empty: of no launcher
     std::int64_t generation = 0;
+    std::string secret;  ///< of the ranks; empty: they have none
 
     [[nodiscard]] int size() const { return std::accumulate(ranks_per_node.begin(), ranks_per_node.end(), 0); }
 
@@ -34,6 +35,7 @@ struct LocalWorld {
         Environment environment;
         environment.session = session;
         environment.generation = generation;
+        environment.secret = secret;
         environment.rank = environment.local_rank = rank;
         environment.world_size = size();
         while (environment.local_rank >= ranks_per_node.at(static_cast<std::size_t>(environment.node_rank))) {

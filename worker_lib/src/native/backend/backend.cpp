@@ -21,7 +21,7 @@ NativeBackend::NativeBackend(const GroupSpec& spec, Connected connected)
               handle->with([&](NativeBackend& own) { own.abort_for(work, thrown); });
           }),
       runner_(peers_, queue_, failure_, std::move(connected.rules), handle_) {
-    if (connected.p2p_listener) p2p_.make(connected.hello, std::move(connected.p2p_listener));
+    if (connected.p2p_listener) p2p_.make(connected.key, std::move(connected.p2p_listener));
     thread_ = start_signal_masked_thread("ddp-native", [this] { run(); });
 }
 

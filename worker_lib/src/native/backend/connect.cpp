@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "common/text/number.hpp"
 #include "worker_lib/src/bootstrap/environment.hpp"
 #include "worker_lib/src/bootstrap/exchange.hpp"
@@ -79,6 +81,19 @@ void compare_settings(const GroupSpec& spec, const std::vector<Member>& members)
     compare("DDPRUN_SOCKETS_PER_PEER", &Member::sockets_per_peer);
 }
 
+/// Throws Mismatch if some ranks have a secret from ddprun and others have none: they would refuse each other.
+void compare_authentication(const GroupSpec& spec, const std::vector<Member>& members) {
+    const auto has_secret = [](const Member& member) { return member.authentication == Member::kSecret; };
+    const auto having = std::ranges::find_if(members, has_secret);
+    const auto lacking = std::ranges::find_if_not(members, has_secret);
+    if (having == members.end() || lacking == members.end()) return;
+    const auto name = [&](auto member) { return name_of(static_cast<int>(member - members.begin()), *member); };
+    throw Error(ErrorCode::Mismatch,
+                fmt::format("group '{}': {} has the secret of this job's workers from ddprun, {} does not. Start all "
+                            "ranks with ddprun, without a wrapper that closes descriptors (DDPRUN_SECRET_FD)",
+                            spec.name, name(having), name(lacking)));
+}
+
 std::string published_address(const Store& store) {
     const auto wanted = process_variables()("DDPRUN_SOCKET_IFNAME");
     if (wanted) return choose_address(wanted, store.local_address(), interface_addresses());
@@ -135,13 +150,14 @@ Connected connect_members(const GroupSpec& spec) {
     }
 
     compare_versions(spec, members);
+    compare_authentication(spec, members);
     compare_settings(spec, members);
     result.topology = make_topology(members, spec.rank);
     result.members = std::move(members);
     const HandshakeSpec place{
         .spec = spec, .members = result.members, .deadline = ddprun::Clock::now() + spec.init_timeout};
     result.local = share_memory(place, result.topology, result.segment, local_listener.get());
-    result.hello = make_hello(spec, result.members);
+    result.key = GroupKey(spec, result.members);
     if (result.topology.nodes.size() > 1) result.p2p_listener = std::move(p2p_listener);
     if (!result.topology.own_carries()) return result;
     const std::vector<int> counterparts = result.topology.counterparts();

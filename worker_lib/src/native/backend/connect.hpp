@@ -23,7 +23,7 @@ struct Connected {
     std::shared_ptr<Segment> segment;  ///< of this rank
     std::vector<LocalRank> local;      ///< by local index
     std::map<int, Link> links;         ///< by rank
-    Hello hello;                       ///< the greeting of connections that are made later
+    GroupKey key;                      ///< for connections that are made later
     ddprun::UniqueFd p2p_listener;     ///< for sends and receives; only with several nodes
     std::map<int, Link> leaders;       ///< if this rank leads its node: the other leaders, by rank
     AllReduceRules rules;              ///< the same on all ranks

@@ -4,14 +4,14 @@
 
 namespace ddp::detail {
 
-P2p& P2pSlot::make(Hello hello, ddprun::UniqueFd listener) {
+P2p& P2pSlot::make(const GroupKey& key, ddprun::UniqueFd listener) {
     p2p_ = std::make_shared<P2p>(P2pSetup{.group = peers_.group(),
                                           .rank = peers_.rank(),
                                           .topology = peers_.topology(),
                                           .members = peers_.members(),
                                           .node = peers_.node(),
                                           .arena = peers_.arena(),
-                                          .hello = std::move(hello),
+                                          .key = key,
                                           .listener = std::move(listener),
                                           .on_failure = on_failure_,
                                           .on_thrown = on_thrown_});

@@ -25,7 +25,7 @@ public:
         : peers_(peers), on_failure_(std::move(on_failure)), on_thrown_(std::move(on_thrown)) {}
 
     /// Makes the P2p. One thread at a time, once.
-    P2p& make(Hello hello, ddprun::UniqueFd listener);
+    P2p& make(const GroupKey& key, ddprun::UniqueFd listener);
     /// Returns null before make(). Any thread.
     [[nodiscard]] P2p* get() const { return current_.load(std::memory_order_seq_cst); }
     /// Wakes the threads that sleep in the P2p, so that they see the failure of the group. One that is made later sees

@@ -9,9 +9,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <functional>
+#include <optional>
 #include <span>
 
-#include "common/fnv.hpp"
 #include "common/text/list.hpp"
 #include "worker_lib/src/native/net/sockets.hpp"
 
@@ -22,9 +22,9 @@ namespace {
 using ddprun::Result;
 using ddprun::UniqueFd;
 
-/// Maximum number of connections that have not proven anything yet. Foreign processes (port scanners, workers of
-/// another job) may connect and stay silent.
-constexpr std::size_t kMaxUnproven = 256;
+/// Maximum number of connections beside those of expected ranks. Foreign processes (port scanners, workers of another
+/// job) may connect and stay silent.
+constexpr std::size_t kMaxStrangers = 256;
 
 ucred credentials(int socket) {
     ucred peer{};
@@ -46,11 +46,13 @@ constexpr const char* kForeign = "its process belongs to another user";
 /// Returns whether the process at the other end of a Unix socket belongs to another user.
 bool is_foreign(int socket) { return family_of(socket) == AF_UNIX && credentials(socket).uid != ::geteuid(); }
 
-/// A connection whose Hello has not been received in whole.
+/// An accepted connection that has not proven that it belongs to the group.
 struct Unproven {
     UniqueFd socket;
     UniqueFd passed;
     Hello hello;
+    std::optional<Hello> answer;  ///< sent, once the Hello was right: `proof` is being received
+    ddprun::Mac proof{};
     std::size_t received = 0;
 };
 
@@ -58,27 +60,32 @@ struct Unproven {
 class Handshake {
 public:
     Handshake(const HandshakeSpec& place, std::size_t sockets, int descriptor)
-        : place_(place), sockets_(sockets), descriptor_(descriptor), own_(make_hello(place.spec, place.members)) {}
+        : place_(place), sockets_(sockets), descriptor_(descriptor), key_(place.spec, place.members) {}
 
     using Connect = std::function<Result<UniqueFd>(const Member&)>;
 
     std::map<int, std::vector<Connection>> hold(int listener, const std::vector<int>& peers, const Connect& connect) {
-        std::vector<Seat> earlier;
-        std::vector<Seat> later;
         for (const int peer : peers) {
             met_[peer].resize(sockets_);
-            for (std::size_t i = 0; i < sockets_; ++i)
-                (peer < own_.rank ? earlier : later).push_back({peer, static_cast<std::uint32_t>(i)});
+            for (std::uint32_t i = 0; i < sockets_; ++i) {
+                const Seat seat{peer, i};
+                if (peer < place_.spec.rank)
+                    called_.push_back({.seat = seat, .hello = key_.hello(i), .answer = {}});
+                else
+                    expected_.push_back(seat);
+            }
         }
-        // No deadlock: connecting and greeting need no answer, and a rank answers after it has connected to all.
-        for (const Seat& seat : earlier) {
-            connection(seat).socket = succeed(connect(member(seat.rank)), seat.rank);
+        max_unproven_ = kMaxStrangers + expected_.size();
+        for (const Called& called : called_) {
+            UniqueFd& socket = connection(called.seat).socket;
+            socket = succeed(connect(member(called.seat.rank)), called.seat.rank);
             // The greeting passes this rank's memory, and any process could listen under that name first.
-            if (is_foreign(connection(seat).socket.get())) lost(seat.rank, {ddprun::Errc::kMismatch, kForeign});
-            greet(seat);
+            if (is_foreign(socket.get())) lost(called.seat.rank, {ddprun::Errc::kMismatch, kForeign});
+            send(called.seat, std::as_bytes(std::span(&called.hello, 1)), descriptor_);
         }
-        accept_all(listener, std::move(later));
-        for (const Seat& seat : earlier) expect_greeting(seat);
+        // In one loop: a rank that accepted all higher ones before it proved itself to the lower ones would keep those
+        // waiting, in a chain over all ranks.
+        while (!expected_.empty() || !called_.empty()) step(listener);
         return std::move(met_);
     }
 
@@ -88,6 +95,13 @@ private:
         int rank = 0;
         std::uint32_t socket = 0;
         friend bool operator==(const Seat&, const Seat&) = default;
+    };
+    /// A connection to a lower rank, whose answer is being received.
+    struct Called {
+        Seat seat;
+        Hello hello;
+        Hello answer;
+        std::size_t received = 0;
     };
     Connection& connection(const Seat& seat) { return met_.at(seat.rank)[seat.socket]; }
 
@@ -106,31 +120,51 @@ private:
         return std::move(*result);
     }
 
-    void greet(const Seat& seat) {
-        Hello hello = own_;
-        hello.socket = seat.socket;
-        const auto bytes = std::as_bytes(std::span(&hello, 1));
-        const auto sent = send_all(connection(seat).socket.get(), bytes, descriptor_, place_.deadline);
+    void send(const Seat& seat, std::span<const std::byte> bytes, int descriptor) {
+        const auto sent = send_all(connection(seat).socket.get(), bytes, descriptor, place_.deadline);
         if (!sent) lost(seat.rank, sent.error());
     }
 
-    void expect_greeting(const Seat& seat) {
-        Connection& met = connection(seat);
-        Hello hello;
-        const auto bytes = std::as_writable_bytes(std::span(&hello, 1));
-        const auto received = receive_all(met.socket.get(), bytes, met.passed, place_.deadline);
-        if (!received) lost(seat.rank, received.error());
-        const std::string wrong = complaint(met.socket.get(), hello, met.passed);
-        if (!wrong.empty() || Seat{hello.rank, hello.socket} != seat) {
-            lost(seat.rank,
-                 {ddprun::Errc::kMismatch, "another process answered" + (wrong.empty() ? "" : ": " + wrong)});
-        }
-        finish(met);
+    /// Waits for the next messages, and handles them.
+    void step(int listener) {
+        std::vector<pollfd> waiting{{.fd = expected_.empty() ? -1 : listener, .events = POLLIN, .revents = 0}};
+        const auto wait_for_input = [&waiting](int fd) {
+            waiting.push_back({.fd = fd, .events = POLLIN, .revents = 0});
+        };
+        for (const Unproven& one : unproven_) wait_for_input(one.socket.get());
+        for (const Called& called : called_) wait_for_input(connection(called.seat).socket.get());
+        const int ready = ::poll(waiting.data(), waiting.size(), poll_timeout(place_.deadline));
+        if (ddprun::Clock::now() >= place_.deadline) report_late();
+        if (ready <= 0) return;
+        auto result = waiting.begin() + 1;
+        std::erase_if(unproven_, [&](Unproven& one) { return (result++)->revents != 0 && is_settled(one); });
+        std::erase_if(called_, [&](Called& called) { return (result++)->revents != 0 && is_answered(called); });
+        if (expected_.empty()) unproven_.clear();
+        if (waiting.front().revents != 0 && !expected_.empty()) accept_one(listener);
     }
 
-    /// Returns why the other side is not a member of the group; empty if it is one.
-    std::string complaint(int socket, const Hello& hello, const UniqueFd& passed) const {
-        if (!belongs(hello, own_)) return "it belongs to another group, generation or job";
+    /// Reads the answer of a lower rank. Returns true once it has arrived and our proof is sent.
+    bool is_answered(Called& called) {
+        Connection& met = connection(called.seat);
+        const auto bytes = std::as_writable_bytes(std::span(&called.answer, 1)).subspan(called.received);
+        const ssize_t received = receive_some(met.socket.get(), bytes, met.passed);
+        if (received < 0 && errno == EAGAIN) return false;
+        if (received < 0) lost(called.seat.rank, ddprun::system_error("the connection failed", errno));
+        if (received == 0) lost(called.seat.rank, {ddprun::Errc::kClosed, "it closed the connection"});
+        called.received += static_cast<std::size_t>(received);
+        if (called.received < sizeof(Hello)) return false;
+        std::string wrong = complaint(met.socket.get(), met.passed);
+        const bool is_peer = key_.is_answer(called.hello, called.answer) && called.answer.rank == called.seat.rank;
+        if (!is_peer) wrong = "it belongs to another group, generation or job";
+        if (!wrong.empty()) lost(called.seat.rank, {ddprun::Errc::kMismatch, "another process answered: " + wrong});
+        const ddprun::Mac proof = key_.proof(called.hello, called.answer);
+        send(called.seat, std::as_bytes(std::span(proof)), -1);
+        finish(met);
+        return true;
+    }
+
+    /// Returns why the other side is not a member of the group although it has the group's key; empty if it is one.
+    static std::string complaint(int socket, const UniqueFd& passed) {
         if (is_foreign(socket)) return kForeign;
         return passed || family_of(socket) != AF_UNIX ? "" : "it sent no memory";
     }
@@ -143,50 +177,54 @@ private:
         }
     }
 
-    /// Returns when all of `expected` have connected and proven themselves.
-    void accept_all(int listener, std::vector<Seat> expected) {
-        std::vector<Unproven> unproven;
-        while (!expected.empty()) {
-            std::vector<pollfd> waiting{{.fd = listener, .events = POLLIN, .revents = 0}};
-            for (const Unproven& one : unproven)
-                waiting.push_back({.fd = one.socket.get(), .events = POLLIN, .revents = 0});
-            const int ready = ::poll(waiting.data(), waiting.size(), poll_timeout(place_.deadline));
-            if (ddprun::Clock::now() >= place_.deadline) report_absent(expected);
-            if (ready <= 0) continue;
-            for (std::size_t i = unproven.size(); i-- > 0;) {
-                if (waiting[i + 1].revents != 0 && receive_from(unproven[i], expected)) {
-                    unproven.erase(unproven.begin() + static_cast<std::ptrdiff_t>(i));
-                }
-            }
-            if (waiting[0].revents != 0) accept_one(listener, unproven);
-        }
-    }
-
-    static void accept_one(int listener, std::vector<Unproven>& unproven) {
-        UniqueFd socket = accept_unidentified(listener, unproven.size(), kMaxUnproven,
-                                              [&unproven] { unproven.erase(unproven.begin()); });
+    void accept_one(int listener) {
+        UniqueFd socket = accept_unidentified(listener, unproven_.size(), max_unproven_, [this] {
+            // Those that have sent the right Hello are ranks, or replay one.
+            const auto stranger = std::ranges::find_if(unproven_, [](const Unproven& one) { return !one.answer; });
+            unproven_.erase(stranger == unproven_.end() ? unproven_.begin() : stranger);
+        });
         if (!socket) return;  // it has disconnected already
-        unproven.push_back({.socket = std::move(socket), .passed = {}, .hello = {}, .received = 0});
+        unproven_.push_back({.socket = std::move(socket), .passed = {}, .hello = {}, .answer = {}});
     }
 
-    /// Reads from a connection. Returns whether it is settled: accepted, or to be closed as foreign.
-    bool receive_from(Unproven& one, std::vector<Seat>& expected) {
-        const auto bytes = std::as_writable_bytes(std::span(&one.hello, 1)).subspan(one.received);
-        const ssize_t received = receive_some(one.socket.get(), bytes, one.passed);
-        if (received < 0 && errno == EAGAIN) return false;
-        if (received <= 0) return true;
-        one.received += static_cast<std::size_t>(received);
-        if (one.received < sizeof(Hello)) return false;
-        const auto found = std::ranges::find(expected, Seat{one.hello.rank, one.hello.socket});
-        if (found == expected.end() || !complaint(one.socket.get(), one.hello, one.passed).empty()) return true;
-        const Seat seat = *found;
-        expected.erase(found);
-        Connection& met = connection(seat);
+    /// Reads from an accepted connection. Returns whether it is settled: proven, or to be closed as foreign.
+    bool is_settled(Unproven& one) {
+        if (!one.answer) {
+            const std::optional<bool> received = receive(one, std::as_writable_bytes(std::span(&one.hello, 1)));
+            if (!received.value_or(false)) return !received;
+            if (!key_.is_hello(one.hello) || !complaint(one.socket.get(), one.passed).empty()) return true;
+            if (std::ranges::find(expected_, seat_of(one)) == expected_.end()) return true;
+            one.answer = key_.answer(one.hello);
+            one.received = 0;
+            const auto answer = std::as_bytes(std::span(&*one.answer, 1));
+            return !send_all(one.socket.get(), answer, descriptor_, place_.deadline);
+        }
+        const std::optional<bool> received = receive(one, std::as_writable_bytes(std::span(one.proof)));
+        if (!received.value_or(false)) return !received;
+        const auto seat = std::ranges::find(expected_, seat_of(one));
+        if (seat == expected_.end() || !key_.is_proof(one.hello, *one.answer, one.proof)) return true;
+        Connection& met = connection(*seat);
         met.socket = std::move(one.socket);
         met.passed = std::move(one.passed);
         finish(met);
-        greet(seat);
+        expected_.erase(seat);
         return true;
+    }
+
+    static Seat seat_of(const Unproven& one) { return {one.hello.rank, one.hello.socket}; }
+
+    /// Continues to fill `bytes`. Returns whether they are full; nullopt: the connection has ended.
+    static std::optional<bool> receive(Unproven& one, std::span<std::byte> bytes) {
+        const ssize_t received = receive_some(one.socket.get(), bytes.subspan(one.received), one.passed);
+        if (received < 0 && errno == EAGAIN) return false;
+        if (received <= 0) return std::nullopt;
+        one.received += static_cast<std::size_t>(received);
+        return one.received == bytes.size();
+    }
+
+    [[noreturn]] void report_late() const {
+        if (expected_.empty()) lost(called_.front().seat.rank, {ddprun::Errc::kTimeout, "it did not answer in time"});
+        report_absent(expected_);
     }
 
     [[noreturn]] void report_absent(const std::vector<Seat>& seats) const {
@@ -201,8 +239,8 @@ private:
             ErrorCode::Timeout,
             fmt::format("group '{}': {} at {} waited until its deadline for {} to connect: {}. They have joined the "
                         "group: can they reach that address?",
-                        place_.spec.name, name_self(place_.spec), member(own_.rank).address, ddprun::name_ranks(absent),
-                        names),
+                        place_.spec.name, name_self(place_.spec), member(place_.spec.rank).address,
+                        ddprun::name_ranks(absent), names),
             absent);
     }
 
@@ -211,28 +249,15 @@ private:
     const HandshakeSpec& place_;
     const std::size_t sockets_;  ///< to each peer
     const int descriptor_;
-    const Hello own_;
+    const GroupKey key_;
+    std::vector<Called> called_;
+    std::vector<Seat> expected_;  ///< of higher ranks that have not proven themselves
+    std::vector<Unproven> unproven_;
+    std::size_t max_unproven_ = 0;
     std::map<int, std::vector<Connection>> met_;
 };
 
 }  // namespace
-
-Hello make_hello(const GroupSpec& spec, const std::vector<Member>& members) {
-    Hello hello;
-    hello.rank = spec.rank;
-    hello.generation = spec.generation;
-    ddprun::Fnv64 group;
-    group.add(path_of(spec));
-    hello.group = group.value();
-    const std::string& token = members.front().token;
-    std::copy_n(token.begin(), std::min(token.size(), hello.token.size()), hello.token.begin());
-    return hello;
-}
-
-bool belongs(const Hello& theirs, const Hello& own) {
-    return theirs.magic == own.magic && theirs.version == own.version && theirs.generation == own.generation &&
-           theirs.group == own.group && theirs.token == own.token;
-}
 
 std::map<int, std::vector<Connection>> meet_over_tcp(const HandshakeSpec& place, int listener,
                                                      const std::vector<int>& peers, int Member::*port,

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -50,9 +51,9 @@ void ReadySet::change(int fd, std::uint32_t events) const {
 
 void ReadySet::remove(int fd) const { (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr); }
 
-SocketSink::SocketSink(const ReadySet& ready, const Hello& own, int peer, const Member& member)
+SocketSink::SocketSink(const ReadySet& ready, const GroupKey& key, int peer, const Member& member)
     : ready_(ready),
-      own_(own),
+      key_(key),
       peer_(peer),
       member_(member),
       what_(fmt::format("cannot connect to {} port {}", member.address, member.p2p_port)) {
@@ -63,6 +64,7 @@ SocketSink::SocketSink(const ReadySet& ready, const Hello& own, int peer, const 
 void SocketSink::begin() {
     state_ = State::kConnecting;
     done_ = 0;
+    hello_ = key_.hello();
     auto begun = begin_connect_tcp(member_.address, member_.p2p_port);
     if (!begun) {
         if (is_lack(begun.error())) throw_errno(what_, begun.error().code.value());
@@ -107,26 +109,45 @@ void SocketSink::advance() {
         state_ = State::kGreeting;
     }
     if (state_ == State::kGreeting) {
-        const auto rest = std::as_bytes(std::span(&own_, 1)).subspan(done_);
-        const ssize_t sent = ::send(socket_.get(), rest.data(), rest.size(), MSG_NOSIGNAL);
-        if (sent < 0 && errno != EAGAIN) return try_again(text_of(errno));
-        if (sent > 0) done_ += static_cast<std::size_t>(sent);
-        if (done_ < sizeof(Hello)) return;
-        done_ = 0;
+        if (!is_sent(std::as_bytes(std::span(&hello_, 1)))) return;
         state_ = State::kAwaiting;
         want(EPOLLIN | EPOLLRDHUP);
     }
     if (state_ == State::kAwaiting) {
-        const auto rest = std::as_writable_bytes(std::span(&theirs_, 1)).subspan(done_);
+        const auto rest = std::as_writable_bytes(std::span(&answer_, 1)).subspan(done_);
         const ssize_t got = ::recv(socket_.get(), rest.data(), rest.size(), 0);
         if (got < 0 && errno == EAGAIN) return;
         if (got <= 0) return try_again(got == 0 ? "it closed the connection" : text_of(errno));
         done_ += static_cast<std::size_t>(got);
         if (done_ < sizeof(Hello)) return;
-        if (!belongs(theirs_, own_) || theirs_.rank != peer_) return give_up("another process answered at its address");
+        if (!key_.is_answer(hello_, answer_) || answer_.rank != peer_)
+            return give_up("another process answered at its address");
+        done_ = 0;
+        proof_ = key_.proof(hello_, answer_);
+        state_ = State::kProving;
+    }
+    if (state_ == State::kProving) {
+        if (!is_sent(std::as_bytes(std::span(proof_)))) return;
         state_ = State::kOpen;
         want(EPOLLRDHUP);
     }
+}
+
+/// Continues to send a message of the handshake. Returns whether all of it is sent. Begins again after a failure.
+bool SocketSink::is_sent(std::span<const std::byte> message) {
+    const auto rest = message.subspan(done_);
+    const ssize_t sent = ::send(socket_.get(), rest.data(), rest.size(), MSG_NOSIGNAL);
+    if (sent < 0 && errno != EAGAIN) {
+        try_again(text_of(errno));
+        return false;
+    }
+    if (sent > 0) done_ += static_cast<std::size_t>(sent);
+    if (done_ < message.size()) {
+        want(EPOLLOUT | EPOLLRDHUP);
+        return false;
+    }
+    done_ = 0;
+    return true;
 }
 
 void SocketSink::look() {
@@ -186,8 +207,8 @@ std::size_t SocketSource::pull(std::span<std::byte> bytes) {
     return 0;
 }
 
-SocketAcceptor::SocketAcceptor(const ReadySet& ready, const Hello& own, std::size_t ranks, ddprun::UniqueFd listener)
-    : ready_(ready), own_(own), listener_(std::move(listener)), max_unproven_(ranks + kMaxUnidentified) {
+SocketAcceptor::SocketAcceptor(const ReadySet& ready, const GroupKey& key, std::size_t ranks, ddprun::UniqueFd listener)
+    : ready_(ready), key_(key), listener_(std::move(listener)), max_unproven_(ranks + kMaxUnidentified) {
     ready_.add(listener_.get(), EPOLLIN);
 }
 
@@ -201,32 +222,43 @@ void SocketAcceptor::look(const std::function<void(int rank, ddprun::UniqueFd)>&
 void SocketAcceptor::accept_all(const Enter& enter) {
     for (;;) {
         ddprun::UniqueFd socket = accept_unidentified(listener_.get(), unproven_.size(), max_unproven_, [this] {
-            ready_.remove(unproven_.front().socket.get());
-            unproven_.erase(unproven_.begin());
+            // Those that have sent the right Hello are ranks, or replay one.
+            auto oldest = std::ranges::find_if(unproven_, [](const Unproven& one) { return !one.answer; });
+            if (oldest == unproven_.end()) oldest = unproven_.begin();
+            ready_.remove(oldest->socket.get());
+            unproven_.erase(oldest);
         });
         if (!socket) return;
         ready_.add(socket.get(), EPOLLIN);
-        Unproven one{.socket = std::move(socket), .hello = {}, .received = 0};
+        Unproven one{.socket = std::move(socket), .hello = {}, .answer = {}};
         if (!is_decided(one, enter)) unproven_.push_back(std::move(one));
     }
 }
 
 /// Returns true when `one` has been accepted or refused.
 bool SocketAcceptor::is_decided(Unproven& one, const Enter& enter) const {
-    const auto rest = std::as_writable_bytes(std::span(&one.hello, 1)).subspan(one.received);
+    const auto message =
+        one.answer ? std::as_writable_bytes(std::span(one.proof)) : std::as_writable_bytes(std::span(&one.hello, 1));
+    const auto rest = message.subspan(one.received);
     const ssize_t got = ::recv(one.socket.get(), rest.data(), rest.size(), 0);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
     if (got > 0) one.received += static_cast<std::size_t>(got);
-    if (got > 0 && one.received < sizeof(Hello)) return false;
+    if (got > 0 && one.received < message.size()) return false;
+    if (got > 0 && !one.answer && key_.is_hello(one.hello) && is_answered(one)) return false;
     ready_.remove(one.socket.get());
-    if (got > 0 && belongs(one.hello, own_) && answer(one.socket.get())) enter(one.hello.rank, std::move(one.socket));
+    if (got > 0 && one.answer && key_.is_proof(one.hello, *one.answer, one.proof))
+        enter(one.hello.rank, std::move(one.socket));
     return true;
 }
 
-/// Sends our greeting, which fits into the empty buffer of a new connection.
-bool SocketAcceptor::answer(int socket) const {
-    const auto bytes = std::as_bytes(std::span(&own_, 1));
-    return ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL) == std::ssize(bytes);
+/// Sends our answer, which fits into the empty buffer of a new connection.
+bool SocketAcceptor::is_answered(Unproven& one) const {
+    const Hello answer = key_.answer(one.hello);
+    const auto bytes = std::as_bytes(std::span(&answer, 1));
+    if (::send(one.socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) != std::ssize(bytes)) return false;
+    one.answer = answer;
+    one.received = 0;
+    return true;
 }
 
 }  // namespace ddp::detail

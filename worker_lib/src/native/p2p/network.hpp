@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "common/system/unique_fd.hpp"
-#include "worker_lib/src/native/net/handshake.hpp"
+#include "worker_lib/src/native/net/group_key.hpp"
 #include "worker_lib/src/native/protocol/channel.hpp"
 
 namespace ddp::detail {
@@ -32,11 +32,11 @@ private:
     ddprun::UniqueFd epoll_;
 };
 
-/// Our connection to a peer: both exchange and compare a Hello, then frames follow.
+/// Our connection to a peer: both prove that they belong to the group (group_key.hpp), then frames follow.
 class SocketSink final : public ByteSink {
 public:
     /// Begins to connect. Throws Error{System} when descriptors or ports are used up, as push() and look() do.
-    SocketSink(const ReadySet& ready, const Hello& own, int peer, const Member& member);
+    SocketSink(const ReadySet& ready, const GroupKey& key, int peer, const Member& member);
     ~SocketSink() override;
 
     [[nodiscard]] std::size_t push(std::span<const std::byte> head, std::span<const std::byte> body) override;
@@ -46,23 +46,26 @@ public:
     [[nodiscard]] const std::optional<std::string>& broken() const { return broken_; }
 
 private:
-    enum class State : std::uint8_t { kConnecting, kGreeting, kAwaiting, kOpen };
+    enum class State : std::uint8_t { kConnecting, kGreeting, kAwaiting, kProving, kOpen };
 
     void begin();
     void advance();
+    [[nodiscard]] bool is_sent(std::span<const std::byte> message);
     void want(std::uint32_t events);
     void give_up(const std::string& why);
     void try_again(const std::string& why);
 
     const ReadySet& ready_;
-    const Hello own_;
+    const GroupKey key_;
     const int peer_;
     const Member& member_;
     int tries_ = 1;
     const std::string what_;  ///< "cannot connect to …"
     State state_ = State::kConnecting;
-    std::size_t done_ = 0;  ///< bytes of the greeting that is being sent or received
-    Hello theirs_;
+    std::size_t done_ = 0;  ///< bytes of the message that is being sent or received
+    Hello hello_;
+    Hello answer_;
+    ddprun::Mac proof_{};
     std::uint32_t wanted_ = 0;
     ddprun::UniqueFd socket_;
     std::optional<std::string> broken_;
@@ -96,10 +99,10 @@ private:
 class SocketAcceptor {
 public:
     /// `ranks` of the group may connect at once.
-    SocketAcceptor(const ReadySet& ready, const Hello& own, std::size_t ranks, ddprun::UniqueFd listener);
+    SocketAcceptor(const ReadySet& ready, const GroupKey& key, std::size_t ranks, ddprun::UniqueFd listener);
     ~SocketAcceptor();
 
-    /// Calls `enter` for each connection whose peer has sent a Hello with the group's token. Throws Error{System} when
+    /// Calls `enter` for each connection whose peer has proven that it belongs to the group. Throws Error{System} when
     /// descriptors are used up.
     void look(const std::function<void(int rank, ddprun::UniqueFd)>& enter);
 
@@ -107,15 +110,17 @@ private:
     struct Unproven {
         ddprun::UniqueFd socket;
         Hello hello;
+        std::optional<Hello> answer;  ///< sent, once the Hello was right: `proof` is being received
+        ddprun::Mac proof{};
         std::size_t received = 0;
     };
     using Enter = std::function<void(int rank, ddprun::UniqueFd)>;
     void accept_all(const Enter& enter);
     [[nodiscard]] bool is_decided(Unproven& one, const Enter& enter) const;
-    [[nodiscard]] bool answer(int socket) const;
+    [[nodiscard]] bool is_answered(Unproven& one) const;
 
     const ReadySet& ready_;
-    const Hello own_;
+    const GroupKey key_;
     const ddprun::UniqueFd listener_;
     const std::size_t max_unproven_;
     std::vector<Unproven> unproven_;

@@ -16,7 +16,7 @@ Peers::Peers(P2pSetup& setup, PostPage& own_page)
     : setup_(setup), own_{setup.rank, setup.members, setup.arena, setup.node, own_page.listening, {}, {}} {
     if (!setup.listener) return;
     ready_.emplace();
-    acceptor_.emplace(*ready_, setup.hello, setup.members.size(), std::move(setup.listener));
+    acceptor_.emplace(*ready_, setup.key, setup.members.size(), std::move(setup.listener));
 }
 
 bool Peers::is_local(int rank) const {
@@ -69,7 +69,7 @@ std::unique_ptr<Peer> Peers::connect_neighbour(int rank, int index) {
 
 std::unique_ptr<Peer> Peers::connect_remote(int rank) {
     const Member& member = setup_.members[static_cast<std::size_t>(rank)];
-    auto sink = std::make_unique<SocketSink>(*ready_, setup_.hello, rank, member);
+    auto sink = std::make_unique<SocketSink>(*ready_, setup_.key, rank, member);
     auto source = std::make_unique<SocketSource>(*ready_);
     auto* const out = sink.get();
     auto* const in = source.get();

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/system/unique_fd.hpp"
-#include "worker_lib/src/native/net/handshake.hpp"
+#include "worker_lib/src/native/net/group_key.hpp"
 #include "worker_lib/src/native/node/node.hpp"
 #include "worker_lib/src/native/p2p/work.hpp"
 #include "worker_lib/src/native/protocol/member.hpp"
@@ -27,7 +27,7 @@ struct P2pSetup {
     const std::vector<Member>& members;  ///< by rank
     Node& node;
     const HeapArena& arena;
-    Hello hello;                                     ///< for connections to other nodes
+    GroupKey key;                                    ///< for connections to other nodes
     ddprun::UniqueFd listener;                       ///< for connections from other nodes; none with one node
     std::function<void(const Failure&)> on_failure;  ///< reports the first failure to the group; any thread
     /// Reports that a callback of a work threw. Any thread, also after the group's end.

@@ -23,9 +23,9 @@ std::string version_text(std::string_view version) {
 }
 
 std::string encode(const Member& member) {
-    return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {}", member.version, member.hostname, member.pid, member.node,
-                       member.token, member.local_name, member.address, member.port, member.alarm_port, member.p2p_port,
-                       member.all_reduce, member.sockets_per_peer);
+    return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {}", member.version, member.hostname, member.pid,
+                       member.node, member.token, member.authentication, member.local_name, member.address, member.port,
+                       member.alarm_port, member.p2p_port, member.all_reduce, member.sockets_per_peer);
 }
 
 Member decode_member(std::string_view text) {
@@ -33,8 +33,8 @@ Member decode_member(std::string_view text) {
     Member member;
     words >> member.version >> member.hostname >> member.pid;
     if (!words.fail() && member.version != own_version()) return member;
-    words >> member.node >> member.token >> member.local_name >> member.address >> member.port >> member.alarm_port >>
-        member.p2p_port >> member.all_reduce >> member.sockets_per_peer;
+    words >> member.node >> member.token >> member.authentication >> member.local_name >> member.address >>
+        member.port >> member.alarm_port >> member.p2p_port >> member.all_reduce >> member.sockets_per_peer;
     if (words.fail())
         throw Error(ErrorCode::System, fmt::format("a peer published '{}', which is not a member record", text));
     return member;
@@ -58,6 +58,7 @@ Member describe_self(const GroupSpec& spec) {
     member.pid = static_cast<int>(::getpid());
     member.global_rank = spec.members[static_cast<std::size_t>(spec.rank)];
     member.token = ddprun::random_id();
+    if (!spec.secret.empty()) member.authentication = Member::kSecret;
     member.local_name = "ddp-" + ddprun::random_id();
     return member;
 }

@@ -14,19 +14,23 @@ namespace ddp::detail {
 /// Ranks of different versions refuse each other. Increment it with every change to data that ranks read of each other:
 /// the records of members, the leaders' alarms, the layout of Control and of staging slots, the sizes of pieces, the
 /// order and steps of messages.
-inline constexpr std::uint32_t kProtocolVersion = 19;
+inline constexpr std::uint32_t kProtocolVersion = 20;
 /// Returns "ddp/VERSION/PROTOCOL": the library's version and the protocol's.
 [[nodiscard]] std::string own_version();
 /// Returns a member's version for errors: "VERSION (protocol PROTOCOL)".
 [[nodiscard]] std::string version_text(std::string_view version);
 
 struct Member {
+    static constexpr const char* kSecret = "secret";  ///< that of the worker group, from ddprun
+    static constexpr const char* kToken = "token";
+
     std::string version = own_version();
-    std::string node;        ///< equal for ranks of one node: boot id and node rank
-    std::string hostname;    ///< for errors
-    int pid = 0;             ///< for errors; in its own namespace
-    int global_rank = -1;    ///< for errors; not published, as all ranks know it; -1: unknown
-    std::string token;       ///< random; rank 0's is the group's password, which Hello (net/) carries
+    std::string node;                     ///< equal for ranks of one node: boot id and node rank
+    std::string hostname;                 ///< for errors
+    int pid = 0;                          ///< for errors; in its own namespace
+    int global_rank = -1;                 ///< for errors; not published, as all ranks know it; -1: unknown
+    std::string token;                    ///< random; GroupKey (net/) contains that of rank 0
+    std::string authentication = kToken;  ///< what GroupKey contains beside it: kSecret, or nothing
     std::string local_name;  ///< abstract Unix socket on which it passes its memory, without the leading zero byte
     std::string address;     ///< numeric
     int port = 0;

@@ -2,6 +2,7 @@
 
 #include "worker_lib/src/native/net/handshake.hpp"
 
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -56,6 +57,26 @@ struct WaitingRank {
         REQUIRE(fd.has_value());
         (void)detail::send_all(fd->get(), bytes, -1, soon());
         return std::move(*fd);
+    }
+};
+
+/// Rank 0 of two, at its port.
+struct ListeningRank {
+    std::vector<detail::Member> members{2};
+    UniqueFd listener;
+
+    ListeningRank() {
+        members[0].address = "127.0.0.1";
+        auto opened = detail::listen_tcp(members[0].address, members[0].port);
+        REQUIRE(opened.has_value());
+        listener = std::move(*opened);
+    }
+    static detail::GroupSpec spec(int rank) {
+        detail::GroupSpec spec;
+        spec.name = "world";
+        spec.rank = rank;
+        spec.members = {0, 1};
+        return spec;
     }
 };
 
@@ -193,12 +214,12 @@ TEST_CASE("strangers on the port are closed, and the group still forms", "[nativ
     const UniqueFd silent = waiting.stranger({});
     const UniqueFd short_one = waiting.stranger(std::span(garbage).first(3));
     const UniqueFd long_one = waiting.stranger(garbage);
-    const UniqueFd without_token = waiting.stranger(std::as_bytes(std::span(&almost, 1)));
+    const UniqueFd without_mac = waiting.stranger(std::as_bytes(std::span(&almost, 1)));
     auto second = waiting.start(1);
     CHECK(waiting.first.get() == 3);
     CHECK(second.get() == 3);
     CHECK(was_closed(long_one));
-    CHECK(was_closed(without_token));
+    CHECK(was_closed(without_mac));
     CHECK(was_closed(silent));
     CHECK(was_closed(short_one));
 }
@@ -209,12 +230,18 @@ TEST_CASE("a peer that is right in all but one field is a stranger", "[native][u
     detail::GroupSpec spec;
     spec.name = "world";
     spec.rank = 1;
-    std::vector<detail::Hello> hellos(5, make_hello(spec, members));
-    hellos[0].generation += 1;  // a worker of an earlier generation, or of the next one
+    std::vector<detail::Hello> hellos(5, detail::GroupKey(spec, members).hello());
+    hellos[0].generation += 1;
     hellos[1].group += 1;
-    hellos[2].token[31] ^= 1;
+    hellos[2].mac[31] ^= 1;
     hellos[3].version += 1;
-    hellos[4].socket += 7;
+    hellos[4].nonce[0] ^= 1;
+    hellos.push_back(detail::GroupKey(spec, members).hello(7));  // there is no such socket
+    spec.generation = 1;                                         // a worker of the next generation
+    hellos.push_back(detail::GroupKey(spec, members).hello());
+    spec.generation = 0;
+    spec.secret = "another";  // only one of them has a secret
+    hellos.push_back(detail::GroupKey(spec, members).hello());
     std::vector<UniqueFd> strangers;
     for (const detail::Hello& hello : hellos)
         strangers.push_back(waiting.stranger(std::as_bytes(std::span(&hello, 1))));
@@ -222,6 +249,110 @@ TEST_CASE("a peer that is right in all but one field is a stranger", "[native][u
     CHECK(waiting.first.get() == 3);
     CHECK(second.get() == 3);
     for (const UniqueFd& stranger : strangers) CHECK(was_closed(stranger));
+}
+
+TEST_CASE("a rank whose last message is wrong, or was sent before, is a stranger", "[native][unit]") {
+    const ListeningRank lower;
+    const detail::GroupSpec spec = lower.spec(1);
+    const detail::GroupKey key(spec, lower.members);
+    const detail::Hello hello = key.hello();
+    auto accepted = std::async(std::launch::async, [&] {
+        const detail::GroupSpec own = lower.spec(0);
+        const detail::HandshakeSpec place{.spec = own, .members = lower.members, .deadline = soon()};
+        return detail::meet_over_tcp(place, lower.listener.get(), {1}, &detail::Member::port).at(1).size();
+    });
+    const auto connect = [&](detail::Hello& answer) {
+        auto socket = detail::connect_tcp(lower.members[0].address, lower.members[0].port, soon());
+        UniqueFd none;
+        REQUIRE(socket.has_value());
+        REQUIRE(detail::send_all(socket->get(), std::as_bytes(std::span(&hello, 1)), -1, soon()).has_value());
+        const auto bytes = std::as_writable_bytes(std::span(&answer, 1));
+        REQUIRE(detail::receive_all(socket->get(), bytes, none, soon()).has_value());
+        return std::move(*socket);
+    };
+    detail::Hello old_answer;
+    detail::Hello new_answer;
+    const UniqueFd never_finished = connect(old_answer);
+    REQUIRE(key.is_answer(hello, old_answer));
+    const UniqueFd replayed = connect(new_answer);
+    CHECK(new_answer.nonce != old_answer.nonce);
+    const ddprun::Mac old_proof = key.proof(hello, old_answer);
+    (void)detail::send_all(replayed.get(), std::as_bytes(std::span(old_proof)), -1, soon());
+    const UniqueFd reflected = connect(new_answer);
+    (void)detail::send_all(reflected.get(), std::as_bytes(std::span(new_answer.mac)), -1, soon());
+    CHECK(was_closed(replayed));
+    CHECK(was_closed(reflected));
+    const detail::HandshakeSpec place{.spec = spec, .members = lower.members, .deadline = soon()};
+    CHECK(detail::meet_over_tcp(place, -1, {0}, &detail::Member::port).at(0).size() == 1);
+    CHECK(accepted.get() == 1);
+    CHECK(was_closed(never_finished));
+}
+
+TEST_CASE("a process that took the port of a rank is not taken for it", "[native][unit]") {
+    const ListeningRank lower;
+    const detail::GroupSpec spec = lower.spec(1);
+    detail::GroupSpec of_other = spec;
+    of_other.rank = 0;
+    of_other.secret = "another";
+    const bool reflects = GENERATE(true, false);
+    auto impostor = std::async(std::launch::async, [&] {
+        if (!detail::wait_for(lower.listener.get(), POLLIN, soon())) return false;
+        const UniqueFd socket(::accept4(lower.listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+        detail::Hello hello;
+        UniqueFd none;
+        const auto received =
+            detail::receive_all(socket.get(), std::as_writable_bytes(std::span(&hello, 1)), none, soon());
+        const detail::Hello answer = reflects ? hello : detail::GroupKey(of_other, lower.members).answer(hello);
+        (void)detail::send_all(socket.get(), std::as_bytes(std::span(&answer, 1)), -1, soon());
+        return received.has_value() && was_closed(socket);
+    });
+    const detail::HandshakeSpec place{.spec = spec, .members = lower.members, .deadline = soon()};
+    CHECK_THROWS_WITH(detail::meet_over_tcp(place, lower.listener.get(), {0}, &detail::Member::port),
+                      Catch::Contains("another process answered: it belongs to another group, generation or job"));
+    CHECK(impostor.get());
+}
+
+TEST_CASE("a lower rank that accepts the connection and is silent is named at the deadline", "[native][unit]") {
+    const ListeningRank lower;
+    const detail::GroupSpec spec = lower.spec(1);
+    const detail::HandshakeSpec place{
+        .spec = spec, .members = lower.members, .deadline = ddprun::Clock::now() + std::chrono::milliseconds(300)};
+    CHECK_THROWS_WITH(detail::meet_over_tcp(place, lower.listener.get(), {0}, &detail::Member::port),
+                      Catch::Contains("while connecting: it did not answer in time"));
+}
+
+TEST_CASE("a world whose ranks share a secret works, on one node and on several", "[native][unit]") {
+    LocalWorld world{.ranks_per_node = GENERATE(std::vector{3}, std::vector{2, 1})};
+    world.secret = "common";
+    const auto results = run_ranks(world, [](Context& context) {
+        int sum = 1;
+        context.world().all_reduce(buffer(sum), ReduceOp::Sum).wait();
+        const int next = (context.rank() + 1) % 3;
+        int got = -1;
+        int own = context.rank();
+        Batch batch = context.world().batch();
+        batch.send(buffer(own), next).recv(buffer(got), (context.rank() + 2) % 3);
+        batch.start().wait();
+        return 10 * sum + got;
+    });
+    CHECK(results == std::vector<int>{32, 30, 31});
+}
+
+TEST_CASE("a rank without the secret that the others have does not begin", "[native][unit]") {
+    const auto store = store_of_two_who_met();
+    detail::Member other;
+    other.node = "another/0";
+    other.hostname = "far";
+    other.pid = 71;
+    other.token = "token";
+    other.local_name = "name";
+    other.address = "127.0.0.1";
+    store->set("ddp/0/of-2/world/member/1", detail::encode(other));
+    LocalWorld world{.ranks_per_node = {1, 1}};
+    world.secret = "mine";
+    CHECK_THROWS_WITH(Context(world.environment(0), store, world.options()),
+                      Catch::Contains(") has the secret of this job's workers from ddprun, rank 1 (host far, pid 71) "
+                                      "does not. Start all ranks with ddprun"));
 }
 
 TEST_CASE("ranks with different settings do not begin, and the error shows both", "[native][unit]") {
@@ -305,18 +436,17 @@ TEST_CASE("strangers that connect to the port for sends and receives are closed,
             if (fd) (void)detail::send_all(fd->get(), bytes, -1, soon());
             return fd ? std::move(*fd) : UniqueFd();
         };
-        detail::Hello wrong_token;
-        wrong_token.rank = 0;
+        const detail::Hello without_mac;
         std::array<std::byte, 200> garbage{};
         detail::GroupSpec spec;
         spec.name = "world";
         spec.generation = 1;
         const auto first = detail::decode_member(context.store().get("ddp/0/of-2/world/member/0", seconds(20)));
-        const auto of_next_generation = make_hello(spec, {first, member});
+        const auto of_next_generation = detail::GroupKey(spec, {first, member}).hello();
         const UniqueFd silent = stranger({});
         const UniqueFd early = stranger(std::as_bytes(std::span(&of_next_generation, 1)));
-        const UniqueFd slow = stranger(std::as_bytes(std::span(&wrong_token, 1)).first(10));
-        const UniqueFd liar = stranger(std::as_bytes(std::span(&wrong_token, 1)));
+        const UniqueFd slow = stranger(std::as_bytes(std::span(&without_mac, 1)).first(10));
+        const UniqueFd liar = stranger(std::as_bytes(std::span(&without_mac, 1)));
         const UniqueFd noisy = stranger(garbage);
         Batch batch = context.world().batch();
         batch.send(buffer(value), other).recv(buffer(got), other);

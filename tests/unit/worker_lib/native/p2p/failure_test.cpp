@@ -130,10 +130,14 @@ TEST_CASE("ranks of other nodes that connect at the same time are accepted, besi
     auto listener = detail::listen_tcp("127.0.0.1", port);
     REQUIRE(listener.has_value());
     std::vector<ddprun::UniqueFd> sockets;
+    std::vector<detail::Hello> hellos;
+    detail::GroupSpec spec;
+    const std::vector<detail::Member> members(1);
     for (int rank = 0; rank < 2 * kPeers; ++rank) {
         auto socket = detail::connect_tcp("127.0.0.1", port, ddprun::Clock::now() + std::chrono::seconds(10));
         REQUIRE(socket.has_value());
-        const detail::Hello hello{.rank = rank / 2};
+        spec.rank = rank / 2;
+        const detail::Hello& hello = hellos.emplace_back(detail::GroupKey(spec, members).hello());
         const auto deadline = ddprun::Clock::now() + std::chrono::seconds(10);
         if (rank % 2 == 0) {
             REQUIRE(detail::send_all(socket->get(), std::as_bytes(std::span(&hello, 1)), -1, deadline).has_value());
@@ -141,9 +145,24 @@ TEST_CASE("ranks of other nodes that connect at the same time are accepted, besi
         sockets.push_back(std::move(*socket));
     }
     const detail::ReadySet ready;
-    detail::SocketAcceptor acceptor(ready, {.rank = kPeers}, kPeers, std::move(*listener));
+    spec.rank = kPeers;
+    const detail::GroupKey key(spec, members);
+    detail::SocketAcceptor acceptor(ready, key, kPeers, std::move(*listener));
     std::vector<int> entered;
-    acceptor.look([&](int rank, const ddprun::UniqueFd&) { entered.push_back(rank); });
+    const auto enter = [&](int rank, const ddprun::UniqueFd&) { entered.push_back(rank); };
+    acceptor.look(enter);
+    CHECK(entered.empty());  // their Hello alone may be a replayed one
+    for (std::size_t i = 0; i < sockets.size(); i += 2) {
+        detail::Hello answer;
+        ddprun::UniqueFd none;
+        const auto deadline = ddprun::Clock::now() + std::chrono::seconds(10);
+        REQUIRE(detail::receive_all(sockets[i].get(), std::as_writable_bytes(std::span(&answer, 1)), none, deadline)
+                    .has_value());
+        CHECK(key.is_answer(hellos[i], answer));
+        const ddprun::Mac proof = key.proof(hellos[i], answer);
+        REQUIRE(detail::send_all(sockets[i].get(), std::as_bytes(std::span(proof)), -1, deadline).has_value());
+    }
+    acceptor.look(enter);
     std::ranges::sort(entered);
     CHECK(std::ssize(entered) == kPeers);
     CHECK(std::ranges::adjacent_find(entered) == entered.end());

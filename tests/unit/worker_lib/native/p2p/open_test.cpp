@@ -48,7 +48,7 @@ struct Rank {
                                              .members = members,
                                              .node = node,
                                              .arena = arena,
-                                             .hello = {},
+                                             .key = {},
                                              .listener = {},
                                              .on_failure = [](const detail::Failure&) {}})) {}
     ~Rank() { p2p->stop({.code = ErrorCode::Aborted, .cause = "the test is over"}, false); }
