@@ -13,6 +13,7 @@
 #include "agent/config/agent_config.hpp"
 #include "agent/event_queue.hpp"
 #include "agent/link/link.hpp"
+#include "agent/vouch.hpp"
 #include "common/endpoint.hpp"
 #include "common/system/unique_fd.hpp"
 #include "rendezvous/client/control_client.hpp"
@@ -48,6 +49,7 @@ private:
     void perform(const link::Reset&) { client_->reset(); }
     void perform(link::Raise& raise) { events_.push(std::move(raise.event)); }
     void perform(const link::ReleaseStandby&) { standby_.reset(); }
+    void perform(const link::AnswerVouch& asked) { client_->send(vouch_for(asked.request)); }
     void arm_timer();
     /// Dials, and receives until the connection ends.
     boost::asio::awaitable<void> converse(link::Dial dial);

@@ -125,6 +125,7 @@ std::vector<std::string> daemon_arguments(const DaemonRequest& request, int read
         add("--hold", seconds_number(std::max<std::chrono::milliseconds>(kDefaultHold, 2 * *request.lost_after)));
     }
     if (request.insecure) arguments.push_back("--insecure");
+    if (request.store_vouch) arguments.push_back("--store-vouch");
     if (request.standby)
         arguments.push_back("--standby");
     else

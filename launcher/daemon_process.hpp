@@ -31,6 +31,7 @@ struct DaemonRequest {
     std::optional<std::chrono::milliseconds> lost_after;  ///< silence after which a node is lost
     std::chrono::milliseconds ready_within{10'000};
     bool insecure = false;          ///< no TLS, even between hosts
+    bool store_vouch = false;       ///< as DaemonConfig::store_vouch
     bool verbose = false;           ///< it logs its decisions, unless LOGLEVEL is set
     bool standby = false;           ///< it waits until the port is free
     bool at_meeting_point = false;  ///< its address is published; for messages

@@ -100,6 +100,7 @@ DaemonRequest daemon_request(const Plan& plan) {
     request.store_address = plan.local_address;
     request.run_id = plan.options.rdzv_id;
     request.insecure = plan.options.insecure;
+    request.store_vouch = plan.options.store_vouch;
     request.verbose = plan.options.verbose;
     const bool shared = plan.placement.part == Placement::Part::kHost || plan.placement.part == Placement::Part::kMeet;
     request.linger = shared ? kLingerShared : kLingerAlone;

@@ -29,6 +29,11 @@ struct Raise {
 /// Ends the daemon that this process holds ready for the case that the one at the port ends.
 struct ReleaseStandby {};
 
-using Action = std::variant<Dial, Send, Reset, Raise, ReleaseStandby>;
+/// Looks up the user of a connection of this host, and sends the answer.
+struct AnswerVouch {
+    protocol::VouchRequest request;
+};
+
+using Action = std::variant<Dial, Send, Reset, Raise, ReleaseStandby, AnswerVouch>;
 
 }  // namespace ddprun::agent::link

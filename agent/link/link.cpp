@@ -278,6 +278,7 @@ void Transition::on(Received event) {
                    [](const Answer&) {},
                    [](const Status&) {},
                    [this](const Rejected& rejected) { reject(rejected); },
+                   [this](VouchRequest& request) { act(AnswerVouch{std::move(request)}); },
                },
                event.message);
 }

@@ -109,18 +109,30 @@ PeerOwner PeerOwners::find(int socket) {
         if (!same_host(ours.local, ours.remote) && !is_own_address(theirs.local)) return {PeerOwner::Kind::kOtherHost};
         // The kernel has the same answer for "no such socket" and "no diagnostics here". Our end exists.
         if (look_up(ours).any) return {};
-        found = {};
-        for (const TcpTableSocket& line : tcp_table()) {
-            const auto is = [](const TcpTableAddress& end, const sockaddr_storage& wanted) {
-                return std::ranges::count(spellings(wanted), end) > 0;
-            };
-            if (!is(line.local, theirs.local) || !is(line.remote, theirs.remote)) continue;
-            found = {true, line.inode != "0" && is_connected(line.state), line.uid};
-        }
+        found = look_up_in_table(theirs);
     }
     // If our end is still connected, no later connection can have taken these addresses before they were looked up.
     if (!found.open || !address(::getpeername, ours.remote)) return {};
     return {PeerOwner::Kind::kUser, found.uid};
+}
+
+PeerOwner PeerOwners::find(const sockaddr_storage& local, const sockaddr_storage& remote) {
+    const Connection connection{unmapped(local), unmapped(remote)};
+    Found found = look_up(connection);
+    if (!found.any) found = look_up_in_table(connection);
+    return found.open ? PeerOwner{PeerOwner::Kind::kUser, found.uid} : PeerOwner();
+}
+
+PeerOwners::Found PeerOwners::look_up_in_table(const Connection& connection) {
+    Found found;
+    const auto is = [](const TcpTableAddress& end, const sockaddr_storage& wanted) {
+        return std::ranges::count(spellings(wanted), end) > 0;
+    };
+    for (const TcpTableSocket& line : tcp_table()) {
+        if (!is(line.local, connection.local) || !is(line.remote, connection.remote)) continue;
+        found = {true, line.inode != "0" && is_connected(line.state), line.uid};
+    }
+    return found;
 }
 
 PeerOwners::Found PeerOwners::look_up(const Connection& connection) {

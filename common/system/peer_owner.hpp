@@ -36,6 +36,9 @@ public:
 
     /// Returns the owner of the other end of a connected socket. Takes a few microseconds.
     [[nodiscard]] PeerOwner find(int socket);
+    /// Returns the owner of the socket of this host that is connected from `local` to `remote`; kUnknown if there is
+    /// none. A later connection may have the same addresses: look at its other end afterwards.
+    [[nodiscard]] PeerOwner find(const sockaddr_storage& local, const sockaddr_storage& remote);
     /// Returns whether `address` belongs to this host: the kernel would deliver a packet to it locally.
     [[nodiscard]] bool is_own_address(const sockaddr_storage& address);
 
@@ -51,6 +54,7 @@ private:
         uid_t uid = 0;
     };
     [[nodiscard]] Found look_up(const Connection& connection);
+    [[nodiscard]] static Found look_up_in_table(const Connection& connection);
     /// Sends a request and reads the first message of the answer into `answer`. Returns its size, or 0.
     [[nodiscard]] static std::size_t ask(const UniqueFd& netlink, const void* request, std::size_t bytes,
                                          std::uint32_t sequence, void* answer, std::size_t capacity);

@@ -250,6 +250,11 @@ constexpr std::array kTable{
         "no TLS between the nodes: every host that reaches the daemon can join the job; all nodes need this option "
         "then",
         [](Options& o, Text t) { return store(o.insecure, parse_bool(t)); }},
+    OptionRow{
+        "store-vouch", 0, kMeeting, "",
+        "keep other users of the job's hosts out of its store: the ddprun of a host confirms each connection from "
+        "there; for the node that hosts the daemon",
+        [](Options& o, Text t) { return store(o.store_vouch, parse_bool(t)); }},
 
     of_program(OptionRow{"module", 'm', kProgram, "", "the program is a Python module: python3 -u -m program",
                          [](Options& o, Text t) { return store(o.programs.back().module, parse_bool(t)); }}),

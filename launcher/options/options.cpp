@@ -202,6 +202,11 @@ Result<void> check_meeting_point(const Options& options) {
                         "on all nodes and different for each job.",
                         uses_etcd(options) ? "--rdzv-backend etcd" : "--rdzv-dir"));
     }
+    if (options.store_vouch && (options.insecure || options.local_addr))
+        return usage(
+            fmt::format("--store-vouch and {} exclude each other: an agent is asked by the address of its "
+                        "workers, over TLS. Leave one out.",
+                        options.insecure ? "--insecure" : "--local-addr"));
     return {};
 }
 

@@ -77,6 +77,7 @@ struct Options {
     std::optional<std::uint16_t> master_port;
     std::optional<std::string> local_addr;  ///< of this machine, for its workers and the store of its daemon
     bool insecure = false;                  ///< no TLS, even between hosts
+    bool store_vouch = false;               ///< clients of the store on other hosts are confirmed by the ddprun there
 
     // output and ending
     std::optional<std::string> log_dir;  ///< absent: a temporary folder if wants_temporary_log_dir(); empty: no files

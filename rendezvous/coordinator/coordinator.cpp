@@ -88,6 +88,7 @@ void receive(Transition& t, const NodeMessage& event) {
             // Events of the inquiries (rendezvous/diagnosis/inquiry); they change nothing here.
             [](const Stalled&) {}, [](const RecordReply&) {}, [](const Inspect&) {},
             [](const Order&) {},  // comes as Ordered
+            [](const Vouch&) {},  // concerns connections only
         },
         event.message);
 }

@@ -15,15 +15,9 @@ namespace asio = boost::asio;
 using asio::awaitable;
 using coordinator::kTickInterval;
 
-namespace {
-
-/// Returns whether workers reach the stores from the addresses from which their agents reach the daemon, so that the
-/// stores can be closed to other hosts: both have one destination.
 bool have_one_address(const DaemonConfig& config) {
     return !config.security.insecure && !config.store_address && !config.bind.is_unspecified();
 }
-
-}  // namespace
 
 Result<std::shared_ptr<Daemon>> Daemon::listen(const asio::any_io_executor& executor, DaemonConfig config) {
     Result<ControlPort> port =
@@ -39,7 +33,7 @@ Daemon::Daemon(asio::any_io_executor executor, ControlPort port, DaemonConfig co
       connections_(executor_, config_.store_address),
       stores_(executor_, config_.store_address.value_or(config_.bind)),
       sessions_(executor_, std::move(port), connections_, decisions_, stores_, have_one_address(config_),
-                [this](DaemonHappening what) { handle(std::move(what)); }),
+                config_.store_vouch, [this](DaemonHappening what) { handle(std::move(what)); }),
       tick_timer_(executor_) {}
 
 awaitable<int> Daemon::run() {
@@ -55,6 +49,7 @@ awaitable<void> Daemon::tick() {
         const TimePoint now = Clock::now();
         handle(coordinator::Tick{});
         connections_.end_idle_inspectors(now);
+        sessions_.remind(now);
         if (exit_code_) co_return;
         tick_timer_.expires_at(now + kTickInterval);
         co_await tick_timer_.async_wait(transport::kTuple);
@@ -139,7 +134,7 @@ void Daemon::warn_of_exposure() {
 
 void Daemon::open_store(Generation generation) {
     sessions_.end_accepting_for_old_stores();
-    const Result<int> port = stores_.open(generation, sessions_.store_admission());
+    const Result<int> port = stores_.open(generation, sessions_.store_admission(), sessions_.store_screen(generation));
     if (port) {
         decisions_.add_follower(coordinator::StoreOpened{generation, *port});
     } else {

@@ -32,7 +32,13 @@ struct DaemonConfig {
     coordinator::Config job;
     std::chrono::milliseconds handshake_time{2'000};  ///< from the connection to the Join
     transport::Security security;                     ///< of connections from other hosts
+    bool store_vouch = false;  ///< clients of stores on other hosts are confirmed by the agent there; needs
+                               ///< have_one_address()
 };
+
+/// Returns whether workers reach the stores from the addresses from which their agents reach the daemon, so that the
+/// stores can be closed to other hosts: both have one destination.
+[[nodiscard]] bool have_one_address(const DaemonConfig& config);
 
 class Daemon : public std::enable_shared_from_this<Daemon> {
 public:

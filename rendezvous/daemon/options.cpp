@@ -124,7 +124,7 @@ Result<StoreMode> store_mode(const StoreText& text) {
 std::string job_option_given(const CLI::App& app) {
     for (const char* name :
          {"--bind", "--port", "--store-address", "--run-id", "--starter-fd", "--standby", "--linger", "--join-timeout",
-          "--last-call", "--insecure", "--heartbeat-interval", "--lost-after", "--hold"})
+          "--last-call", "--insecure", "--store-vouch", "--heartbeat-interval", "--lost-after", "--hold"})
         if (app.count(name) > 0) return name;
     return {};
 }
@@ -174,6 +174,8 @@ std::variant<Options, int> parse_options(int argc, const char* const* argv) {
     add_seconds(app, "--hold", job.hold, "silence after which a node ends its workers, which wait until then");
     app.add_flag("--insecure", options.insecure,
                  "no TLS, even if --bind lets other hosts connect; all nodes of the job need this option then");
+    app.add_flag("--store-vouch", options.daemon.store_vouch,
+                 "serve clients of stores on other hosts only if the agent there confirms that they are of its user");
     app.add_option("--log-file", options.log_file, "append log lines to this file as well")->type_name("PATH");
     app.add_flag("--quiet", options.quiet, "log warnings and errors only, unless LOGLEVEL is set");
     StoreText store;
@@ -204,6 +206,10 @@ std::variant<Options, int> parse_options(int argc, const char* const* argv) {
             app, "--hold must be at least --lost-after, or nodes end their workers while the daemon waits for them");
     options.daemon.bind = boost::asio::ip::make_address(bind);
     if (store_address) options.daemon.store_address = boost::asio::ip::make_address(*store_address);
+    if (options.daemon.store_vouch && (options.insecure || !have_one_address(options.daemon)))
+        return refuse_usage(app,
+                            "--store-vouch needs workers with the addresses of their agents, and TLS: leave out "
+                            "--insecure and --store-address, and let --bind name one address");
     if (job.run_id.empty()) job.run_id = random_id();
     job.session = random_id();
     if (!options.insecure) job.worker_key = random_id() + random_id();  // with --insecure it would travel in clear

@@ -34,12 +34,26 @@ std::string_view line_about(coordinator::Room room) {
 }  // namespace
 
 Sessions::Sessions(asio::any_io_executor executor, ControlPort port, Connections& connections,
-                   const Decisions& decisions, GenerationStores& stores, bool members_only, Handle handle)
+                   const Decisions& decisions, GenerationStores& stores, bool members_only, bool vouch, Handle handle)
     : executor_(std::move(executor)),
       port_(std::move(port)),
       connections_(connections),
       decisions_(decisions),
-      store_clients_(stores, members_only),
+      vouch_(vouch),
+      vouching_(
+          stores,
+          [this](const protocol::NodeId& node, const protocol::VouchRequest& request) {
+              connections_.send(node, request);
+          },
+          [this](const std::string& peer, const std::string& why) {
+              port_.log_closed(peer, why, spdlog::level::warn);
+          }),
+      store_clients_(
+          stores, members_only,
+          vouch ? StoreClients::Hold([this](UniqueFd socket, Generation generation, const protocol::NodeId& node) {
+              vouching_.hold(std::move(socket), generation, node, Clock::now());
+          })
+                : StoreClients::Hold()),
       job_line_([this] { return line_about(room_for_node(decisions_.job())); }),
       handle_(std::move(handle)) {}
 
@@ -51,6 +65,13 @@ void Sessions::start(std::weak_ptr<void> owner) {
 std::function<bool(const std::string&)> Sessions::store_admission() {
     if (!store_clients_.members_only()) return {};
     return [this](const std::string& address) { return store_clients_.is_of_member(decisions_.job(), address); };
+}
+
+std::function<void(UniqueFd, const std::string&)> Sessions::store_screen(Generation generation) {
+    if (!vouch_) return {};
+    return [this, generation](UniqueFd socket, const std::string& address) {
+        store_clients_.hold(std::move(socket), generation, address, decisions_.job());
+    };
 }
 
 void Sessions::end_accepting_for_old_stores() {
@@ -67,6 +88,7 @@ void Sessions::end_accepting_for_old_stores() {
 void Sessions::close() {
     closed_ = true;
     port_.close();
+    vouching_.close();
 }
 
 void Sessions::spawn(awaitable<void> task) {
@@ -116,6 +138,7 @@ awaitable<void> Sessions::serve_agent(protocol::Join join, ChannelPtr channel, s
         Result<protocol::AgentMessage> message = co_await next_message(channel);
         if (!connections_.is_agent(node, channel)) co_return;  // the daemon closed it, or it was replaced
         if (message) {
+            if (const auto* vouch = std::get_if<protocol::Vouch>(&*message)) vouching_.answer(node, *vouch);
             handle_(coordinator::NodeMessage{node, std::move(*message)});
             continue;
         }

@@ -15,6 +15,7 @@
 #include "rendezvous/daemon/control_port.hpp"
 #include "rendezvous/daemon/decisions.hpp"
 #include "rendezvous/daemon/store_clients.hpp"
+#include "rendezvous/daemon/vouching.hpp"
 
 namespace ddprun::daemon {
 
@@ -23,9 +24,10 @@ public:
     using Handle = std::function<void(DaemonHappening)>;
 
     /// `connections`, `decisions` and `stores` outlive this object. `members_only`: of other hosts, stores serve those
-    /// of the group's members alone. `handle` handles an event and all that follows from it.
+    /// of the group's members alone; `vouch`: these only as Vouching says. `handle` handles an event and all that
+    /// follows from it.
     Sessions(boost::asio::any_io_executor executor, ControlPort port, Connections& connections,
-             const Decisions& decisions, GenerationStores& stores, bool members_only, Handle handle);
+             const Decisions& decisions, GenerationStores& stores, bool members_only, bool vouch, Handle handle);
 
     [[nodiscard]] boost::asio::ip::tcp::endpoint endpoint() const { return port_.endpoint(); }
 
@@ -33,6 +35,11 @@ public:
     void start(std::weak_ptr<void> owner);
     /// Returns which other hosts a store serves, by their numeric address; empty: all. Valid while this object is.
     [[nodiscard]] std::function<bool(const std::string& address)> store_admission();
+    /// Returns the function that screens clients of the store of `generation`; empty: none is needed. Valid while this
+    /// object is.
+    [[nodiscard]] std::function<void(UniqueFd socket, const std::string& address)> store_screen(Generation generation);
+    /// Has nodes reminded of the clients that they have to vouch for.
+    void remind(TimePoint now) { vouching_.remind(now); }
     /// Accepts all connections that wait at the control port. Called before a store is opened, which they must not
     /// reach: a worker of an older generation may have made them.
     void end_accepting_for_old_stores();
@@ -55,6 +62,8 @@ private:
     ControlPort port_;
     Connections& connections_;
     const Decisions& decisions_;
+    const bool vouch_;
+    Vouching vouching_;
     StoreClients store_clients_;
     transport::JobLine job_line_;
     Handle handle_;

@@ -31,10 +31,22 @@ bool StoreClients::is_of_member(const coordinator::State& job, const std::string
     if (members_of_ != job.group.generation) {
         members_.clear();
         for (const auto& [node, member] : job.group.members)
-            if (const auto origin = origins_.find(node); origin != origins_.end()) members_.insert(origin->second);
+            if (const auto origin = origins_.find(node); origin != origins_.end())
+                members_[origin->second].push_back(node);
         members_of_ = job.group.generation;
     }
     return members_.contains(address);
+}
+
+void StoreClients::hold(UniqueFd socket, Generation generation, const std::string& address,
+                        const coordinator::State& job) {
+    if (!is_of_member(job, address)) return;  // it has become another group's since
+    const std::vector<protocol::NodeId>& nodes = members_.at(address);
+    const auto connected = std::ranges::find_if(nodes, [&](const protocol::NodeId& id) {
+        const auto node = job.nodes.find(id);
+        return node != job.nodes.end() && node->second.link == coordinator::Link::kConnected;
+    });
+    hold_(std::move(socket), generation, connected != nodes.end() ? *connected : nodes.front());
 }
 
 void StoreClients::note_origin(const coordinator::State& job, const protocol::NodeId& node, std::string address) {
@@ -59,7 +71,10 @@ std::string StoreClients::pass_on(StoreClient client, std::optional<Generation> 
         return "a TCPStore client from a host without workers of the job; --local-addr on this node admits all hosts "
                "(INSECURE)";
     if (may_be_outdated(job, origins_, address)) return "a TCPStore client from the host of a node that was lost";
-    store->adopt(std::move(client.socket));
+    if (!client.own_host && hold_)
+        hold(std::move(client.socket), *generation, address, job);
+    else
+        store->adopt(std::move(client.socket));
     return "";
 }
 

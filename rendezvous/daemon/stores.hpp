@@ -25,13 +25,16 @@ public:
         : executor_(std::move(executor)), address_(std::move(address)) {}
 
     /// Opens an empty store on a free port and returns the port. Of other hosts it serves those whose numeric address
-    /// `admits` accepts; empty: all. Errors: those of StoreServer::listen.
-    [[nodiscard]] Result<int> open(Generation generation, std::function<bool(const std::string&)> admits) {
+    /// `admits` accepts; empty: all. `screens`: as of StoreServer::screen_clients(); empty: none are screened. Errors:
+    /// those of StoreServer::listen.
+    [[nodiscard]] Result<int> open(Generation generation, std::function<bool(const std::string&)> admits,
+                                   std::function<void(UniqueFd, const std::string&)> screens = {}) {
         store::Options options;
         options.own_user_only = true;
         auto store = store::StoreServer::listen(executor_, address_, 0, options);
         if (!store) return store.error();
         if (admits) (*store)->admit_hosts(std::move(admits));
+        if (screens) (*store)->screen_clients(std::move(screens));
         const int port = (*store)->port();
         stores_[generation] = std::move(*store);
         return port;

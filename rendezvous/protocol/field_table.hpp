@@ -394,6 +394,24 @@ void visit_fields(Is<Notice> auto& message, auto& field) {
 }
 
 template <>
+inline constexpr std::string_view kType<VouchRequest> = "vouch_request";
+void visit_fields(Is<VouchRequest> auto& message, auto& field) {
+    field("request", message.request);
+    field("client_address", message.client_address, kName);
+    field("client_port", message.client_port, Range{0, 65'535});
+    field("store_address", message.store_address, kName);
+    field("store_port", message.store_port, Range{0, 65'535});
+}
+
+template <>
+inline constexpr std::string_view kType<Vouch> = "vouch";
+void visit_fields(Is<Vouch> auto& message, auto& field) {
+    field("request", message.request);
+    field("own_user", message.own_user);
+    field("owner", message.owner);
+}
+
+template <>
 inline constexpr std::string_view kType<Inspected> = "inspected";
 void visit_fields(Is<Inspected> auto& message, auto& field) {
     field("run_id", message.run_id, kName);

@@ -73,6 +73,24 @@ struct RecordReply {
     friend bool operator==(const RecordReply&, const RecordReply&) = default;
 };
 
+/// Daemon → agent. Asks for the user of a client of a store, whose end of the connection is on the agent's host.
+struct VouchRequest {
+    std::uint64_t request = 0;
+    std::string client_address;  ///< numeric
+    int client_port = 0;
+    std::string store_address;  ///< numeric
+    int store_port = 0;
+    friend bool operator==(const VouchRequest&, const VouchRequest&) = default;
+};
+
+/// Agent → daemon, answers a VouchRequest.
+struct Vouch {
+    std::uint64_t request = 0;
+    bool own_user = false;  ///< the socket there belongs to the user of the agent
+    std::string owner;      ///< for the log: "a process of user 1000"
+    friend bool operator==(const Vouch&, const Vouch&) = default;
+};
+
 /// Daemon → agent. A line about the whole job, for the user.
 struct Notice {
     Generation generation{};

@@ -193,7 +193,7 @@ struct Leave {
 };
 
 using AgentMessage = std::variant<Join, Heartbeat, WorkerFailed, WorkerFinished, GroupStopped, GroupSucceeded, Leave,
-                                  Notify, Stalled, RecordReply, Inspect, Order>;
+                                  Notify, Stalled, RecordReply, Inspect, Order, Vouch>;
 
 // ---- daemon → agent ----
 
@@ -284,6 +284,6 @@ struct Rejected {
 };
 
 using DaemonMessage = std::variant<Welcome, Heartbeat, Waiting, Assignment, Abort, Finished, Rejected, RequestRecords,
-                                   Notice, Notify, RecordReply, Inspected, Answer, Status>;
+                                   Notice, Notify, RecordReply, Inspected, Answer, Status, VouchRequest>;
 
 }  // namespace ddprun::protocol

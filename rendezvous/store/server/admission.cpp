@@ -38,19 +38,23 @@ void Admission::accept() {
             context_.warn([this] { return fmt::format("store {}: accepts connections again", context_.name); });
         }
         try {
-            if (is_welcome(accepted)) admit(std::move(accepted));
+            if (is_welcome(accepted)) admit(std::move(accepted));  // else it is closed, or being screened
         } catch (const std::bad_alloc&) {
             return cannot_accept(ENOMEM);
         }
     }
 }
 
-bool Admission::is_welcome(const Listener::Accepted& accepted) {
+bool Admission::is_welcome(Listener::Accepted& accepted) {
     if (!context_.owners) return true;
     const PeerOwner owner = context_.owners->find(accepted.socket.get());
     if (owner.kind == PeerOwner::Kind::kOtherHost && context_.admits_host) {
         const std::string host = text_of(address_of(accepted.peer));
-        if (context_.admits_host(host)) return true;
+        if (context_.admits_host(host)) {
+            if (!context_.screens_client) return true;
+            context_.screens_client(std::move(accepted.socket), host);
+            return false;
+        }
         ++context_.statistics.refused;
         context_.warn([&] {
             return fmt::format(

@@ -33,8 +33,8 @@ public:
 private:
     enum class State { kAccepting, kAtLimit, kFailing, kClosed };
 
-    /// Returns whether the client may be served; logs why if not.
-    [[nodiscard]] bool is_welcome(const Listener::Accepted& accepted);
+    /// Returns whether the client may be served now. If not, logs why, or has handed it over to be screened.
+    [[nodiscard]] bool is_welcome(Listener::Accepted& accepted);
     void admit(Listener::Accepted accepted);
     void cannot_accept(int error);
     void listen_for(State state);

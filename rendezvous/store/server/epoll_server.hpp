@@ -41,6 +41,8 @@ public:
     [[nodiscard]] std::uint16_t port() const { return port_; }
     /// As StoreServer::admit_hosts().
     void admit_hosts(AdmitsHost admits) { context_.admits_host = std::move(admits); }
+    /// As StoreServer::screen_clients().
+    void screen_clients(ScreensClient screens) { context_.screens_client = std::move(screens); }
     /// Serves a connection that another listener has accepted, from its first byte.
     void adopt(UniqueFd socket) { admission_.adopt(std::move(socket)); }
     /// Returns whether a client is connected from the address of this socket's peer.

@@ -54,6 +54,8 @@ public:
 
     void admit_hosts(AdmitsHost admits) { server_->admit_hosts(std::move(admits)); }
 
+    void screen_clients(ScreensClient screens) { server_->screen_clients(std::move(screens)); }
+
     void run(asio::io_context& io) {
         server_->serve_until_signal([&] {
             io.poll();
@@ -107,6 +109,9 @@ Result<std::unique_ptr<StoreServer>> StoreServer::listen(const asio::any_io_exec
 
 StoreServer::~StoreServer() { close(); }
 
+void StoreServer::screen_clients(std::function<void(UniqueFd, const std::string&)> screens) {
+    pump_->screen_clients(std::move(screens));
+}
 void StoreServer::admit_hosts(std::function<bool(const std::string&)> admits) { pump_->admit_hosts(std::move(admits)); }
 
 std::uint16_t StoreServer::port() const { return pump_->server().port(); }

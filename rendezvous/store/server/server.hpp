@@ -34,6 +34,9 @@ public:
     /// From now on closes new connections from other hosts, unless `admits` returns true for their numeric address.
     /// Needs Options::own_user_only.
     void admit_hosts(std::function<bool(const std::string& address)> admits);
+    /// From now on gives new connections that admit_hosts() accepts by their address to `screens`, which may have them
+    /// adopted later.
+    void screen_clients(std::function<void(UniqueFd socket, const std::string& address)> screens);
     [[nodiscard]] std::uint16_t port() const;
     [[nodiscard]] Statistics statistics() const;
     /// Serves a connection that another listener has accepted, from its first byte; its end is this store's business.

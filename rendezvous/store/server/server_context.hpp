@@ -25,6 +25,9 @@ namespace ddprun::store {
 /// Returns whether clients from a numeric address are served.
 using AdmitsHost = std::function<bool(const std::string& address)>;
 
+/// Takes a client of another host that is admitted by its address, and may have it adopted later.
+using ScreensClient = std::function<void(UniqueFd socket, const std::string& address)>;
+
 struct ServerContext {
     Options options;
     std::function<TimePoint()> now;
@@ -36,6 +39,7 @@ struct ServerContext {
     LineLimit log_limit = {};
     std::optional<PeerOwners> owners = {};  ///< with own_user_only
     AdmitsHost admits_host = {};            ///< of clients on other hosts, with own_user_only; empty: all are served
+    ScreensClient screens_client = {};      ///< of those that admits_host accepts; empty: they are served at once
 
     /// Logs the line that `line()` makes, unless there were many just now, or there is no memory for it.
     template <typename Line>

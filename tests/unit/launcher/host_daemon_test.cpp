@@ -232,12 +232,13 @@ TEST_CASE("every requested setting becomes an argument of the daemon", "[launche
     request.join_timeout = 90s;
     request.last_call = 1500ms;
     request.insecure = true;
+    request.store_vouch = true;  // ddprund refuses both together
     request.verbose = true;
     request.standby = true;
     expected = first;
     expected.pop_back();  // --quiet
     expected.insert(expected.end(), {"--store-address", "10.1.0.1", "--run-id=mnist", "--join-timeout", "90",
-                                     "--last-call", "1.5", "--insecure", "--standby"});
+                                     "--last-call", "1.5", "--insecure", "--store-vouch", "--standby"});
     CHECK(daemon_arguments(request, 3, 4) == expected);
 }
 

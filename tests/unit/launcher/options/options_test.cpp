@@ -348,6 +348,15 @@ TEST_CASE("options without effect are accepted with a note", "[launcher][unit]")
     CHECK(parsed({"--spare", "prog"}).notes.size() == 1);
     CHECK_FALSE(parsed({"--nnodes", "2", "prog"}).insecure);
     CHECK(parsed({"--nnodes", "2", "--insecure", "prog"}).insecure);
+    CHECK(parsed({"--nnodes", "2", "--store-vouch", "prog"}).store_vouch);
+    for (const Words& other : {Words{"--insecure"}, Words{"--local-addr", "10.0.0.1"}}) {
+        Words words{"--nnodes", "2", "--store-vouch"};
+        words.insert(words.end(), other.begin(), other.end());
+        words.push_back("prog");
+        const auto refused = parse_options(words, {});
+        REQUIRE_FALSE(refused.has_value());
+        CHECK_THAT(refused.error().message, Catch::StartsWith("--store-vouch and " + other.front() + " exclude"));
+    }
     CHECK(parsed({"--spare", "--rdzv-endpoint", "n1", "prog"}).notes.empty());
     CHECK(parsed({"--spare", "--nnodes", "2", "prog"}).notes.empty());
     CHECK(parsed({"--run-path", "--no-python", "prog"}).notes.size() == 1);

@@ -102,7 +102,9 @@ TEST_CASE("a wrong command line of ddprund is refused as such", "[daemon][unit]"
         Arguments{"--bind", "localhost"}, Arguments{"--port", "65536"}, Arguments{"--port", "-1"},
         Arguments{"--linger", "0"}, Arguments{"--linger", "nan"}, Arguments{"--lost-after", "soon"},
         Arguments{"--ready-fd", "4000"}, Arguments{"--run-id", ""}, Arguments{"--run-id=a\nb"}, Arguments{"extra"},
-        Arguments{"--unknown"}, Arguments{"--lost-after", "1", "--heartbeat-interval", "0.6"});
+        Arguments{"--unknown"}, Arguments{"--lost-after", "1", "--heartbeat-interval", "0.6"},
+        Arguments{"--store-vouch", "--insecure"}, Arguments{"--store-vouch", "--store-address", "10.0.0.1"},
+        Arguments{"--store-vouch", "--bind", "0.0.0.0"});
     CAPTURE(arguments.front());
     const auto parsed = parse(arguments);
     REQUIRE(std::holds_alternative<int>(parsed));
