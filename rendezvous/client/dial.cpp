@@ -14,6 +14,7 @@
 #include "common/system/peer_owner.hpp"
 #include "common/system/port_holder.hpp"
 #include "common/text/number.hpp"
+#include "rendezvous/client/dial_plan.hpp"
 #include "rendezvous/client/foreign_store.hpp"
 #include "rendezvous/client/resolve.hpp"
 #include "rendezvous/transport/completion.hpp"
@@ -30,17 +31,9 @@ using std::chrono::milliseconds;
 using transport::Channel;
 using transport::Security;
 
-constexpr milliseconds kFirstPause{50};
-constexpr milliseconds kConclusiveTime{1000};  // a try that timed out in less than this says nothing about the host
-constexpr milliseconds kLookTimeout{1000};     // for the question which server it is that fails the handshake
-constexpr milliseconds kFirstReport{2000};     // a longer wait is reported on the log
+constexpr milliseconds kLookTimeout{1000};  // for the question which server it is that fails the handshake
+constexpr milliseconds kFirstReport{2000};  // a longer wait is reported on the log
 constexpr milliseconds kReportAgain{15'000};
-
-/// Returns whether a server that is not our daemon, or does not accept this node, has answered.
-bool is_foreign(const Error& error) {
-    return error.code == Errc::kRefused || error.code == Errc::kMismatch || error.code == Errc::kInUse ||
-           error.code == Errc::kUntrusted;
-}
 
 /// Looks for a better cause than that of a connection that was closed: a daemon closes those of other users at once.
 Error explained(Error cause, const tcp::endpoint& to, const SocketAddress& address) {
@@ -64,7 +57,7 @@ awaitable<Result<std::shared_ptr<Channel>>> try_all(Endpoint endpoint, TimePoint
         const TimePoint until = std::min(deadline, Clock::now() + try_time);
         auto channel = co_await transport::connect_websocket(to, until, security);
         if (channel) co_return channel;
-        if (!is_foreign(cause)) cause = explained(channel.error(), to, address);
+        if (!DialPlan::is_foreign(cause)) cause = explained(channel.error(), to, address);
     }
     co_return cause;
 }
@@ -123,36 +116,31 @@ Error gave_up(const Endpoint& endpoint, const Error& cause, int tries, Duration 
 awaitable<Result<std::shared_ptr<Channel>>> dial(Endpoint endpoint, TimePoint deadline, Pace pace, Security security) {
     const TimePoint start = Clock::now();
     TimePoint report_at = start + kFirstReport;
-    milliseconds pause = kFirstPause;
-    milliseconds try_time = std::min(pace.first_try_time, pace.try_time);
+    DialPlan plan(deadline, pace);
     asio::steady_timer timer(co_await asio::this_coro::executor);
-    Error cause;
-    for (int tries = 1;; ++tries) {
-        const bool inconclusive = tries > 1 && deadline - Clock::now() < kConclusiveTime;
+    while (true) {
+        const milliseconds try_time = plan.begin_try(Clock::now());
         auto channel = co_await try_all(endpoint, deadline, try_time, security);
         if (channel) co_return channel;
-        if (!inconclusive || channel.error().code != Errc::kTimeout) cause = channel.error();
-        if (is_foreign(cause)) co_return refused(endpoint, cause);
-
         const TimePoint now = Clock::now();
-        const bool gone = now >= pace.refused_until && cause.code == boost::system::errc::connection_refused;
-        const bool last = gone || now + pause >= deadline;
+        const DialPlan::Next next = plan.failed(channel.error(), now);
+        if (next == DialPlan::Next::kForeign) co_return refused(endpoint, plan.cause());
+
+        const bool last = next == DialPlan::Next::kGiveUp;
         if (last || (now >= report_at && pace.reports)) {
-            channel = co_await look_again(endpoint, cause, security);
+            channel = co_await look_again(endpoint, plan.cause(), security);
             if (channel) co_return channel;
-            cause = channel.error();
+            plan.explain(channel.error());
         }
-        if (last) co_return gave_up(endpoint, cause, tries, now - start);
+        if (last) co_return gave_up(endpoint, plan.cause(), plan.tries(), now - start);
         if (now >= report_at && pace.reports) {
             spdlog::info("waiting for the rendezvous daemon at {}: {}; giving up in {}", to_string(endpoint),
-                         uncapitalised(cause.message),
+                         uncapitalised(plan.cause().message),
                          seconds_text(std::chrono::ceil<std::chrono::seconds>(deadline - now)));
             report_at = now + kReportAgain;
         }
-        timer.expires_after(pause);
+        timer.expires_after(plan.next_pause());
         co_await timer.async_wait(transport::kTuple);
-        pause = std::min(2 * pause, pace.max_pause);
-        try_time = std::min(2 * try_time, pace.try_time);
     }
 }
 
