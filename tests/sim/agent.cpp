@@ -10,328 +10,286 @@
 #include "tests/sim/flight_records.hpp"
 
 namespace ddprun::sim {
-namespace {
 
+namespace link = ddprun::agent::link;
+namespace worker_group = ddprun::agent::worker_group;
 using namespace protocol;
 
-constexpr milliseconds kHeartbeat = 500ms;
-constexpr milliseconds kSilence = 3'000ms;      // before the first Welcome
-constexpr milliseconds kGiveUp = 60'000ms;      // without any daemon
-constexpr milliseconds kPartingWait = 5'000ms;  // for the verdict, after a signal
-
-}  // namespace
-
 Agent::Agent(Join greeting, Luck luck, World world)
-    : greeting_(std::move(greeting)), luck_(luck), world_(std::move(world)), connect_at_(world_.time.now()) {}
+    : luck_(luck),
+      world_(std::move(world)),
+      workers_(slots_of(greeting), luck,
+               {.time = world_.time,
+                .dice = world_.dice,
+                .happened = [this](agent::Happening what) { raise(std::move(what)); },
+                .vanished = [this](Generation generation) { world_.workers_vanished(id(), generation); }}) {
+    group_.grace = greeting.stop_grace;
+    group_.slots = slots_of(greeting);
+    link_.daemon = "the rendezvous daemon at host:29400";
+    link_.join = std::move(greeting);
+    link_.connect_timeout = 60'000ms;
+}
 
 void Agent::start() {
-    connected_at_ = connect_at_ = world_.time.now();
-    tick();
+    input([this] { to_link(link::Started{}); });
 }
 
-void Agent::plan_tick() {
-    world_.time.after(100ms, [this, number = ++ticks_planned_] {
-        if (number == ticks_planned_ && !paused_) tick();
-    });
-}
+// ---- the agent's loop, and its pauses
 
-bool Agent::rarely(int percent) { return world_.dice.between(1, 100 * luck_.rarity) <= percent; }
+void Agent::input(std::function<void()> what) {
+    if (life_ != Life::kAlive) return;
+    if (paused_) return waiting_.push_back(std::move(what));
+    what();
+    handle_events();
+}
 
 void Agent::pause(milliseconds time) {
-    const bool started = ticks_planned_ > 0;
-    if (life_ != Life::kAlive || paused_ || !started) return;
+    if (life_ != Life::kAlive || paused_ || link_.phase == link::Phase::kIdle) return;
     paused_ = true;
-    paused_until_ = world_.time.now() + time;
-    world_.network.disturb(id(), paused_until_);
-    world_.time.at(paused_until_, [this] { resume(); });
+    world_.network.disturb(id(), world_.time.now() + time);
+    world_.time.after(time, [this] { resume(); });
 }
 
-/// Looks at its lease before anything that has come in the meantime.
+/// Its event loop sees timers that have expired first, or messages.
 void Agent::resume() {
     paused_ = false;
-    tick();
-}
-
-void Agent::tick() {
-    if (life_ != Life::kAlive) return;
-    const TimePoint now = world_.time.now();
-    if (now >= exit_at_) return exit();
-    if (connection_ && !welcomed_ && now - connected_at_ > kSilence) drop();
-    if (known_to_daemon_) check_lease();
-    if (life_ != Life::kAlive) return;
-    if (!known_to_daemon_ && !connection_ && now - connected_at_ > kGiveUp) return exit();
-    if (!connection_ && now >= connect_at_) connect();
-    if (welcomed_ && now - sent_at_ >= kHeartbeat) {
-        sent_at_ = now;
-        world_.network.to_daemon(*connection_, lease_.next_heartbeat(now));
+    const bool timers_first = world_.dice.percent(50);
+    if (timers_first) {
+        look_at_link();
+        look_at_group();
     }
-    plan_tick();
-}
-
-/// Resets the connection, which brings nothing any more. The daemon may not notice.
-void Agent::drop() {
-    world_.network.abandon(*connection_);
-    lost_connection();
-}
-
-void Agent::check_lease() {
-    const TimePoint now = world_.time.now();
-    if (facts_.verdict) return;
-    if (!frozen_ && now >= lease_.ends()) {
-        frozen_ = true;
-        ++facts_.freezes;
-        if (connection_) drop();
+    while (!waiting_.empty() && life_ == Life::kAlive) {
+        waiting_.front()();
+        waiting_.pop_front();
+        if (world_.dice.percent(50)) handle_events();
     }
-    if (life_ != Life::kAlive || now < lease_.held_until()) return;
-    if (running_) kill_workers();
-    if (life_ == Life::kAlive && now >= lease_.given_up_at()) exit();
+    handle_events();
+    look_at_link();
+    look_at_group();
 }
 
-void Agent::after_work(milliseconds delay, Generation generation, std::function<void()> what) {
-    world_.time.after(delay, [this, generation, what = std::move(what)] {
-        if (life_ != Life::kAlive || running_ != generation || stopping_) return;
-        if (paused_)
-            return world_.time.at(paused_until_, [this, generation, what] { after_work(0ms, generation, what); });
-        if (frozen_) return after_work(100ms, generation, what);
-        what();
+void Agent::raise(agent::Happening what) {
+    input([this, what = std::move(what)]() mutable { events_.push_back({world_.time.now(), std::move(what)}); });
+}
+
+void Agent::handle_events() {
+    if (std::exchange(handles_events_, true)) return;  // an action raises an event: it comes after this one
+    while (!events_.empty() && life_ == Life::kAlive) {
+        const agent::Event event = std::move(events_.front());
+        events_.pop_front();
+        if (const auto* finished = std::get_if<agent::JobFinished>(&event.what)) facts_.verdict = finished->verdict;
+        const auto* lost = std::get_if<agent::DaemonLost>(&event.what);
+        if (lost != nullptr && lost->why.find("rejects this node") != std::string::npos) facts_.refused = lost->why;
+        worker_group::Step taken = worker_group::step(std::move(group_), event);
+        group_ = std::move(taken.next);
+        const auto* notified = std::get_if<agent::NotifyReceived>(&event.what);
+        if (notified != nullptr && group_.newest_forwarded == notified->number)
+            facts_.notified.insert(notified->number);
+        for (const agent::Action& action : taken.actions)
+            std::visit([this](const auto& what) { perform(what); }, action);
+        arm(group_timer_, worker_group::next_deadline(group_), &Agent::look_at_group);
+    }
+    handles_events_ = false;
+}
+
+void Agent::to_link(link::Happening happening) {
+    link::Step taken = link::step(std::move(link_), {world_.time.now(), std::move(happening)});
+    link_ = std::move(taken.next);
+    for (const link::Action& action : taken.actions) std::visit([this](const auto& what) { perform(what); }, action);
+    arm(link_timer_, link::next_deadline(link_), &Agent::look_at_link);
+}
+
+void Agent::arm(Timer& timer, const std::optional<TimePoint>& due, void (Agent::*look)()) {
+    if (!due || (timer.planned && *timer.planned <= *due)) return;  // an early look does no harm
+    timer.planned = due;
+    world_.time.at(*due, [this, &timer, look, number = ++timer.number] {
+        if (number != timer.number) return;
+        timer.planned.reset();
+        (this->*look)();
     });
 }
 
-void Agent::connect() {
-    connect_at_ = world_.time.now() + world_.dice.between(50ms, 900ms);
-    if (!world_.daemon_listens()) return;
-    connection_ = world_.network.connect(id());
-    welcomed_ = false;
-    connected_at_ = world_.time.now();
-    world_.connected(*this, *connection_);
-    lease_.join_sent(world_.time.now());
-    world_.network.to_daemon(*connection_, greeting_);
+void Agent::look_at_link() {
+    if (life_ != Life::kAlive || paused_) return;
+    const auto due = link::next_deadline(link_);
+    if (!due || *due > world_.time.now()) return arm(link_timer_, due, &Agent::look_at_link);
+    input([this] { to_link(link::Tick{}); });
 }
 
-void Agent::lost_connection() {
-    connection_.reset();
-    welcomed_ = false;
-    if (leaving_ && !running_) return exit();  // it has nothing left to do
-    lease_.connection_ended(world_.time.now());
-    connect_at_ =
-        world_.time.now() + world_.dice.between(0ms, world_.dice.percent(luck_.slow_percent) ? 1'500ms : 100ms);
+void Agent::look_at_group() {
+    if (life_ != Life::kAlive || paused_) return;
+    const auto due = worker_group::next_deadline(group_);
+    if (!due || *due > world_.time.now()) return arm(group_timer_, due, &Agent::look_at_group);
+    raise(agent::Tick{});
 }
+
+// ---- the connection
+
+void Agent::perform(const link::Dial& dial) {
+    dial_plan_.emplace(dial.deadline, dial.pace);
+    dial_again();
+}
+
+void Agent::dial_again() {
+    if (link_.phase == link::Phase::kEnded) return;
+    const ConnectionId id = world_.network.dial(this->id());
+    dialing_ = id;
+    world_.dialed(*this, id);
+    world_.time.after(dial_plan_->begin_try(world_.time.now()), [this, id] {
+        input([this, id] {
+            if (dialing_ == id) dial_failed({Errc::kTimeout, "timed out"});
+        });
+    });
+}
+
+void Agent::dial_failed(Error error) {
+    world_.network.give_up_dial(*std::exchange(dialing_, std::nullopt));
+    switch (dial_plan_->failed(error, world_.time.now())) {
+        case client::DialPlan::Next::kTryAgain:
+            return world_.time.after(dial_plan_->next_pause(), [this] { input([this] { dial_again(); }); });
+        case client::DialPlan::Next::kGiveUp:
+        case client::DialPlan::Next::kForeign:
+            to_link(link::DialFailed{{Errc::kUnreachable, "cannot reach the rendezvous daemon"}});
+    }
+}
+
+void Agent::dial_answered(ConnectionId id, bool accepted) {
+    input([this, id, accepted] {
+        if (dialing_ != id) return;
+        if (!accepted)
+            return dial_failed({make_error_code(boost::system::errc::connection_refused), "connection refused"});
+        dialing_.reset();
+        connection_ = id;
+        to_link(link::Connected{});
+    });
+}
+
+void Agent::perform(const link::Send& send) {
+    if (connection_) world_.network.to_daemon(*connection_, send.message);
+}
+
+/// The link hears of the end of the connection next.
+void Agent::perform(const link::Reset&) {
+    if (!connection_) return;
+    const ConnectionId id = *std::exchange(connection_, std::nullopt);
+    world_.network.abandon(id);
+    world_.time.after(0ms, [this] { input([this] { to_link(link::ConnectionEnded{link_.daemon + ": reset"}); }); });
+}
+
+void Agent::perform(const link::Raise& raised) { events_.push_back({world_.time.now(), raised.event}); }
 
 void Agent::receive(ConnectionId id, const std::optional<DaemonMessage>& message) {
-    if (life_ != Life::kAlive || connection_ != id) return;
-    if (paused_) return world_.time.at(paused_until_, [this, id, message] { receive(id, message); });
-    if (!message) return lost_connection();
-    if (const auto* heartbeat = std::get_if<Heartbeat>(&*message); heartbeat != nullptr) {
-        lease_.heard(*heartbeat);
-    } else if (const auto* welcome = std::get_if<Welcome>(&*message); welcome != nullptr) {
-        lease_.welcomed(*welcome);
-        if (known_to_daemon_ && world_.time.now() >= lease_.ends()) return drop();
-        welcomed_ = known_to_daemon_ = true;
-        greeting_.session = welcome->session;
-        frozen_ = false;
-        if (welcome->lost && running_) kill_workers();
-        if (leaving_) world_.network.to_daemon(id, Leave{*leaving_});
-        for (const AgentMessage& report : reports_) world_.network.to_daemon(id, report);
-    } else if (const auto* assignment = std::get_if<Assignment>(&*message)) {
-        begin(*assignment);
-    } else if (const auto* request = std::get_if<RequestRecords>(&*message)) {
-        answer(*request);
-    } else if (const auto* notify = std::get_if<Notify>(&*message)) {
-        // Those that it has are repeated after a reconnect.
-        if (notify->generation == running_) facts_.notified.insert(notify->number);
-    } else if (const auto* abort = std::get_if<Abort>(&*message)) {
-        answer_abort(abort->generation);
-    } else if (const auto* finished = std::get_if<Finished>(&*message)) {
-        facts_.verdict = finished->verdict;
-        if (running_)
-            stop_workers();
-        else
-            exit();
-    } else if (const auto* rejected = std::get_if<Rejected>(&*message)) {
-        // Its own older connection may not have ended yet for the daemon; then trying again helps.
-        if (rejected->try_again) return;
-        facts_.refused = rejected->reason;
-        if (running_)
-            stop_workers();
-        else
-            exit();
-    }
-}
-
-void Agent::begin(const Assignment& assignment) {
-    if (assignment.generation <= newest_ || leaving_ || facts_.verdict) return;  // repeated after a reconnect
-    if (running_)
-        world_.mistake(
-            fmt::format("{} got generation {} while {} runs", id(), number(assignment.generation), number(*running_)));
-    newest_ = assignment.generation;
-    rank_base_ = assignment.rank_base;
-    running_ = newest_;
-    stopping_ = false;
-    reports_.clear();
-    deaf_ = rarely(luck_.deaf_percent);
-    const Generation generation = newest_;
-    if (world_.dice.percent(luck_.stall_percent)) plan_stalls(generation);
-    if (rarely(luck_.failure_percent)) {
-        after_work(world_.dice.between(0ms, luck_.work), generation, [this] { fail(); });
-        return;
-    }
-    after_work(luck_.work + world_.dice.between(0ms, 300ms), generation, [this, generation] {
-        running_.reset();
-        facts_.succeeded = generation;
-        facts_.succeeded_at = world_.time.now();
-        report(GroupSucceeded{generation});
+    input([this, id, message] {
+        if (connection_ != id) return;
+        if (message) return to_link(link::Received{*message});
+        connection_.reset();
+        to_link(link::ConnectionEnded{link_.daemon + ": closed"});
     });
 }
 
-/// Several reports: a burst of one moment, or one after the other.
-void Agent::plan_stalls(Generation generation) {
-    const int reports = world_.dice.between(1, 10);
-    const bool burst = world_.dice.percent(30);
-    const milliseconds first = world_.dice.between(0ms, luck_.work);
-    for (int i = 0; i < reports; ++i)
-        world_.time.after(burst ? first : world_.dice.between(0ms, luck_.work),
-                          [this, generation] { report_stall(generation); });
+void Agent::try_send(AgentMessage message) {
+    if (link::can_send_now(link_)) perform(link::Send{std::move(message)});
 }
 
-void Agent::report_stall(Generation generation) {
-    if (life_ != Life::kAlive || paused_ || !welcomed_ || running_ != generation) return;
-    Stalled stalled{generation, Rank{rank_base_}, "world", 1, 0, 30s};
-    stalled.timed_out = world_.dice.percent(30);
-    world_.network.to_daemon(*connection_, stalled);
+void Agent::close_connection() {
+    to_link(link::Closed{});
+    if (connection_) world_.network.close_by_agent(*std::exchange(connection_, std::nullopt));
 }
 
-/// Most agents answer soon; some answer when the daemon waits no longer, or never. The daemon may ask about workers
-/// that have ended since.
-void Agent::answer(const RequestRecords& request) {
-    if (world_.dice.percent(5)) return;
-    const milliseconds delay =
-        world_.dice.percent(10) ? world_.dice.between(500ms, 5'000ms) : world_.dice.between(0ms, 100ms);
-    world_.time.after(delay, [this, request] {
-        if (life_ != Life::kAlive || paused_ || !welcomed_) return;
-        for (int local = 0; local < slots_of(greeting_); ++local) {
-            const Rank rank{rank_base_ + local};
-            if (request.rank && *request.rank != rank) continue;
-            const bool last = request.rank || local + 1 == slots_of(greeting_);
-            world_.network.to_daemon(*connection_, RecordReply{request.generation, request.request, last,
-                                                               random_record(world_.dice, rank, greeting_.host)});
-        }
-    });
+// ---- the workers
+
+void Agent::perform(const agent::StartWorkers& action) {
+    if (const auto older = workers_.group())
+        world_.mistake(fmt::format("{} starts generation {} while {} runs", id(), number(action.assignment.generation),
+                                   number(*older)));
+    to_link(link::GroupBegun{action.assignment.generation});
+    workers_.start(action.assignment);
+    if (world_.dice.percent(luck_.stall_percent)) plan_stalls();
 }
 
-void Agent::fail() {
-    if (life_ != Life::kAlive || !running_ || stopping_ || frozen_) return;
-    ++facts_.failures;
-    worker_fails(*running_, world_.dice.percent(luck_.fatal_percent) ? exit_code::kDoNotRequeue : 3);
+void Agent::perform(const agent::FreezeGroup&) {
+    if (workers_.group()) ++facts_.freezes;
+    workers_.set_frozen(true);
 }
 
-void Agent::peer_vanished(Generation generation) {
-    if (paused_) return world_.time.at(paused_until_, [this, generation] { peer_vanished(generation); });
-    if (life_ == Life::kAlive && running_ == generation && !stopping_ && !frozen_) worker_fails(generation, 1);
+void Agent::perform(const agent::ForwardSignal& action) {
+    try_send(Notify{.generation = action.generation, .signal = action.signal, .known = action.known});
 }
 
-void Agent::worker_fails(Generation generation, int exit_code) {
+void Agent::perform(const agent::DropConnection&) { close_connection(); }
+
+void Agent::perform(const agent::ReportFailure& action) {
     FailureReport failure;
-    failure.host = greeting_.host;
-    failure.local_rank = LocalRank{world_.dice.between(0, slots_of(greeting_) - 1)};
-    failure.rank = Rank{rank_base_ + number(failure.local_rank)};
-    failure.pid = 100;
-    if (greeting_.records) failure.activity = "in #1 barrier of group 'world' for 0.3 s";
-    failure.status.number = exit_code;
-    report(WorkerFailed{generation, std::move(failure)});
-    stop_workers();
+    failure.host = link_.join.host;
+    failure.local_rank = action.rank;
+    failure.rank = Rank{group_.rank_base + number(action.rank)};
+    failure.status = action.status;
+    failure.message = action.why;
+    if (action.why.empty()) failure.pid = 100;
+    if (link_.join.records) failure.activity = "in #1 barrier of group 'world' for 0.3 s";
+    to_link(link::Reported{WorkerFailed{action.generation, std::move(failure)}});
 }
 
-/// Takes a while, as workers with a grace do; workers that had just exited end at once.
-void Agent::stop_workers() {
-    if (frozen_) return kill_workers();
-    if (std::exchange(stopping_, true)) return;
-    if (rarely(luck_.stuck_percent)) return get_stuck();
-    world_.time.after(world_.dice.percent(20) ? world_.dice.between(500ms, 4'000ms) : world_.dice.between(0ms, 100ms),
-                      [this, generation = *running_] {
-                          if (life_ == Life::kAlive && running_ == generation) workers_ended();
-                      });
+/// Plans when the agent looks for stalls, and finds one: one worker after the other, or many at once.
+void Agent::plan_stalls() {
+    const bool burst = world_.dice.percent(20);
+    const int checks = burst ? world_.dice.between(20, 60) : world_.dice.between(1, 3);
+    const milliseconds first = world_.dice.between(0ms, luck_.work);
+    for (int i = 0; i < checks; ++i)
+        world_.time.after(burst ? first : world_.dice.between(0ms, luck_.work),
+                          [this] { raise(agent::StallCheckDue{}); });
 }
 
-/// A dead file system, or a driver: longer than the daemon waits for their end.
-void Agent::get_stuck() {
-    ++facts_.stuck;
-    stuck_ = true;
-    world_.time.after(world_.dice.between(10'000ms, 40'000ms), [this, generation = *running_] {
-        stuck_ = false;
-        if (life_ == Life::kAlive && running_ == generation) workers_ended();
-    });
+void Agent::perform(const agent::CheckForStalls& action) {
+    if (action.running.empty()) return;
+    Stalled stalled{group_.generation, Rank{group_.rank_base + number(*action.running.begin())}, "world", 1, 0, 30s};
+    stalled.timed_out = world_.dice.percent(30);
+    try_send(stalled);
 }
 
-/// None of them executes another instruction.
-void Agent::kill_workers() {
-    if (stuck_) return;
-    stopping_ = frozen_ = true;
-    world_.time.after(world_.dice.between(0ms, 50ms), [this, generation = *running_] {
-        if (life_ == Life::kAlive && running_ == generation) workers_ended();
-    });
-}
-
-void Agent::workers_ended() {
-    if (paused_) {
-        return world_.time.at(paused_until_, [this, generation = *running_] {
-            if (life_ == Life::kAlive && running_ == generation) workers_ended();
+/// Most records are read soon; some when the daemon waits no longer, or never.
+void Agent::perform(const agent::SendRecord& action) {
+    const bool is_first = action.last || number(action.rank) == 0;
+    if (is_first && world_.dice.percent(5)) return;
+    const milliseconds delay =
+        is_first && world_.dice.percent(10) ? world_.dice.between(500ms, 5'000ms) : world_.dice.between(0ms, 20ms);
+    world_.time.after(delay, [this, action] {
+        input([this, action] {
+            const Rank rank{group_.rank_base + number(action.rank)};
+            try_send(RecordReply{action.request.generation, action.request.request, action.last,
+                                 random_record(world_.dice, rank, link_.join.host)});
+            if (!action.last) events_.push_back({world_.time.now(), agent::RecordSent{action.request, action.rank}});
         });
-    }
-    const Generation generation = *running_;
-    running_.reset();
-    if (welcomed_) frozen_ = false;
-    world_.workers_vanished(id(), generation);
-    report(GroupStopped{generation});
-    if (facts_.verdict || !facts_.refused.empty()) return exit();
-    if (leaving_) exit_at_ = world_.time.now() + kPartingWait;
+    });
 }
 
-void Agent::answer_abort(Generation generation) {
-    const bool is_deaf = running_ == generation && deaf_;  // a bug: only the end of its lease stops them
-    if (is_deaf) return;
-    if (running_ == generation) return stop_workers();
-    world_.network.to_daemon(*connection_, GroupStopped{generation});
+void Agent::perform(const agent::Finish& action) {
+    if (action.processes_left) world_.mistake(id() + " ends although processes are left");
+    close_connection();
+    life_ = Life::kExited;
 }
 
-void Agent::report(AgentMessage message) {
-    if (welcomed_) world_.network.to_daemon(*connection_, message);
-    reports_.push_back(std::move(message));
-}
+// ---- what happens to the node
 
-void Agent::signal(int number) {
-    if (paused_) return world_.time.at(paused_until_, [this, number] { signal(number); });
-    if (life_ != Life::kAlive || leaving_) return;
-    leaving_ = number;
-    if (welcomed_) world_.network.to_daemon(*connection_, Leave{number});
-    if (running_)
-        stop_workers();
-    else
-        exit_at_ = world_.time.now() + kPartingWait;
-}
+void Agent::signal(int number) { raise(agent::StopSignal{number}); }
 
 void Agent::notify() {
-    if (life_ != Life::kAlive || paused_ || !welcomed_ || !running_ || stopping_) return;
-    world_.network.to_daemon(*connection_, Notify{*running_, SIGUSR1});
+    if (workers_.work()) raise(agent::NotifySignal{SIGUSR1});
 }
 
-void Agent::kill(bool power_off) {
+void Agent::suspend(milliseconds time) {
+    raise(agent::Suspended{});
+    world_.time.after(time, [this] { raise(agent::Continued{}); });
+}
+
+void Agent::kill(Kill how) {
     if (life_ != Life::kAlive) return;
+    if (how == Kill::kGuard) return raise(agent::GuardLost{});
     life_ = Life::kKilled;
-    if (power_off) world_.network.power_off(id());
+    if (how == Kill::kHost) world_.network.power_off(id());
     if (connection_) world_.network.close_by_agent(*connection_);
-    if (!running_) return;
-    const auto die = [this] {
-        const Generation generation = *running_;
-        running_.reset();
-        world_.workers_vanished(id(), generation);
-    };
-    if (power_off) return die();
-    world_.time.after(world_.dice.between(0ms, 300ms), die);
-}
-
-void Agent::exit() {
-    life_ = Life::kExited;
-    if (connection_) world_.network.close_by_agent(*connection_);
+    if (how == Kill::kHost) return workers_.end_all();
+    world_.time.after(world_.dice.between(0ms, 300ms), [this] { workers_.end_all(); });
 }
 
 }  // namespace ddprun::sim

@@ -1,132 +1,147 @@
 #pragma once
-// Agent: a small agent that does what the coordinator may rely on, and not more. Its workers are a number and timers;
-// they run by the real Lease.
+// Agent: a simulated node. It runs what agent::Agent and agent::DaemonLink decide with, the worker group's step() and
+// the link's, and performs their actions on simulated workers, a simulated network and simulated time.
 
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <optional>
 #include <set>
 #include <string>
-#include <vector>
 
-#include "agent/link/lease.hpp"
+#include "agent/group/worker_group.hpp"
+#include "agent/link/link.hpp"
+#include "rendezvous/client/dial_plan.hpp"
 #include "rendezvous/protocol/messages.hpp"
 #include "tests/sim/network.hpp"
+#include "tests/sim/workers.hpp"
 
 namespace ddprun::sim {
 
 class Agent {
 public:
-    /// Chances of its workers, drawn for each group.
-    struct Luck {
-        int failure_percent = 0;  ///< of groups in which one of its workers fails by itself
-        int stall_percent = 0;    ///< of groups in which it reports stalls
-        int fatal_percent = 5;    ///< of those failures by which a worker ends the job
-        int stuck_percent = 2;    ///< of stops in which the kernel does not let its workers end for long
-        int slow_percent = 30;    ///< of lost connections after which it dials late
-        int deaf_percent = 1;     ///< of groups in which it does not obey an Abort
-        int rarity = 1;           ///< failures, stuck and deaf nodes are so many times rarer, for many nodes
-        milliseconds work{20'000};
-    };
     /// What it needs of the simulation.
     struct World {
         Timeline& time;
         Dice& dice;
         Network& network;
-        std::function<bool()> daemon_listens;
-        std::function<void(Agent&, ConnectionId)> connected;
+        std::function<void(Agent&, ConnectionId)> dialed;
         std::function<void(const NodeId&, Generation)> workers_vanished;  ///< other than by success: peers may notice
-        std::function<void(std::string)> mistake;                         ///< of the coordinator
+        std::function<void(std::string)> mistake;                         ///< of the coordinator, or of this node
     };
     enum class Life { kAlive, kExited, kKilled };
+    enum class Kill {
+        kAgent,  ///< its guard kills the workers
+        kGuard,  ///< the agent kills the workers, and ends
+        kHost,   ///< no peer sees the end of its connection
+    };
     /// What has happened to it, for the invariants.
     struct Facts {
-        std::optional<Generation> succeeded = {};  ///< the newest group whose workers all exited with 0
-        TimePoint succeeded_at = {};
         std::optional<protocol::Verdict> verdict = {};
         std::string refused = {};               ///< the reason; empty: it was not
         std::set<std::uint64_t> notified = {};  ///< the notifications that its workers got
-        int failures = 0;                       ///< of its workers, that no peer caused
         int freezes = 0;                        ///< of its workers, because a lease had ended
-        int stuck = 0;                          ///< stops in which the kernel did not let them end for long
     };
 
     Agent(protocol::Join greeting, Luck luck, World world);
 
     void start();
+    void dial_answered(ConnectionId id, bool accepted);
     void receive(ConnectionId id, const std::optional<DaemonMessage>& message);
-    /// Lets one of its workers of `generation` fail because it lost its connection to a worker elsewhere.
-    void peer_vanished(Generation generation);
+    void peer_vanished(Generation generation) { workers_.peer_vanished(generation); }
     /// Lets one of its workers fail by itself, if they run.
-    void fail();
+    void fail() { workers_.fail(); }
+    /// Sends the agent a signal to stop.
     void signal(int number);
-    /// Forwards a notification for the workers of all nodes, if its own run and it is connected.
+    /// Sends the agent SIGUSR1, for the workers of all nodes.
     void notify();
-    /// Kills the agent; its guard kills the workers. With `power_off` no peer sees the end of its connection.
-    void kill(bool power_off);
+    /// Holds the workers for some time, as Ctrl-Z does.
+    void suspend(milliseconds time);
+    void kill(Kill how);
     /// Stops the agent for some time, as SIGSTOP does. Its workers run on.
     void pause(milliseconds time);
 
     // ---- the actual state, for the invariants
-    [[nodiscard]] const NodeId& id() const { return greeting_.node; }
-    [[nodiscard]] const protocol::Join& greeting() const { return greeting_; }
+    [[nodiscard]] const NodeId& id() const { return link_.join.node; }
+    [[nodiscard]] const protocol::Join& greeting() const { return link_.join; }
     [[nodiscard]] Life life() const { return life_; }
-    [[nodiscard]] std::optional<Generation> processes() const { return running_; }
+    /// Returns the group of which this node has processes. Those that workers have left behind which all exited with 0
+    /// do not count: they end within the grace, and the next group of this node waits for that.
+    [[nodiscard]] std::optional<Generation> processes() const {
+        return workers_.facts().succeeded == workers_.group() ? std::nullopt : workers_.group();
+    }
+    [[nodiscard]] bool has_processes() const { return workers_.group().has_value(); }
     /// Returns whether these processes stand still, got SIGKILL, or have a stopped agent, which cannot freeze them
     /// (docs/design/026).
-    [[nodiscard]] bool frozen() const { return frozen_ || stuck_ || paused_; }
-    [[nodiscard]] bool signaled() const { return leaving_.has_value(); }
+    [[nodiscard]] bool frozen() const { return workers_.stand_still() || paused_; }
+    [[nodiscard]] bool signaled() const { return group_.stop_signal.has_value(); }
     [[nodiscard]] const Facts& facts() const { return facts_; }
+    [[nodiscard]] const Workers::Facts& workers() const { return workers_.facts(); }
     [[nodiscard]] const std::optional<ConnectionId>& connection() const { return connection_; }
 
 private:
-    void connect();
-    void tick();
-    void plan_tick();
+    /// One timer of the agent. `planned`: when the simulation looks at it next.
+    struct Timer {
+        std::optional<TimePoint> planned = {};
+        std::uint64_t number = 0;
+    };
+    /// Lets the agent handle what has come from outside; later, if it is stopped.
+    void input(std::function<void()> what);
     void resume();
-    /// Draws whether something happens that is `rarity` times rarer than `percent`.
-    [[nodiscard]] bool rarely(int percent);
-    void lost_connection();
-    void report(AgentMessage message);
-    void begin(const protocol::Assignment& assignment);
-    void plan_stalls(Generation generation);
-    void report_stall(Generation generation);
-    void answer(const protocol::RequestRecords& request);
-    void worker_fails(Generation generation, int exit_code);
-    /// Calls `what` after `delay`, if the workers of the generation have run until then; not before they are thawed.
-    void after_work(milliseconds delay, Generation generation, std::function<void()> what);
-    void check_lease();
-    void drop();
-    void get_stuck();
-    void kill_workers();
-    void stop_workers();
-    void workers_ended();
-    void answer_abort(Generation generation);
-    void exit();
+    void raise(agent::Happening what);
+    void handle_events();
+    void to_link(agent::link::Happening what);
+    void look_at_link();
+    void look_at_group();
+    void arm(Timer& timer, const std::optional<TimePoint>& due, void (Agent::*look)());
 
-    protocol::Join greeting_;
+    void dial_again();
+    void dial_failed(Error error);
+
+    // ---- the actions of the link
+    void perform(const agent::link::Dial& dial);
+    void perform(const agent::link::Send& send);
+    void perform(const agent::link::Reset&);
+    void perform(const agent::link::Raise& raised);
+
+    // ---- those of the worker group
+    void perform(const agent::StartWorkers& action);
+    void perform(const agent::StartMoreWorkers& action) { workers_.start_more(action.next); }
+    void perform(const agent::EndStart&) { workers_.end_start(); }
+    void perform(const agent::SignalGroup& action) { workers_.signal(action.signal); }
+    void perform(const agent::SignalSpared&) { workers_.signal_spared(); }
+    void perform(const agent::SuspendGroup&) { workers_.set_stopped(true); }
+    void perform(const agent::ContinueGroup&) { workers_.set_stopped(false); }
+    void perform(const agent::FreezeGroup&);
+    void perform(const agent::ThawGroup&) { workers_.set_frozen(false); }
+    void perform(const agent::ForwardSignal& action);
+    void perform(const agent::DropConnection&);
+    void perform(const agent::SendMessage& action) { to_link(agent::link::Reported{action.message}); }
+    void perform(const agent::ReportFailure& action);
+    void perform(const agent::CheckForStalls& action);
+    void perform(const agent::SendRecord& action);
+    void perform(const agent::Finish& action);
+    void perform(const auto&) {}  // for the user alone
+
+    void plan_stalls();
+    void try_send(AgentMessage message);
+    void close_connection();
+
     Luck luck_;
     World world_;
     Life life_ = Life::kAlive;
-    std::optional<ConnectionId> connection_;
-    bool welcomed_ = false;  ///< on this connection
     bool paused_ = false;
-    TimePoint paused_until_;
-    int ticks_planned_ = 0;
-    agent::Lease lease_;
-    bool frozen_ = false;
-    bool known_to_daemon_ = false;  ///< it has had a Welcome
-    TimePoint connected_at_;
-    TimePoint sent_at_;
-    TimePoint connect_at_;
-    TimePoint exit_at_ = TimePoint::max();
-    Generation newest_{0};  ///< the newest that it was assigned
-    int rank_base_ = 0;     ///< in that one
-    std::optional<Generation> running_;
-    bool stopping_ = false;
-    bool deaf_ = false;                  ///< it does not obey the next Abort
-    bool stuck_ = false;                 ///< they have got SIGKILL, and end when the kernel lets them
-    std::vector<AgentMessage> reports_;  ///< about the newest group; repeated after a reconnect
-    std::optional<int> leaving_;
+    std::deque<std::function<void()>> waiting_;  ///< what has come while the agent was stopped
+    std::deque<agent::Event> events_;
+    bool handles_events_ = false;
+    agent::link::State link_;
+    agent::worker_group::State group_;
+    Workers workers_;
+    Timer link_timer_;
+    Timer group_timer_;
+    std::optional<client::DialPlan> dial_plan_;
+    std::optional<ConnectionId> dialing_;
+    std::optional<ConnectionId> connection_;
     Facts facts_;
 };
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -15,15 +16,20 @@
 
 namespace ddprun::sim {
 
-/// The actual state of the cluster; the coordinator only gets messages about it.
-struct Truth {
+/// The actual state of the nodes; the coordinator only gets messages about it.
+struct TruthOfNodes {
     std::map<protocol::NodeId, Generation> processes;  ///< the group that a node has processes of
     std::set<protocol::NodeId> frozen;                 ///< nodes whose processes stand still
     std::map<protocol::NodeId, Generation> succeeded;  ///< the newest group whose workers all exited with 0 there
     int failures = 0;                                  ///< workers that failed by themselves
-    int signals = 0;                                   ///< nodes that were signaled to stop, and the daemon
-    int connected = 0;                                 ///< nodes with a connection
-    bool stop_requested = false;                       ///< the daemon was signaled to stop
+};
+
+/// The actual state of the cluster.
+struct Truth {
+    std::function<TruthOfNodes()> of_nodes;  ///< takes time where there are many
+    int signals = 0;                         ///< nodes that were signaled to stop, and the daemon
+    int connected = 0;                       ///< nodes with a connection
+    bool stop_requested = false;             ///< the daemon was signaled to stop
 };
 
 class Checker {
@@ -50,7 +56,7 @@ private:
                      const Truth& truth);
     void check_ranks(const coordinator::State& state, const std::map<protocol::NodeId, protocol::Assignment>& group);
     void check_fence(const std::map<protocol::NodeId, protocol::Assignment>& group, Generation generation,
-                     const Truth& truth);
+                     const TruthOfNodes& truth);
     void check_rate_of_starts(TimePoint now);
     void check_budget(const coordinator::State& state, const Truth& truth);
     void check_pauses(const coordinator::State& state, const std::vector<daemon::DaemonAction>& actions);
@@ -63,6 +69,7 @@ private:
     [[nodiscard]] std::string role_of(Rank rank) const;
 
     std::string broken_;
+    int steps_ = 0;
     std::optional<protocol::Verdict> verdict_;
     TimePoint verdict_at_;
     std::optional<int> daemon_end_;
@@ -95,6 +102,7 @@ private:
     std::map<protocol::NodeId, int> previous_ranks_;
     std::set<std::pair<protocol::NodeId, Generation>> lost_with_;  ///< nodes that were lost while they had processes
     std::map<protocol::NodeId, TimePoint> explained_at_;
+    TimePoint explanations_checked_;
     TimePoint previous_now_;
     TimePoint awake_since_;  ///< since when the coordinator has had events without a pause
 };

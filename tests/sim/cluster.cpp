@@ -14,19 +14,32 @@ namespace {
 using namespace protocol;
 using namespace coordinator;
 
-constexpr milliseconds kFaultsEnd = 60'000ms;
 // Beyond the last fault: the join timeout, then one more round with its work and stops; or a last call, and the same.
-constexpr milliseconds kRunsEnd = kFaultsEnd + 240'000ms;
+constexpr milliseconds kRunsOn = 240'000ms;
 
 /// A connection that breaks is noticed by then, and another one made, or the workers are stopped.
 constexpr milliseconds kNotifiedWithin = 6'000ms;
 
-Config config() {
+constexpr int kFewNodes = 6;
+constexpr int kManyNodes = 64;
+constexpr int kMostNodes = 1'024;
+
+/// Most clusters are small: their runs are quick, and most faults need few nodes.
+int number_of_nodes(std::uint64_t seed) {
+    Dice dice(~seed);
+    if (dice.between(1, 250) == 1) return kMostNodes;
+    return dice.between(1, dice.percent(3) ? kManyNodes : kFewNodes);
+}
+
+/// Everything takes less time in a cluster of the most nodes: each second of it is a thousand times the work.
+int times_shorter(int nodes) { return nodes == kMostNodes ? 6 : 1; }
+
+Config config(int nodes) {
     Config config;
     config.run_id = "sim";
     config.session = "this daemon";
-    config.last_call = 10'000ms;
-    config.join_timeout = 60'000ms;
+    config.last_call = 10'000ms / times_shorter(nodes);
+    config.join_timeout = 60'000ms / times_shorter(nodes);
     config.linger = 20'000ms;
     return config;
 }
@@ -44,26 +57,22 @@ bool wants_no_other(const State& job, const Join& join) {
     return job.shape->min_nodes == job.shape->max_nodes && !join.spare && !join.session;
 }
 
-constexpr int kFewNodes = 6;
-constexpr int kManyNodes = 64;
-constexpr int kMostNodes = 1'024;
-
-/// Most clusters are small: their runs are quick, and most faults need few nodes.
-int number_of_nodes(Dice& dice) {
-    if (dice.between(1, 10'000) == 1) return kMostNodes;
-    return dice.between(1, dice.percent(3) ? kManyNodes : kFewNodes);
-}
-
 }  // namespace
 
-SimCluster::SimCluster(std::uint64_t seed) : SimCluster(seed, false) {
-    plan_agents();
+SimCluster::SimCluster(std::uint64_t seed) : SimCluster(seed, false, number_of_nodes(seed)) {
+    plan_agents(number_of_nodes(seed));
     plan_faults();
     start();
 }
 
-SimCluster::SimCluster(std::uint64_t seed, const Script& script) : SimCluster(seed, true) {
-    plan_.luck = {.fatal_percent = 0, .stuck_percent = 0, .slow_percent = 0, .deaf_percent = 0, .work = script.work};
+SimCluster::SimCluster(std::uint64_t seed, const Script& script) : SimCluster(seed, true, script.nodes) {
+    plan_.luck = {.fatal_percent = 0,
+                  .spawn_percent = 0,
+                  .stuck_percent = 0,
+                  .stubborn_percent = 0,
+                  .stray_percent = 0,
+                  .sliced_percent = 0,
+                  .work = script.work};
     plan_.max_restarts["default"] = script.max_restarts;
     plan_.greeting.programs = {{"default", 1, script.max_restarts}};
     plan_.greeting.min_nodes = script.min_nodes;
@@ -76,22 +85,28 @@ SimCluster::SimCluster(std::uint64_t seed, const Script& script) : SimCluster(se
     start();
 }
 
-SimCluster::SimCluster(std::uint64_t seed, bool calm)
+SimCluster::SimCluster(std::uint64_t seed, bool calm, int nodes)
     : dice_(seed),
       network_(time_, dice_,
-               {.at_daemon = [this](ConnectionId id, std::optional<AgentMessage> message) { at_daemon(id, message); },
+               {.dialed = [this](ConnectionId id) { dialed(id); },
+                .dial_answered =
+                    [this](ConnectionId id, bool accepted) {
+                        agents_.at(connections_.owner.at(id))->dial_answered(id, accepted);
+                    },
+                .at_daemon = [this](ConnectionId id, std::optional<AgentMessage> message) { at_daemon(id, message); },
                 .at_agent =
                     [this](ConnectionId id, std::optional<DaemonMessage> message) {
                         agents_.at(connections_.owner.at(id))->receive(id, message);
                     }}),
       inspectors_(time_, dice_, [this](const diagnosis::InquiryHappening& what) { from_inspector(what); }),
-      decisions_(config()) {
+      decisions_(config(nodes)) {
     plan_.calm = calm;
+    plan_.faults_end = 60'000ms / times_shorter(nodes);
 }
 
 void SimCluster::start() {
     daemon_tick();
-    time_.after(kRunsEnd, [this] { check_the_end(); });
+    time_.after(plan_.faults_end + kRunsOn, [this] { check_the_end(); });
 }
 
 void SimCluster::run_for(milliseconds time) {
@@ -110,15 +125,15 @@ void SimCluster::add_node(const std::string& host) {
     add_agent(std::move(greeting), 0ms);
 }
 
-void SimCluster::plan_agents() {
-    const int nodes = number_of_nodes(dice_);
+void SimCluster::plan_agents(int nodes) {
+    const int shorter = times_shorter(nodes);
     plan_.luck.rarity = std::max(1, nodes / kFewNodes);
     plan_.greeting.min_nodes = dice_.between(1, nodes);
     plan_.greeting.max_nodes = dice_.between(plan_.greeting.min_nodes, nodes + 1);
     for (const char* role : {"server", "trainer"}) plan_.max_restarts[role] = dice_.between(0, 4);
     plan_.luck.failure_percent = dice_.percent(50) ? dice_.between(5, 30) : 0;
     plan_.luck.stall_percent = dice_.percent(50) ? dice_.between(20, 80) : 0;
-    plan_.luck.work = dice_.between(2'000ms, 20'000ms);
+    plan_.luck.work = dice_.between(2'000ms, 20'000ms / shorter);
     plan_.text = fmt::format(
         "{} nodes, --nnodes {}:{}, --max-restarts {} of role server, {} of trainer, failures {} %, "
         "stalls {} %",
@@ -130,7 +145,8 @@ void SimCluster::plan_agents() {
     plan_.text += fmt::format(", --scale-up {}", to_string(plan_.greeting.scale_up));
     for (int i = 1; i <= nodes; ++i) {
         const bool late = dice_.percent(20);
-        add_agent(fmt::format("n{}", i), 0, late ? dice_.between(5'000ms, 50'000ms) : dice_.between(0ms, 3'000ms));
+        add_agent(fmt::format("n{}", i), 0,
+                  late ? dice_.between(5'000ms, 50'000ms / shorter) : dice_.between(0ms, 3'000ms));
     }
     if (dice_.percent(15)) add_stranger();
 }
@@ -168,8 +184,7 @@ void SimCluster::add_agent(Join greeting, milliseconds arrival) {
         Agent::World{.time = time_,
                      .dice = dice_,
                      .network = network_,
-                     .daemon_listens = [this] { return daemon_.listens; },
-                     .connected = [this](Agent& a, ConnectionId id) { connections_.owner[id] = a.id(); },
+                     .dialed = [this](Agent& a, ConnectionId id) { connections_.owner[id] = a.id(); },
                      .workers_vanished = [this](const NodeId& node, Generation g) { workers_vanished(node, g); },
                      .mistake = [this](const std::string& what) { expect(false, what); }});
     time_.after(arrival, [a = agent.get()] { a->start(); });
@@ -193,15 +208,17 @@ void SimCluster::plan_faults() {
     const auto some = [this](int chance, int max_count, const std::string& name, const std::function<void()>& fault) {
         const int count = dice_.percent(chance) ? dice_.between(1, max_count) : 0;
         if (count > 0) plan_.text += fmt::format(", {} {}", count, name);
-        for (int i = 0; i < count; ++i) time_.after(dice_.between(0ms, kFaultsEnd), fault);
+        for (int i = 0; i < count; ++i) time_.after(dice_.between(0ms, plan_.faults_end), fault);
     };
     some(40, 3, "kills", [this] {
         Agent& agent = any_agent();
-        const bool first_life = agent.id().find('.') == std::string::npos;
+        const bool first_life = agent.id().find('.') == std::string::npos && !agents_.contains(agent.id() + ".1");
         if (agent.life() == Agent::Life::kAlive && first_life && dice_.percent(50)) {
             add_agent(agent.id(), 1, dice_.between(0ms, 10'000ms));
         }
-        agent.kill(dice_.percent(50));
+        agent.kill(dice_.percent(50)   ? Agent::Kill::kHost
+                   : dice_.percent(80) ? Agent::Kill::kAgent
+                                       : Agent::Kill::kGuard);
     });
     some(40, 5, "resets", [this] {
         if (const auto& connection = any_agent().connection()) network_.reset(*connection);
@@ -216,6 +233,7 @@ void SimCluster::plan_faults() {
         network_.cut_off(any_agent().id(), direction, time_.now() + dice_.between(200ms, 8'000ms));
     });
     some(20, 2, "agent pauses", [this] { any_agent().pause(dice_.between(200ms, 8'000ms)); });
+    some(10, 2, "suspended groups", [this] { any_agent().suspend(dice_.between(200ms, 8'000ms)); });
     some(10, 1, "daemon pauses", [this] { daemon_.paused_until = time_.now() + dice_.between(200ms, 8'000ms); });
     some(15, 2, "signals", [this] {
         ++signals_;
@@ -228,7 +246,7 @@ void SimCluster::plan_faults() {
     some(2, 1, "ends of the daemon's descriptors", [this] { daemon_.opens_stores = false; });
     if (dice_.percent(15)) time_.after(dice_.between(0ms, 2'000ms), [this] { handle(StarterEnded{}); });
     some(10, 1, "ends of replacements", [this] { handle(NoMoreNodes{"no node is replaced"}); });
-    some(50, 8, "inspectors", [this] { inspectors_.start(); });
+    some(50, agents_.size() > kManyNodes ? 1 : 8, "inspectors", [this] { inspectors_.start(); });
     some(10, 1, "signals everywhere", [this] {
         for (const auto& [id, agent] : agents_) {
             ++signals_;
@@ -269,7 +287,7 @@ int SimCluster::notified() const {
 
 int SimCluster::stuck() const {
     int sum = 0;
-    for (const auto& [id, agent] : agents_) sum += agent->facts().stuck;
+    for (const auto& [id, agent] : agents_) sum += agent->workers().stuck;
     return sum;
 }
 
@@ -295,6 +313,12 @@ void SimCluster::stop_daemon() {
     handle(StopRequested{SIGTERM});
 }
 
+void SimCluster::dialed(ConnectionId id) {
+    if (time_.now() < daemon_.paused_until)  // its kernel connects, and no program answers the handshake
+        return time_.at(daemon_.paused_until, [this, id] { dialed(id); });
+    network_.answer_dial(id, daemon_.listens);
+}
+
 void SimCluster::at_daemon(ConnectionId id, const std::optional<AgentMessage>& message) {
     if (time_.now() < daemon_.paused_until) {  // it waits in the socket
         time_.at(daemon_.paused_until, [this, id, message] { at_daemon(id, message); });
@@ -316,10 +340,14 @@ void SimCluster::at_daemon(ConnectionId id, const std::optional<AgentMessage>& m
     }
     const auto* join = std::get_if<Join>(&*message);
     if (join == nullptr || !daemon_.listens) return;
-    const State before = decisions_.job();
+    std::optional<State> before;  // a copy takes long where there are many nodes
+    if (decisions_.job().nodes.size() <= kManyNodes || dice_.percent(5)) before = decisions_.job();
     handle(NodeMessage{join->node, *message}, id);
     const auto answer = connections_.answered.find(id);
-    if (answer != connections_.answered.end()) return check_answer(before, *join, answer->second);
+    if (answer != connections_.answered.end()) {
+        if (before) check_answer(*before, *join, answer->second);
+        return;
+    }
     expect(!daemon_.listens, fmt::format("the join of {} was not answered", join->node));
 }
 
@@ -398,11 +426,12 @@ void SimCluster::check_forwarding(const State& before, const NodeMessage& notifi
 /// whatever happened to its connection, and no other one.
 void SimCluster::check_notified(const Agent& agent) {
     const Agent::Facts& facts = agent.facts();
+    const Workers::Facts& workers = agent.workers();
     for (const std::uint64_t number : facts.notified)
         expect(notifications_.contains(number), agent.id() + " was notified of what no node has forwarded");
     for (const auto& [number, sent] : notifications_) {
-        if (facts.succeeded != sent.message.generation || sent.origins.contains(agent.id())) continue;
-        const bool in_time = facts.succeeded_at - sent.at >= kNotifiedWithin;
+        if (workers.succeeded != sent.message.generation || sent.origins.contains(agent.id())) continue;
+        const bool in_time = workers.succeeded_at - sent.at >= kNotifiedWithin;
         expect(!in_time || facts.notified.contains(number), agent.id() + " has missed a notification");
     }
 }
@@ -442,8 +471,7 @@ std::vector<daemon::DaemonAction> SimCluster::handle(daemon::DaemonHappening wha
     decisions_.add(std::move(what), time_.now());
     while (const std::optional<daemon::DaemonStep> step = decisions_.next()) {
         const bool is_idle = step->reason.empty() && std::ranges::all_of(step->actions, is_heartbeat_to_node);
-        update_truth(!is_idle);
-        if (!is_idle || !is_heartbeat) checker_.after_step(decisions_.job(), step->actions, truth_);
+        if (!is_idle || !is_heartbeat) checker_.after_step(decisions_.job(), step->actions, truth());
         if (!step->reason.empty()) check_losses();
         for (const std::string& reason : {step->reason, step->inquiry_reason})
             if (!reason.empty()) record("  # " + reason);
@@ -511,28 +539,31 @@ void SimCluster::open_store(Generation generation) {
 
 void SimCluster::workers_vanished(const NodeId& node, Generation generation) {
     if (plan_.calm) return;
+    const int chance = agents_.size() > kManyNodes ? 1 : 60;
     for (const auto& [id, agent] : agents_) {
-        if (id == node || agent->processes() != generation || !dice_.percent(60)) continue;
+        if (id == node || agent->processes() != generation || !dice_.percent(chance)) continue;
         time_.after(dice_.between(0ms, 800ms), [a = agent.get(), generation] { a->peer_vanished(generation); });
     }
 }
 
-/// `agents`: also what is known of each agent, which takes time where there are many.
-void SimCluster::update_truth(bool agents) {
-    truth_.signals = signals_;
-    truth_.connected = static_cast<int>(connections_.of_node.size());
-    truth_.stop_requested = daemon_.stop_requested;
-    if (!agents) return;
-    truth_.processes.clear();
-    truth_.succeeded.clear();
-    truth_.frozen.clear();
-    truth_.failures = 0;
+Truth SimCluster::truth() const {
+    return {.of_nodes = [this] { return truth_of_nodes(); },
+            .signals = signals_,
+            .connected = static_cast<int>(connections_.of_node.size()),
+            .stop_requested = daemon_.stop_requested};
+}
+
+TruthOfNodes SimCluster::truth_of_nodes() const {
+    TruthOfNodes truth;
     for (const auto& [id, agent] : agents_) {
-        if (agent->processes()) truth_.processes[id] = *agent->processes();
-        if (agent->facts().succeeded) truth_.succeeded[id] = *agent->facts().succeeded;
-        if (agent->processes() && agent->frozen()) truth_.frozen.insert(id);
-        truth_.failures += agent->facts().failures;
+        if (const auto group = agent->processes()) {
+            truth.processes[id] = *group;
+            if (agent->frozen()) truth.frozen.insert(id);
+        }
+        if (agent->workers().succeeded) truth.succeeded[id] = *agent->workers().succeeded;
+        truth.failures += agent->workers().failures;
     }
+    return truth;
 }
 
 /// Expects a node to be lost only if something has disturbed its messages, its agent or the daemon within lost_after.
@@ -552,7 +583,7 @@ void SimCluster::check_losses() {
 void SimCluster::check_the_end() {
     settled_ = true;
     for (const auto& [id, agent] : agents_) {
-        expect(!agent->processes(), id + " has processes at the end");
+        expect(!agent->has_processes(), id + " has processes at the end");
         expect(agent->life() != Agent::Life::kAlive, id + " has not ended");
         if (agent->facts().verdict && checker_.verdict() && !agent->signaled()) {
             expect(*agent->facts().verdict == *checker_.verdict(), id + " got another verdict");

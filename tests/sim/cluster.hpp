@@ -70,9 +70,9 @@ public:
 
 private:
     /// `calm`: nothing fails by chance.
-    SimCluster(std::uint64_t seed, bool calm);
+    SimCluster(std::uint64_t seed, bool calm, int nodes);
     void start();
-    void plan_agents();
+    void plan_agents(int nodes);
     void plan_faults();
     void add_agent(const std::string& host, int incarnation, milliseconds arrival);
     void add_agent(protocol::Join greeting, milliseconds arrival);
@@ -80,6 +80,7 @@ private:
     Agent& any_agent();
     void order(protocol::Order::Command command);
 
+    void dialed(ConnectionId id);
     void at_daemon(ConnectionId id, const std::optional<AgentMessage>& message);
     void from_inspector(const diagnosis::InquiryHappening& what);
     /// Returns the actions that were performed.
@@ -91,7 +92,8 @@ private:
     void daemon_tick();
     void stop_daemon();
     void workers_vanished(const NodeId& node, Generation generation);
-    void update_truth(bool agents);
+    [[nodiscard]] Truth truth() const;
+    [[nodiscard]] TruthOfNodes truth_of_nodes() const;
     void check_losses();
     void check_answer(const coordinator::State& before, const protocol::Join& join,
                       const std::optional<coordinator::Refuse>& refusal);
@@ -108,9 +110,10 @@ private:
     struct Plan {
         protocol::Join greeting;
         std::map<std::string, int> max_restarts;  ///< of each role
-        Agent::Luck luck;
+        Luck luck;
         std::string text;
         bool calm = false;
+        milliseconds faults_end{};
     };
     struct Connections {
         std::map<ConnectionId, NodeId> owner;   ///< the agent at the other end
@@ -135,7 +138,6 @@ private:
     Network network_;
     Inspectors inspectors_;
     daemon::Decisions decisions_;
-    Truth truth_;
     Checker checker_;
     InquiryChecker inquiry_checker_;
     std::map<NodeId, std::unique_ptr<Agent>> agents_;

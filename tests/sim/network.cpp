@@ -14,11 +14,10 @@ Result<DaemonMessage> decoded(const DaemonMessage& message) {
     return protocol::decode_daemon_message(protocol::encode(message));
 }
 
-/// Returns the message as its receiver reads it; nothing for the end of a connection. Heartbeats, nearly all messages,
-/// are passed on as they are.
+/// Returns the message as its receiver reads it; nothing for the end of a connection.
 template <typename Message>
 std::optional<Message> received(std::optional<Message> message, std::string& mistake) {
-    if (!message || std::holds_alternative<protocol::Heartbeat>(*message)) return message;
+    if (!message) return message;
     Result<Message> read = decoded(*message);
     if (read) return *std::move(read);
     mistake = "a message is refused by its receiver: " + read.error().message;
@@ -27,10 +26,25 @@ std::optional<Message> received(std::optional<Message> message, std::string& mis
 
 }  // namespace
 
-ConnectionId Network::connect(const NodeId& agent) {
+ConnectionId Network::dial(const NodeId& agent) {
     const ConnectionId id = static_cast<ConnectionId>(connections_.size());
-    connections_[id].agent = agent;
+    Connection& connection = connections_.emplace_back();
+    connection.agent = agent;
+    if (powered_off_.contains(agent)) return id;
+    connection.up = arrival(connection, Direction::kToDaemon, connection.up);
+    time_.at(connection.up, [this, id] {
+        if (at(id).open_at_agent) ends_.dialed(id);
+    });
     return id;
+}
+
+void Network::answer_dial(ConnectionId id, bool accepted) {
+    Connection& connection = at(id);
+    connection.down = arrival(connection, Direction::kToAgent, connection.down);
+    time_.at(connection.down, [this, id, accepted] {
+        const Connection& c = at(id);
+        if (c.open_at_agent && !powered_off_.contains(c.agent)) ends_.dial_answered(id, accepted);
+    });
 }
 
 TimePoint Network::arrival(const Connection& connection, Direction direction, TimePoint previous) {
@@ -43,11 +57,11 @@ TimePoint Network::arrival(const Connection& connection, Direction direction, Ti
 }
 
 void Network::up(ConnectionId id, std::optional<AgentMessage> message) {
-    Connection& connection = connections_.at(id);
+    Connection& connection = at(id);
     if (powered_off_.contains(connection.agent)) return;
     connection.up = arrival(connection, Direction::kToDaemon, connection.up);
     time_.at(connection.up, [this, id, message = received(std::move(message), mistake_)] {
-        Connection& c = connections_.at(id);
+        Connection& c = at(id);
         if (!c.open_at_daemon || c.was_reset) return;
         if (!message) c.open_at_daemon = false;
         ends_.at_daemon(id, message);
@@ -55,10 +69,10 @@ void Network::up(ConnectionId id, std::optional<AgentMessage> message) {
 }
 
 void Network::down(ConnectionId id, std::optional<DaemonMessage> message) {
-    Connection& connection = connections_.at(id);
+    Connection& connection = at(id);
     connection.down = arrival(connection, Direction::kToAgent, connection.down);
     time_.at(connection.down, [this, id, message = received(std::move(message), mistake_)] {
-        Connection& c = connections_.at(id);
+        Connection& c = at(id);
         if (!c.open_at_agent || c.was_reset || powered_off_.contains(c.agent)) return;
         if (!message) c.open_at_agent = false;
         ends_.at_agent(id, message);
@@ -91,34 +105,39 @@ TimePoint Network::whole_since(const NodeId& agent) const {
 }
 
 void Network::to_daemon(ConnectionId id, AgentMessage message) {
-    if (connections_.at(id).open_at_agent) up(id, std::move(message));
+    if (at(id).open_at_agent) up(id, std::move(message));
 }
 
 void Network::to_agent(ConnectionId id, DaemonMessage message) {
-    if (connections_.at(id).open_at_daemon) down(id, std::move(message));
+    if (at(id).open_at_daemon) down(id, std::move(message));
 }
 
 void Network::close_by_agent(ConnectionId id) {
-    if (!std::exchange(connections_.at(id).open_at_agent, false)) return;
-    disturb(connections_.at(id).agent, time_.now());
+    if (!std::exchange(at(id).open_at_agent, false)) return;
+    disturb(at(id).agent, time_.now());
     up(id, std::nullopt);
 }
 
 void Network::close_by_daemon(ConnectionId id) {
-    if (!std::exchange(connections_.at(id).open_at_daemon, false)) return;
-    disturb(connections_.at(id).agent, time_.now());
+    if (!std::exchange(at(id).open_at_daemon, false)) return;
+    disturb(at(id).agent, time_.now());
     down(id, std::nullopt);
 }
 
 void Network::abandon(ConnectionId id) {
-    Connection& connection = connections_.at(id);
+    Connection& connection = at(id);
     disturb(connection.agent, time_.now());
     connection.open_at_agent = false;
-    if (dice_.percent(50)) connection.was_reset = true;
+    if (dice_.percent(50)) return;
+    connection.was_reset = true;
+    if (powered_off_.contains(connection.agent) || dice_.percent(50)) return;
+    time_.at(arrival(connection, Direction::kToDaemon, connection.up), [this, id] {
+        if (std::exchange(at(id).open_at_daemon, false)) ends_.at_daemon(id, std::nullopt);
+    });
 }
 
 void Network::break_one_end(ConnectionId id) {
-    Connection& connection = connections_.at(id);
+    Connection& connection = at(id);
     if (std::exchange(connection.was_reset, true)) return;
     disturb(connection.agent, time_.now());
     if (dice_.percent(50)) {
@@ -129,13 +148,13 @@ void Network::break_one_end(ConnectionId id) {
 }
 
 void Network::reset(ConnectionId id) {
-    if (std::exchange(connections_.at(id).was_reset, true)) return;
-    disturb(connections_.at(id).agent, time_.now() + 200ms);
+    if (std::exchange(at(id).was_reset, true)) return;
+    disturb(at(id).agent, time_.now() + 200ms);
     time_.after(dice_.between(0ms, 200ms), [this, id] {
-        if (std::exchange(connections_.at(id).open_at_daemon, false)) ends_.at_daemon(id, std::nullopt);
+        if (std::exchange(at(id).open_at_daemon, false)) ends_.at_daemon(id, std::nullopt);
     });
     time_.after(dice_.between(0ms, 200ms), [this, id] {
-        if (std::exchange(connections_.at(id).open_at_agent, false)) ends_.at_agent(id, std::nullopt);
+        if (std::exchange(at(id).open_at_agent, false)) ends_.at_agent(id, std::nullopt);
     });
 }
 

@@ -1,7 +1,9 @@
 #pragma once
 // Network: connections between simulated agents and the daemon. In order, with delays, resets, and hosts that are cut
-// off. Messages are encoded and decoded on their way.
+// off. Messages are encoded and decoded on their way. A connection is a TCP stream, which repeats and reorders nothing:
+// only across connections does the daemon get a message twice, or an older one after a newer one.
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
@@ -24,12 +26,17 @@ class Network {
 public:
     /// Called with nothing for the end of a connection.
     struct Ends {
+        std::function<void(ConnectionId)> dialed;  ///< at the daemon, which calls answer_dial()
+        std::function<void(ConnectionId, bool accepted)> dial_answered;
         std::function<void(ConnectionId, std::optional<AgentMessage>)> at_daemon;
         std::function<void(ConnectionId, std::optional<DaemonMessage>)> at_agent;
     };
     Network(Timeline& time, Dice& dice, Ends ends) : time_(time), dice_(dice), ends_(std::move(ends)) {}
 
-    ConnectionId connect(const NodeId& agent);
+    /// Begins to connect; `dial_answered` follows, unless the agent gives the connection up before that.
+    ConnectionId dial(const NodeId& agent);
+    void answer_dial(ConnectionId id, bool accepted);
+    void give_up_dial(ConnectionId id) { at(id).open_at_agent = false; }
     void to_daemon(ConnectionId id, AgentMessage message);
     void to_agent(ConnectionId id, DaemonMessage message);
     /// The other end sees the close after the messages that are on their way.
@@ -39,11 +46,11 @@ public:
     void reset(ConnectionId id);
     /// One end sees that the connection has ended, the other one does not; what is sent from now on is lost.
     void break_one_end(ConnectionId id);
-    /// The agent drops its end, and the daemon does not see that. What is on its way is lost, or arrives after messages
-    /// of the agent's next connection.
+    /// The agent resets the connection. The daemon sees that, or not. What is on its way is lost, or arrives after
+    /// messages of the agent's next connection.
     void abandon(ConnectionId id);
     /// Returns whether the network has ended the connection.
-    [[nodiscard]] bool was_broken(ConnectionId id) const { return connections_.at(id).was_reset; }
+    [[nodiscard]] bool was_broken(ConnectionId id) const { return at(id).was_reset; }
     enum class Direction { kToDaemon, kToAgent };
     /// Delays everything to or from the host until then, as TCP does.
     void cut_off(const NodeId& agent, Direction direction, TimePoint until);
@@ -67,6 +74,8 @@ private:
         TimePoint up;  ///< when the newest message to the daemon arrives
         TimePoint down;
     };
+    Connection& at(ConnectionId id) { return connections_.at(static_cast<std::size_t>(id)); }
+    [[nodiscard]] const Connection& at(ConnectionId id) const { return connections_.at(static_cast<std::size_t>(id)); }
     TimePoint arrival(const Connection& connection, Direction direction, TimePoint previous);
     void up(ConnectionId id, std::optional<AgentMessage> message);
     void down(ConnectionId id, std::optional<DaemonMessage> message);
@@ -74,7 +83,7 @@ private:
     Timeline& time_;
     Dice& dice_;
     Ends ends_;
-    std::map<ConnectionId, Connection> connections_;
+    std::deque<Connection> connections_;  ///< by id
     std::map<std::pair<NodeId, Direction>, TimePoint> cut_off_until_;
     std::map<NodeId, TimePoint> disturbed_until_;
     std::string mistake_;

@@ -41,7 +41,7 @@ TEST_CASE("a heartbeat that the network held back makes no innocent worker the c
     cluster.run_for(2'000ms);
     cluster.network().cut_off("n1", cluster.now() + 2'200ms);
     cluster.run_for(700ms);  // a heartbeat is on its way
-    cluster.agent("n1").kill(power_off);
+    cluster.agent("n1").kill(power_off ? Agent::Kill::kHost : Agent::Kill::kAgent);
     cluster.run_for(100ms);
     cluster.agent("n2").peer_vanished(Generation{1});
     check_success(seed, cluster);
@@ -91,7 +91,7 @@ TEST_CASE("a host that ends without a sign is replaced", "[sim]") {
     run_until_members(cluster, 3);
     cluster.run_for(1'000ms);
     const NodeId lost = cluster.job().group.members.begin()->first;
-    cluster.agent(lost).kill(true);
+    cluster.agent(lost).kill(Agent::Kill::kHost);
     cluster.run_for(10'000ms);
     CHECK(cluster.job().phase == coordinator::Phase::kRunning);
     CHECK(!cluster.job().group.members.contains(lost));

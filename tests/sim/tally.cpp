@@ -41,7 +41,7 @@ std::string Tally::too_seldom() const {
     expect("restarts", restarts, runs / 6);
     expect("pauses", pauses, runs / 100);
     expect("refusals", refusals, runs / 30);
-    expect("freezes", freezes, runs / 4);
+    expect("freezes", freezes, runs / 8);
     expect("stuck nodes", stuck, runs / 100);
     expect("orders", orders, runs / 50);
     expect("notified nodes", notified, runs / 20);
