@@ -22,6 +22,7 @@ Workers::Workers(int slots, Luck luck, World world)
 void Workers::start(const protocol::Assignment& assignment) {
     ++starts_;
     group_ = assignment.generation;
+    facts_.started_at = world_.time.now();
     processes_.clear();
     all_started_ = has_vanished_ = killed_ = stopped_ = frozen_ = false;
     all_succeeded_ = true;

@@ -42,8 +42,9 @@ public:
     struct Facts {
         std::optional<Generation> succeeded = {};  ///< the newest group whose workers all exited with 0
         TimePoint succeeded_at = {};
-        int failures = 0;  ///< of workers, that no peer caused
-        int stuck = 0;     ///< stops in which the kernel did not let them end for long
+        TimePoint started_at = {};  ///< the newest group
+        int failures = 0;           ///< of workers, that no peer caused
+        int stuck = 0;              ///< stops in which the kernel did not let them end for long
     };
 
     Workers(int slots, Luck luck, World world);
