@@ -408,9 +408,10 @@ void SimCluster::check_forwarding(const State& before, const NodeMessage& notifi
     }
     std::set<NodeId> members;
     const auto& group = before.group;
-    const bool known = std::ranges::any_of(group.notifications, [&](const Notification& sent) {
+    const bool is_recent = std::ranges::any_of(group.notifications, [&](const Notification& sent) {
         return time_.now() - sent.at < 1s && !sent.origins.contains(notification.node);
     });
+    const bool known = notify.known || is_recent;  // the node had it from the daemon; this message may be late
     if (before.phase == Phase::kRunning && notify.generation == group.generation && !known) {
         for (const auto& [id, node] : before.nodes) {
             if (id != notification.node && node.link == Link::kConnected && node.busy == notify.generation)
