@@ -145,14 +145,10 @@ void Transition::on(const LeaseEnded& event) {
 
 /// The daemon learns of the end of the workers when it is reached, and takes this node in like any other.
 void Transition::on(const HoldEnded& event) {
-    if (leaving()) return;
-    if (state_.next) {
-        send(GroupStopped{state_.next->generation});
-        state_.next.reset();
-    }
     if (state_.reaped || state_.killed) return;
-    explain_stop(fmt::format("{}; ending the workers of this node, which goes on looking for it for {}", event.why,
-                             rounded_seconds_text(event.given_up_at - now_)));
+    if (!leaving())
+        explain_stop(fmt::format("{}; ending the workers of this node, which goes on looking for it for {}", event.why,
+                                 rounded_seconds_text(event.given_up_at - now_)));
     kill_group();
 }
 

@@ -99,6 +99,9 @@ void Transition::on(Connected) {
 }
 
 void Transition::on(DialFailed event) {
+    const bool is_silent = event.error.code == Errc::kTimeout;
+    const bool has_time = now_ + kDialInterval < given_up_at(state_);  // this process stood still meanwhile
+    if (state_.welcomed && is_silent && has_time) return dial();
     lose(state_.welcomed ? cause_of_failed_dial(event.error) : std::move(event.error.message));
 }
 

@@ -8,6 +8,7 @@
 
 #include "common/exit_codes.hpp"
 #include "common/text/number.hpp"
+#include "rendezvous/coordinator/nodes.hpp"
 #include "rendezvous/coordinator/verdicts.hpp"
 
 namespace ddprun::coordinator {
@@ -73,12 +74,8 @@ void end_if_deserted(Transition& t) {
     if (!state.alone_since) state.alone_since = state.now;
     const bool unused = state.starter_ended && !state.shape;  // no agent has joined, and the starter's never will
     const auto linger = unused ? std::min(kUnusedLinger, state.config.linger) : state.config.linger;
-    // The only node of a job may have been killed with messages that it had not read, which breaks its connection, too.
-    const bool all_ended = state.starter_ended && state.shape && state.shape->max_nodes == 1;
-    const bool any_cut_off = std::ranges::any_of(state.nodes, [&](const auto& entry) {  // and looks for this daemon
-        return !all_ended && entry.second.broken &&
-               state.now < entry.second.heard_at + kHoldsOfSearch * state.config.hold;
-    });
+    const bool any_cut_off =
+        std::ranges::any_of(state.nodes, [&](const auto& entry) { return may_look_for_daemon(state, entry.second); });
     if (state.daemon_ends || any_cut_off || state.now - *state.alone_since < linger) return;
     t.say(fmt::format("no agent was connected for {}: the daemon ends", seconds_text(linger)));
     end_daemon(t, exit_code::kInfrastructure);

@@ -256,6 +256,13 @@ TimePoint lost_at(const Node& node, const Config& config) {
     return node.broken ? std::max(by_silence, by_end) : by_end;
 }
 
+bool may_look_for_daemon(const State& state, const Node& node) {
+    if (node.link == Link::kConnected || !node.broken) return false;
+    // The only node of a job may have been killed with messages that it had not read, which breaks its connection, too.
+    if (state.starter_ended && node.beside_daemon && state.shape->max_nodes == 1) return false;
+    return state.now < node.heard_at + kHoldsOfSearch * state.config.hold;
+}
+
 void disconnected(Transition& t, const NodeId& id, bool broken) {
     const auto found = t.state.nodes.find(id);
     if (found == t.state.nodes.end() || found->second.link != Link::kConnected) return;

@@ -12,6 +12,8 @@ void join(Transition& t, const NodeId& id, const Join& message, bool beside_daem
 void disconnected(Transition& t, const NodeId& id, bool broken);
 /// Returns when the node is lost unless it is heard, or reconnects, before.
 [[nodiscard]] TimePoint lost_at(const Node& node, const Config& config);
+/// Returns whether the network has broken the node's connection, and its agent may still look for this daemon.
+[[nodiscard]] bool may_look_for_daemon(const State& state, const Node& node);
 /// Handles the signal that a node got: stops its group, or releases it if it has no processes.
 void leave(Transition& t, const NodeId& id, int signal);
 /// Sends a leaving node without processes its verdict, disconnects and forgets it.

@@ -90,7 +90,7 @@ NodeStatus status_of_node(const State& state, const Node& node, TimePoint now) {
     NodeStatus status{.host = node.join.host, .slots = slots_of(node.join)};
     status.state = activity.text;
     status.fine = activity.fine;
-    status.busy = node.busy.has_value();
+    status.busy = node.busy && node.link != Link::kLost;  // else its workers are frozen or dead
     if (is_member(state, node)) {
         const Assignment& assignment = state.group.members.at(node.join.node).assignment;
         status.node_rank = assignment.node_rank;

@@ -33,6 +33,8 @@ std::optional<Endpoint> end_of(int socket, Get get) {
     return Endpoint{name, ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port)};  // of both families
 }
 
+constexpr std::chrono::seconds kAskAgain{1};  // an agent that has reconnected meanwhile may have missed it
+
 bool is_established(int socket) {
     tcp_info info{};
     socklen_t size = sizeof info;
@@ -53,7 +55,7 @@ void Vouching::hold(UniqueFd socket, Generation generation, const protocol::Node
     protocol::VouchRequest request{++last_request_, client->host, client->port, store->host, store->port};
     ask_(node, request);
     const std::uint64_t number = request.request;
-    held_[number] = {std::move(socket), generation, node, std::move(peer), std::move(request), now};
+    held_[number] = {std::move(socket), generation, node, std::move(peer), std::move(request), now, now};
 }
 
 void Vouching::forget(std::map<std::uint64_t, Held>::iterator held) {
@@ -69,8 +71,8 @@ void Vouching::answer(const protocol::NodeId& node, const protocol::Vouch& vouch
     store::StoreServer* const store = stores_.find(found->second.generation);
     forget(found);
     if (!vouch.own_user) {
-        return closed_(peer, fmt::format("a TCPStore client that is {}, not of the user of the job "
-                                         "(--store-vouch)",
+        return closed_(peer, fmt::format("a TCPStore client that is {}, not of the user of the job, or is "
+                                         "behind address translation (then start the job without --store-vouch)",
                                          vouch.owner.empty() ? "unknown to its node" : vouch.owner));
     }
     // If the client had closed it, a later connection could have had its addresses when the node looked.
@@ -80,7 +82,13 @@ void Vouching::answer(const protocol::NodeId& node, const protocol::Vouch& vouch
 void Vouching::remind(TimePoint now) {
     for (auto next = held_.begin(); next != held_.end();) {
         const auto held = next++;
+        if (!is_established(held->second.socket.get())) {
+            forget(held);  // its node would look for it in vain
+            continue;
+        }
         if (now - held->second.since < kVouchTime) {
+            if (now - held->second.asked_at < kAskAgain) continue;
+            held->second.asked_at = now;
             ask_(held->second.node, held->second.request);
             continue;
         }

@@ -46,6 +46,7 @@ private:
         std::string peer;  ///< for the log
         protocol::VouchRequest request;
         TimePoint since;
+        TimePoint asked_at;
     };
     void forget(std::map<std::uint64_t, Held>::iterator held);
 

@@ -27,6 +27,8 @@ public:
 
     /// `context` is copied by its handle. Throws boost::system::system_error if OpenSSL has no memory.
     TlsStream(tcp::socket socket, boost::asio::ssl::context& context);
+    TlsStream(const TlsStream&) = delete;  // OpenSSL has its address
+    TlsStream& operator=(const TlsStream&) = delete;
 
     [[nodiscard]] executor_type get_executor() { return socket_.get_executor(); }
     [[nodiscard]] tcp::socket& next_layer() { return socket_; }

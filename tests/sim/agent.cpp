@@ -149,7 +149,8 @@ void Agent::dial_failed(Error error) {
             return world_.time.after(dial_plan_->next_pause(), [this] { input([this] { dial_again(); }); });
         case client::DialPlan::Next::kGiveUp:
         case client::DialPlan::Next::kForeign:
-            to_link(link::DialFailed{{Errc::kUnreachable, "cannot reach the rendezvous daemon"}});
+            to_link(link::DialFailed{{error.code == Errc::kTimeout ? Errc::kTimeout : Errc::kUnreachable,
+                                      "cannot reach the rendezvous daemon"}});
     }
 }
 

@@ -195,6 +195,12 @@ TEST_CASE("a daemon that confirms nothing ends the lease, then the workers, and 
         CHECK(link.find<Welcomed>() != nullptr);
         CHECK(link.pass_until<HoldEnded>(100s) == 90s);  // 30 s after the Join
     }
+    SECTION("this process stood still while it dialled") {
+        link.at(150s, link::DialFailed{{Errc::kTimeout, "timed out"}});
+        CHECK(link.find<DaemonLost>() == nullptr);
+        CHECK(link.find<link::Dial>() != nullptr);
+        CHECK(link.pass_until<DaemonLost>(200s) == 153s);
+    }
     SECTION("its port refuses connections") {
         link.at(3s, link::DialFailed{{Errc::kUnreachable, "refused"}});
         CHECK(link.find<DaemonLost>() != nullptr);

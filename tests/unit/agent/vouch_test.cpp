@@ -1,4 +1,4 @@
-// What an agent says about a connection of its host.
+// The answer of an agent about a connection of its host.
 #include "agent/vouch.hpp"
 
 #include <arpa/inet.h>

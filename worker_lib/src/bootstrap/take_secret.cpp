@@ -44,7 +44,9 @@ std::string read_secret(int descriptor, std::string& problem) {
     }
     std::string secret(sizeof(ddprun::worker_secret::Secret), '\0');
     // Another file may have this number by now. Only sealed memory of this size is read and closed.
-    const bool is_secret = ::fcntl(descriptor, F_GET_SEALS) == ddprun::worker_secret::kSeals &&
+    // The kernel adds a seal of its own where the sysctl vm.memfd_noexec is set.
+    const int seals = ::fcntl(descriptor, F_GET_SEALS);
+    const bool is_secret = seals >= 0 && (seals & ddprun::worker_secret::kSeals) == ddprun::worker_secret::kSeals &&
                            status.st_size == std::ssize(secret) &&
                            ::pread(descriptor, secret.data(), secret.size(), 0) == std::ssize(secret);
     if (!is_secret) {

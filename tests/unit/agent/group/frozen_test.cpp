@@ -167,18 +167,32 @@ TEST_CASE("workers that have waited for too long are killed, and the node goes o
     SECTION("it is given up") { CHECK((group << DaemonLost{"silent for too long"}).finished_with(69)); }
 }
 
-TEST_CASE("workers that were to start when the daemon fell silent are not started after the wait for it", "[agent]") {
+TEST_CASE("workers that were to start when the daemon fell silent still may, unless the node is lost", "[agent]") {
     Group group = running();
     group << Assigned{assignment(2)} << lease_ended(group);
     reap(group);
-    group << HoldEnded{"the daemon is silent", group.now + 60s};
-    CHECK(group.actions == Actions{SendMessage{GroupStopped{Generation{2}}}});
-    CHECK((group << welcomed(true)).actions == Actions{AdoptNames{"run", "n2", "s"}, ThawGroup{}});
+    CHECK((group << HoldEnded{"the daemon is silent", group.now + 60s}).actions.empty());
+    SECTION("the daemon stood still itself") {
+        group << welcomed();
+        CHECK(group.actions == Actions{AdoptNames{"run", "n2", "s"}, ThawGroup{}, StartWorkers{assignment(2)}});
+        CHECK((group << Assigned{assignment(2)}).actions.empty());
+    }
+    SECTION("it has lost the node") {
+        group << welcomed(true);
+        CHECK(group.actions ==
+              Actions{AdoptNames{"run", "n2", "s"}, SendMessage{GroupStopped{Generation{2}}}, ThawGroup{}});
+    }
 }
 
-TEST_CASE("a node that leaves, or whose workers are killed already, only goes on when the wait is over", "[agent]") {
+TEST_CASE("when the wait is over, also the workers of a node that leaves are killed, once", "[agent]") {
     Group group = running();
-    group << lease_ended(group) << StopSignal{SIGTERM};
+    SECTION("they were frozen first, so that the signal killed them") {
+        group << lease_ended(group) << StopSignal{SIGTERM};
+    }
+    SECTION("they had their grace") {
+        group << StopSignal{SIGTERM} << lease_ended(group);
+        CHECK((group << HoldEnded{"the daemon is silent", group.now + 60s}).actions == Actions{SignalGroup{SIGKILL}});
+    }
     CHECK((group << HoldEnded{"the daemon is silent", group.now + 60s}).actions.empty());
     CHECK(reap(group).finished_with(143));
 }

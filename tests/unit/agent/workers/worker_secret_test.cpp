@@ -46,6 +46,16 @@ TEST_CASE("a worker reads its secret once, and closes the descriptor", "[worker_
     CHECK(problem == "there is no such descriptor");
 }
 
+TEST_CASE("a secret is recognised by its seals, also if the kernel has added one", "[worker_secret][unit]") {
+    const UniqueFd memory(::memfd_create("secret", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    const std::string bytes(sizeof(worker_secret::Secret), 'x');
+    REQUIRE(::pwrite(memory.get(), bytes.data(), bytes.size(), 0) == std::ssize(bytes));
+    REQUIRE(::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE) == 0);  // in place of F_SEAL_EXEC
+    REQUIRE(::fcntl(memory.get(), F_ADD_SEALS, worker_secret::kSeals) == 0);
+    std::string problem;
+    CHECK(ddp::detail::read_secret(::dup(memory.get()), problem) == bytes);
+}
+
 TEST_CASE("a descriptor that is no secret is left alone", "[worker_secret][unit]") {
     std::string problem;
     CHECK(ddp::detail::read_secret(0, problem).empty());  // never one of the standard ones

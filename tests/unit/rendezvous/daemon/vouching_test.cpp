@@ -83,9 +83,20 @@ TEST_CASE("a client of another user is closed with the reason", "[daemon][unit]"
                Catch::Contains(": a TCPStore client that is a process of user 65534, not of the user of the job"));
 }
 
+TEST_CASE("nothing is asked about a client that has closed its connection meanwhile", "[daemon][unit]") {
+    Rig rig;
+    { const tcp::socket client = rig.hold(); }
+    rig.vouching.remind(rig.now + 2s);
+    CHECK(rig.asked.size() == 1);
+    rig.vouching.remind(rig.now + 5s);
+    CHECK(rig.closed.empty());
+}
+
 TEST_CASE("a client without an answer is asked for again, and closed in the end", "[daemon][unit]") {
     Rig rig;
     tcp::socket client = rig.hold();
+    rig.vouching.remind(rig.now + 900ms);
+    CHECK(rig.asked.size() == 1);
     rig.vouching.remind(rig.now + 4s);
     REQUIRE(rig.asked.size() == 2);
     CHECK(rig.asked[1] == rig.asked[0]);

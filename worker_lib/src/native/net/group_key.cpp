@@ -14,7 +14,7 @@ namespace ddp::detail {
 
 namespace {
 
-// What an HMAC is for. A message that is sent back to its sender has the wrong one.
+// Begin the text of an HMAC, so that a message that is sent back to its sender has the wrong one.
 constexpr std::string_view kHello = "hello";
 constexpr std::string_view kAnswer = "answer";
 constexpr std::string_view kProof = "proof";
@@ -43,8 +43,9 @@ GroupKey::GroupKey(const GroupSpec& spec, const std::vector<Member>& members)
     group.add(path_of(spec));
     group_ = group.value();
     const std::span secret(reinterpret_cast<const unsigned char*>(spec.secret.data()), spec.secret.size());
-    key_ = ddprun::hmac_sha256(secret, fmt::format("ddp group 1, generation {}, token {}, {}", spec.generation,
-                                                   members.front().token, path_of(spec)));
+    std::string text = fmt::format("ddp group 1, generation {}, {}", spec.generation, path_of(spec));
+    for (const Member& member : members) text.append("\n").append(encode(member));
+    key_ = ddprun::hmac_sha256(secret, text);
 }
 
 Hello GroupKey::own(std::uint32_t socket) const {

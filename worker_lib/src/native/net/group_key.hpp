@@ -30,8 +30,9 @@ static_assert(sizeof(Hello) == 88);
 class GroupKey {
 public:
     GroupKey() = default;
-    /// The key is derived from the secret of the worker group, if there is one, and in any case from the token of rank
-    /// 0's record, which readers of the store know.
+    /// The key is derived from the secret of the worker group, if there is one, and in any case from all records, by
+    /// rank, which readers of the store know. A writer of the store that gives two ranks different records, to be
+    /// between them, gives them different keys.
     GroupKey(const GroupSpec& spec, const std::vector<Member>& members);
 
     /// Returns the first message of a connecting rank, with a new nonce. Throws Error{System}.

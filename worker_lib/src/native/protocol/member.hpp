@@ -29,7 +29,7 @@ struct Member {
     std::string hostname;                 ///< for errors
     int pid = 0;                          ///< for errors; in its own namespace
     int global_rank = -1;                 ///< for errors; not published, as all ranks know it; -1: unknown
-    std::string token;                    ///< random; GroupKey (net/) contains that of rank 0
+    std::string token;                    ///< random: no other group has the same GroupKey (net/)
     std::string authentication = kToken;  ///< what GroupKey contains beside it: kSecret, or nothing
     std::string local_name;  ///< abstract Unix socket on which it passes its memory, without the leading zero byte
     std::string address;     ///< numeric

@@ -248,7 +248,7 @@ TEST_CASE("a rank stopped inside any collective, send or receive is named by all
 
 TEST_CASE("ranks that all stand still over a deadline, and go on one after the other, go on well", "[faults][unit]") {
     const LocalWorld world{.ranks_per_node = GENERATE(values<std::vector<int>>({{3}, {2, 2}, {1, 1, 1}})),
-                           .timeout = milliseconds(3000)};
+                           .timeout = milliseconds(5000)};
     const bool one_stays = GENERATE(false, true);
     const int last = world.size() - 1;
     for (int round = 0; round < fault_rounds(); ++round) {

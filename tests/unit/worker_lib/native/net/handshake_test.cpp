@@ -224,6 +224,26 @@ TEST_CASE("strangers on the port are closed, and the group still forms", "[nativ
     CHECK(was_closed(short_one));
 }
 
+TEST_CASE("ranks to which a writer of the store gave different records have different keys", "[native][unit]") {
+    std::vector<detail::Member> members = ListeningRank().members;
+    members[0].node = members[0].hostname = members[0].token = members[0].local_name = "a";
+    members[1] = members[0];
+    members[1].address = "127.0.0.2";
+    const detail::GroupKey lower(ListeningRank::spec(0), members);
+    CHECK(lower.is_hello(detail::GroupKey(ListeningRank::spec(1), members).hello()));
+    int detail::Member::*const ports[]{&detail::Member::port, &detail::Member::alarm_port, &detail::Member::p2p_port};
+    for (const std::size_t rank : {0, 1}) {
+        for (const auto port : ports) {
+            std::vector<detail::Member> forged = members;
+            forged[rank].*port += 1;
+            CHECK_FALSE(lower.is_hello(detail::GroupKey(ListeningRank::spec(1), forged).hello()));
+        }
+        std::vector<detail::Member> forged = members;
+        forged[rank].address = "127.0.0.3";
+        CHECK_FALSE(lower.is_hello(detail::GroupKey(ListeningRank::spec(1), forged).hello()));
+    }
+}
+
 TEST_CASE("a peer that is right in all but one field is a stranger", "[native][unit]") {
     WaitingRank waiting;
     const std::vector<detail::Member> members(2, waiting.member);
