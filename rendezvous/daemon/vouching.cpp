@@ -71,8 +71,8 @@ void Vouching::answer(const protocol::NodeId& node, const protocol::Vouch& vouch
     store::StoreServer* const store = stores_.find(found->second.generation);
     forget(found);
     if (!vouch.own_user) {
-        return closed_(peer, fmt::format("a TCPStore client that is {}, not of the user of the job, or is "
-                                         "behind address translation (then start the job without --store-vouch)",
+        return closed_(peer, fmt::format("a TCPStore client that is {}, not of the user of the job "
+                                         "(--store-vouch)",
                                          vouch.owner.empty() ? "unknown to its node" : vouch.owner));
     }
     // If the client had closed it, a later connection could have had its addresses when the node looked.
