@@ -5,6 +5,7 @@
 #include <chrono>
 #include <csignal>
 #include <span>
+#include <vector>
 
 #include "tests/catch.hpp"
 #include "tests/e2e/process.hpp"
@@ -24,13 +25,13 @@ ddprun::TimePoint soon() { return ddprun::Clock::now() + std::chrono::seconds(20
 
 /// A connection to the port of a rank for sends and receives, on which the first message of the next rank was sent. The
 /// sender knows all but the secret.
-ddprun::UniqueFd impersonate_rank_1(const detail::Member& first, std::int64_t generation) {
+ddprun::UniqueFd impersonate_rank_1(const std::vector<detail::Member>& members, std::int64_t generation) {
     detail::GroupSpec spec;
     spec.name = "world";
     spec.rank = 1;
     spec.generation = generation;
-    const detail::Hello hello = detail::GroupKey(spec, {first}).hello();
-    auto socket = detail::connect_tcp(first.address, first.p2p_port, soon());
+    const detail::Hello hello = detail::GroupKey(spec, members).hello();
+    auto socket = detail::connect_tcp(members[0].address, members[0].p2p_port, soon());
     REQUIRE(socket.has_value());
     REQUIRE(detail::send_all(socket->get(), std::as_bytes(std::span(&hello, 1)), -1, soon()).has_value());
     return std::move(*socket);
@@ -55,14 +56,16 @@ TEST_CASE("a process that reads the store cannot connect in the name of a rank",
     ddp::Environment environment{.rank = 1, .world_size = 2, .generation = 1, .master_addr = "127.0.0.1"};
     environment.master_port = std::stoi(port);
     const auto store = detail::connect_store(environment, std::chrono::seconds(20));
-    const auto first = detail::decode_member(store->get("ddp/1/of-2/world/member/0", std::chrono::seconds(20)));
-    CHECK(first.authentication == (has_secret ? detail::Member::kSecret : detail::Member::kToken));
-    const ddprun::UniqueFd impostor = impersonate_rank_1(first, environment.generation);
+    std::vector<detail::Member> members;
+    for (const char* key : {"ddp/1/of-2/world/member/0", "ddp/1/of-2/world/member/1"})
+        members.push_back(detail::decode_member(store->get(key, std::chrono::seconds(20))));
+    CHECK(members[0].authentication == (has_secret ? detail::Member::kSecret : detail::Member::kToken));
+    const ddprun::UniqueFd impostor = impersonate_rank_1(members, environment.generation);
     detail::Hello answer;
     ddprun::UniqueFd none;
     const auto answered =
         detail::receive_all(impostor.get(), std::as_writable_bytes(std::span(&answer, 1)), none, soon());
-    CHECK(answered.has_value() != has_secret);  // --insecure leaves the token, which is in the store
+    CHECK(answered.has_value() != has_secret);  // --insecure leaves the records, which are in the store
     if (!answered) CHECK(answered.error().code != ddprun::Errc::kTimeout);  // it was closed
     const auto before = steps();
     CHECK(e2e::eventually(Seconds(30), [&] { return steps() > before; }));  // the job goes on
