@@ -81,10 +81,12 @@ int run_status(const StatusOptions& options) {
 }
 
 int run_order(const OrderOptions& options) {
-    const int code = run_session(options, [&](client::ControlClient& daemon, const Endpoint& /*endpoint*/) {
+    OrderOptions found = options;  // the job is looked for once: its ddprun may be connecting again at a later look
+    const int code = run_session(options, [&](client::ControlClient& daemon, const Endpoint& endpoint) {
+        found.endpoint = endpoint;
         return give_order(daemon, options);
     });
-    return options.wait && code == exit_code::kSuccess ? wait_until_idle(options) : code;
+    return options.wait && code == exit_code::kSuccess ? wait_until_idle(found) : code;
 }
 
 }  // namespace ddprun::ctl
