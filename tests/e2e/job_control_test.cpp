@@ -22,14 +22,13 @@ TEST_CASE("Ctrl-Z stops the workers and ddprun, fg continues them, Ctrl-C ends t
                            (e2e::bin() / "ddprun").string(), emulated ? "--nnodes 2 --local-nodes" : ""));
     const std::size_t workers = emulated ? 4 : 2;
     for (std::size_t i = 0; i < workers; ++i) REQUIRE(shell.shows("up\r\n"));
-    const std::vector<pid_t> pids = [&] {
-        std::vector<pid_t> found;
-        for (const pid_t pid : sandbox.pids("sleep 1000")) {
-            if (e2e::read_file(fmt::format("/proc/{}/comm", pid)) == "sleep\n") found.push_back(pid);
-        }
-        return found;
-    }();
-    REQUIRE(pids.size() == workers);
+    // A worker says "up" before it is sleep.
+    std::vector<pid_t> pids;
+    REQUIRE(e2e::eventually(e2e::Seconds(20), [&] {
+        pids = sandbox.pids("sleep 1000");
+        std::erase_if(pids, [](pid_t pid) { return e2e::read_file(fmt::format("/proc/{}/comm", pid)) != "sleep\n"; });
+        return pids.size() == workers;
+    }));
     const auto all = [&](ddprun::ProcessState state) {
         return e2e::eventually(e2e::Seconds(20), [&] {
             return std::ranges::all_of(pids, [&](pid_t pid) { return ddprun::process_state(pid) == state; });
