@@ -119,20 +119,30 @@ bool too_few_are_left(const State& state) {
     return (here == 0 && !any_is_set_aside(state)) || (!waits_for_more && here < state.shape->min_nodes);
 }
 
+/// Returns whether a lost node may look for the daemon yet. If all were lost, the network around its own host was cut.
+bool any_may_come_back(const State& state) {
+    return std::ranges::any_of(state.nodes, [&](const auto& entry) {
+        return !entry.second.leaving && may_look_for_daemon(state, entry.second);
+    });
+}
+
 /// Ends the job if there is nothing left to wait for; returns whether it did.
 bool ended_for_lack_of_nodes(Transition& t) {
     const State& state = t.state;
     const int here = state.nodes.count(Subset::kPresent);
     if (departure_ends_job(state)) {
         finish(t, stopped_verdict(*state.departure, here, *state.shape));
-    } else if (here == 0 && !any_is_set_aside(state)) {
-        std::string reason = "no node is left";
-        if (!state.cause.reason.empty()) reason += fmt::format(": {}", state.cause.reason);
-        finish(t, infrastructure_verdict(std::move(reason), kStartWhenReachable));
     } else if (too_few_are_left(state)) {
-        if (const std::string why = no_replacement(state); !why.empty())
+        const std::string why = no_replacement(state);
+        if (here == 0 && !any_is_set_aside(state)) {
+            if (why.empty() && any_may_come_back(state)) return false;
+            std::string reason = "no node is left";
+            if (!state.cause.reason.empty()) reason += fmt::format(": {}", state.cause.reason);
+            finish(t, infrastructure_verdict(std::move(reason), kStartWhenReachable));
+        } else if (!why.empty()) {
             finish(t, infrastructure_verdict(too_few_left_text(state, here, why),
                                              state.groups_started > 0 ? kLookAtLostNode : kLookAtAbsentNode));
+        }
     }
     return state.phase == Phase::kFinished;
 }

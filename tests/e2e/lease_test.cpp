@@ -155,16 +155,27 @@ struct TwoNodes {
     std::size_t cuts = 0;
 };
 
+/// Starts ddprund by itself on a virtual host.
+void start_daemon(std::optional<e2e::Process>& daemon, const e2e::Sandbox& sandbox, const e2e::Hosts& hosts, int host,
+                  const std::string& hold) {
+    const std::vector<std::string> argv{e2e::bin() / "ddprund",
+                                        "--bind",
+                                        fmt::format("10.77.0.{}", host),
+                                        "--port",
+                                        "29400",
+                                        "--last-call",
+                                        "1",
+                                        "--hold",
+                                        hold};
+    daemon.emplace(sandbox, hosts.on(fmt::format("n{}", host), argv));
+    REQUIRE(eventually(Seconds(20), [&] { return daemon->err().find(" serves run ") != std::string::npos; }));
+}
+
 /// Four virtual hosts with two workers each, and the daemon on the first. The job goes on with three of them.
 struct FourHosts {
     /// With `hold`, in seconds, ddprund is started by itself: ddprun has no option for it.
     explicit FourHosts(const e2e::Sandbox& where, const std::string& hold = "") : sandbox(where), hosts(sandbox, 4) {
-        if (!hold.empty()) {
-            const std::vector<std::string> argv{e2e::bin() / "ddprund", "--bind", "10.77.0.1", "--port", "29400",
-                                                "--last-call",          "1",      "--hold",    hold};
-            daemon.emplace(sandbox, hosts.on("n1", argv));
-            REQUIRE(eventually(Seconds(20), [&] { return daemon->err().find(" serves run ") != std::string::npos; }));
-        }
+        if (!hold.empty()) start_daemon(daemon, sandbox, hosts, 1, hold);
         for (const char* host : {"n1", "n2", "n3", "n4"}) {
             std::vector<std::string> argv =
                 job_of(sandbox, {"--nnodes", "3:4", "--nproc_per_node", "2", "--max-restarts", "3", "--rdzv-endpoint",
@@ -344,6 +355,38 @@ TEST_CASE("the workers of a host that is cut off stop before the others start ag
         }
         CHECK(overlap == "");
         CHECK(newest >= 2);
+    }
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("a job whose daemon's host is cut off for longer than workers wait goes on after it", "[e2e]") {
+    if (e2e::no_hosts_here()) return;
+    const e2e::Sandbox sandbox("lease-daemon-cut-off");
+    {
+        const e2e::Hosts hosts(sandbox, 3);
+        std::optional<e2e::Process> daemon;
+        start_daemon(daemon, sandbox, hosts, 3, "7");
+        std::deque<e2e::Process> nodes;
+        for (const char* host : {"n1", "n2"})
+            nodes.emplace_back(
+                sandbox,
+                hosts.on(
+                    host,
+                    job_of(sandbox, {"--nnodes", "2", "--max-restarts", "1", "--rdzv-endpoint", "n3:29400"}).argv));
+        REQUIRE(all_step_after(0, 2, sandbox));
+        hosts.call({"partition", "n3", "all"});
+        const bool waits = eventually(Seconds(20), [&] {
+            return daemon->err().find("node n2 was lost: no message for 7 s") != std::string::npos;
+        });
+        hosts.call({"heal"});
+        const bool again = all_step_after(now(), 2, sandbox);
+        INFO("ddprund:\n" << daemon->err() << "n1:\n" << nodes[0].err());
+        CHECK(waits);
+        CHECK(again);
+        e2e::write_file(sandbox.path() / "end", "");
+        for (e2e::Process& node : nodes) CHECK(node.wait(Seconds(30)).exit_code() == 0);
+        CHECK(generations_in(steps_in(sandbox)) == std::set<int>{1, 2});
+        CHECK(daemon->wait(Seconds(30)).exit_code() == 0);
     }
     CHECK(sandbox.leftovers() == "");
 }

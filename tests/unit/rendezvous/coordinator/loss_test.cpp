@@ -283,6 +283,39 @@ TEST_CASE("when every node is lost the job ends", "[coordinator]") {
                Contains("no node is left") && Contains("nodes n1, n2 and n3 were lost: connection closed"));
 }
 
+TEST_CASE("a daemon whose own host was cut off waits for its nodes if they may be restarted", "[coordinator]") {
+    const int max_restarts = GENERATE(0, 1);
+    Job job({.min_nodes = 2, .max_nodes = 2, .max_restarts = max_restarts});
+    job.start({"n1", "n2"});
+    job.silent = {"n1", "n2"};
+    const auto hold = job.state.config.hold;
+    job.pass(hold);
+    CHECK(job.closes(1));
+    if (max_restarts == 0) {
+        CHECK_THAT(job.verdict().reason, Contains("no node is left: nodes n1 and n2 were lost: no message for 30 s"));
+        return;
+    }
+    CHECK_FALSE(job.ends_job);
+    SECTION("they come back") {
+        job.pass(hold);
+        job.silent.clear();
+        job.join("n2");
+        job.stopped("n2");
+        job.pass(1s);
+        CHECK_THAT(job.state.explanation.message.reason, Contains("1 of 2 nodes are here, missing: n1"));
+        job.join("n1");
+        job.stopped("n1");
+        CHECK(job.opens(2));
+    }
+    SECTION("they give up at three times hold, and the daemon with them") {
+        job.pass(2 * hold - kTickInterval);
+        CHECK_FALSE(job.ends_job);
+        job.pass(kTickInterval);
+        CHECK_THAT(job.verdict().reason, Contains("no node is left"));
+        CHECK(job.asked<EndDaemon>().size() == 1);
+    }
+}
+
 TEST_CASE("of several nodes that are lost together all are named, to those that wait, too", "[coordinator]") {
     Job job({.min_nodes = 4, .max_nodes = 4, .max_restarts = 1});
     job.start({"n1", "n2", "n3", "n4"});
