@@ -36,7 +36,7 @@ protocol::Vouch vouch_for(const protocol::VouchRequest& request) {
     if (!client || !store) return vouch;
     const PeerOwner owner = PeerOwners().find(*client, *store);
     vouch.own_user = owner.kind == PeerOwner::Kind::kUser && owner.uid == ::geteuid();
-    vouch.owner = to_string(owner);
+    vouch.owner = owner.kind == PeerOwner::Kind::kUser ? to_string(owner) : "";
     return vouch;
 }
 

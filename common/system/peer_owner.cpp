@@ -118,8 +118,7 @@ PeerOwner PeerOwners::find(int socket) {
 
 PeerOwner PeerOwners::find(const sockaddr_storage& local, const sockaddr_storage& remote) {
     const Connection connection{unmapped(local), unmapped(remote)};
-    Found found = look_up(connection);
-    if (!found.any) found = look_up_in_table(connection);
+    const Found found = look_up(connection);
     return found.open ? PeerOwner{PeerOwner::Kind::kUser, found.uid} : PeerOwner();
 }
 

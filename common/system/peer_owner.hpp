@@ -37,7 +37,8 @@ public:
     /// Returns the owner of the other end of a connected socket. Takes a few microseconds.
     [[nodiscard]] PeerOwner find(int socket);
     /// Returns the owner of the socket of this host that is connected from `local` to `remote`; kUnknown if there is
-    /// none. A later connection may have the same addresses: look at its other end afterwards.
+    /// none, or if this host has no socket diagnostics: the tables, which may be long, are not read. A later connection
+    /// may have the same addresses: look at its other end afterwards.
     [[nodiscard]] PeerOwner find(const sockaddr_storage& local, const sockaddr_storage& remote);
     /// Returns whether `address` belongs to this host: the kernel would deliver a packet to it locally.
     [[nodiscard]] bool is_own_address(const sockaddr_storage& address);

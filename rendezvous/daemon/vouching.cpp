@@ -71,9 +71,14 @@ void Vouching::answer(const protocol::NodeId& node, const protocol::Vouch& vouch
     store::StoreServer* const store = stores_.find(found->second.generation);
     forget(found);
     if (!vouch.own_user) {
-        return closed_(peer, fmt::format("a TCPStore client that is {}, not of the user of the job "
-                                         "(--store-vouch)",
-                                         vouch.owner.empty() ? "unknown to its node" : vouch.owner));
+        return closed_(
+            peer,
+            vouch.owner.empty()
+                ? "a TCPStore client for which the ddprun of its host finds no socket (--store-vouch): the "
+                  "client has ended, socket diagnostics (sock_diag) are missing there, or an address "
+                  "translation (NAT, a container's network, a proxy) is between that ddprun and the "
+                  "client or this daemon. If it was a worker, start the job without --store-vouch"
+                : fmt::format("a TCPStore client that is {}, not of the user of the job (--store-vouch)", vouch.owner));
     }
     // If the client had closed it, a later connection could have had its addresses when the node looked.
     if (store != nullptr && is_established(socket.get())) store->adopt(std::move(socket));
@@ -93,7 +98,8 @@ void Vouching::remind(TimePoint now) {
             continue;
         }
         closed_(held->second.peer, fmt::format("a TCPStore client for which its node has not vouched within {} "
-                                               "(--store-vouch)",
+                                               "(--store-vouch): the ddprun there is stopped, or its connection to "
+                                               "this daemon is interrupted. Look at that host",
                                                seconds_text(kVouchTime)));
         forget(held);
     }

@@ -227,6 +227,16 @@ TEST_CASE("root of a user namespace is the user that made it") {
     CHECK(server.succeeded);
 }
 
+TEST_CASE("by two addresses an owner is found in socket diagnostics alone, not in the tables of all sockets") {
+    Connected pair("127.0.0.1", "127.0.0.1");
+    pair.connect();
+    sockaddr_storage client{};
+    socklen_t size = sizeof client;
+    REQUIRE(::getsockname(pair.client.get(), reinterpret_cast<sockaddr*>(&client), &size) == 0);
+    CHECK(PeerOwners().find(client, pair.at).kind == PeerOwner::Kind::kUser);
+    CHECK(without_netlink().find(client, pair.at).kind == PeerOwner::Kind::kUnknown);
+}
+
 TEST_CASE("own addresses are those to which packets are delivered here") {
     PeerOwners owners;
     const auto is_own = [&](const std::string& host) {

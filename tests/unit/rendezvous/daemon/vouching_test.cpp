@@ -83,6 +83,18 @@ TEST_CASE("a client of another user is closed with the reason", "[daemon][unit]"
                Catch::Contains(": a TCPStore client that is a process of user 65534, not of the user of the job"));
 }
 
+TEST_CASE("of a client without a socket on its host the line names the translation of addresses and what to do",
+          "[daemon][unit]") {
+    Rig rig;
+    tcp::socket client = rig.hold();
+    rig.vouching.answer("n2", Vouch{rig.asked[0].second.request, false, ""});
+    CHECK(was_closed(client));
+    REQUIRE(rig.closed.size() == 1);
+    CHECK_THAT(rig.closed[0], Catch::Contains(": a TCPStore client for which the ddprun of its host finds no socket") &&
+                                  Catch::Contains("address translation (NAT, a container's network, a proxy)") &&
+                                  Catch::Contains("start the job without --store-vouch"));
+}
+
 TEST_CASE("nothing is asked about a client that has closed its connection meanwhile", "[daemon][unit]") {
     Rig rig;
     { const tcp::socket client = rig.hold(); }
