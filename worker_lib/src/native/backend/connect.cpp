@@ -90,7 +90,9 @@ void compare_authentication(const GroupSpec& spec, const std::vector<Member>& me
     const auto name = [&](auto member) { return name_of(static_cast<int>(member - members.begin()), *member); };
     throw Error(ErrorCode::Mismatch,
                 fmt::format("group '{}': {} has the secret of this job's workers from ddprun, {} does not. Start all "
-                            "ranks with ddprun, without a wrapper that closes descriptors (DDPRUN_SECRET_FD)",
+                            "ranks with one version of ddprun on all nodes (`ddprun --version`), none by hand or "
+                            "with torchrun, and none through a wrapper that closes descriptors or removes "
+                            "DDPRUN_SECRET_FD",
                             spec.name, name(having), name(lacking)));
 }
 

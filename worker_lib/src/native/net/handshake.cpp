@@ -14,6 +14,7 @@
 
 #include "common/text/list.hpp"
 #include "worker_lib/src/native/net/sockets.hpp"
+#include "worker_lib/src/native/net/unproven.hpp"
 
 namespace ddp::detail {
 
@@ -45,16 +46,6 @@ constexpr const char* kForeign = "its process belongs to another user";
 
 /// Returns whether the process at the other end of a Unix socket belongs to another user.
 bool is_foreign(int socket) { return family_of(socket) == AF_UNIX && credentials(socket).uid != ::geteuid(); }
-
-/// An accepted connection that has not proven that it belongs to the group.
-struct Unproven {
-    UniqueFd socket;
-    UniqueFd passed;
-    Hello hello;
-    std::optional<Hello> answer;  ///< sent, once the Hello was right: `proof` is being received
-    ddprun::Mac proof{};
-    std::size_t received = 0;
-};
 
 /// One handshake with a set of peers. Lives as long as the call.
 class Handshake {
@@ -178,13 +169,14 @@ private:
     }
 
     void accept_one(int listener) {
-        UniqueFd socket = accept_unidentified(listener, unproven_.size(), max_unproven_, [this] {
-            // Those that have sent the right Hello are ranks, or replay one.
-            const auto stranger = std::ranges::find_if(unproven_, [](const Unproven& one) { return !one.answer; });
-            unproven_.erase(stranger == unproven_.end() ? unproven_.begin() : stranger);
+        UniqueFd socket = accept_unidentified(listener, unproven_.size(), max_unproven_, [this](bool no_descriptor) {
+            const auto one = one_to_drop(unproven_, no_descriptor, ddprun::Clock::now());
+            if (one == unproven_.end()) return false;
+            unproven_.erase(one);
+            return true;
         });
-        if (!socket) return;  // it has disconnected already
-        unproven_.push_back({.socket = std::move(socket), .passed = {}, .hello = {}, .answer = {}});
+        if (!socket) return;  // it has disconnected already, or waits for a descriptor
+        unproven_.push_back({.socket = std::move(socket)});
     }
 
     /// Reads from an accepted connection. Returns whether it is settled: proven, or to be closed as foreign.
@@ -195,6 +187,7 @@ private:
             if (!key_.is_hello(one.hello) || !complaint(one.socket.get(), one.passed).empty()) return true;
             if (std::ranges::find(expected_, seat_of(one)) == expected_.end()) return true;
             one.answer = key_.answer(one.hello);
+            one.answered_at = ddprun::Clock::now();
             one.received = 0;
             const auto answer = std::as_bytes(std::span(&*one.answer, 1));
             return !send_all(one.socket.get(), answer, descriptor_, place_.deadline);

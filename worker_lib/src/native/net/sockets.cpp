@@ -107,7 +107,7 @@ Result<UniqueFd> listen_unix(const std::string& name) {
 }
 
 UniqueFd accept_unidentified(int listener, std::size_t waiting, std::size_t max_waiting,
-                             const std::function<void()>& drop_oldest) {
+                             const std::function<bool(bool no_descriptor)>& drop_one) {
     for (;;) {
         UniqueFd socket(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
         const int error = socket ? 0 : errno;
@@ -116,7 +116,7 @@ UniqueFd accept_unidentified(int listener, std::size_t waiting, std::size_t max_
         if (no_descriptor && !wait_for(listener, POLLIN, TimePoint{})) return UniqueFd();
         if (no_descriptor && waiting == 0) throw_errno("cannot accept the connection of another rank", error);
         if (no_descriptor || (socket && waiting >= max_waiting)) {
-            drop_oldest();
+            if (!drop_one(no_descriptor) && no_descriptor) return UniqueFd();
             --waiting;
         }
         if (!no_descriptor) return socket;

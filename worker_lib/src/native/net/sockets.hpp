@@ -23,10 +23,11 @@ namespace ddp::detail {
 [[nodiscard]] ddprun::Result<ddprun::UniqueFd> listen_unix(const std::string& name);
 
 /// Accepts the next connection at `listener`; returns none if there is no other. Any process may connect and never send
-/// its greeting: if `waiting` of them reach `max_waiting`, or no descriptor is left, calls `drop_oldest`, which closes
-/// one. Throws Error{System} if there is neither a descriptor nor a connection to close.
+/// its greeting: if `waiting` of them reach `max_waiting`, or no descriptor is left, calls `drop_one`, which closes
+/// one and returns true. If no descriptor is left it may return false: the new connection waits in the queue. Throws
+/// Error{System} if there is neither a descriptor nor a connection to close.
 [[nodiscard]] ddprun::UniqueFd accept_unidentified(int listener, std::size_t waiting, std::size_t max_waiting,
-                                                   const std::function<void()>& drop_oldest);
+                                                   const std::function<bool(bool no_descriptor)>& drop_one);
 
 /// Connects to a numeric address before `deadline`.
 [[nodiscard]] ddprun::Result<ddprun::UniqueFd> connect_tcp(const std::string& address, int port,

@@ -221,16 +221,17 @@ void SocketAcceptor::look(const std::function<void(int rank, ddprun::UniqueFd)>&
 
 void SocketAcceptor::accept_all(const Enter& enter) {
     for (;;) {
-        ddprun::UniqueFd socket = accept_unidentified(listener_.get(), unproven_.size(), max_unproven_, [this] {
-            // Those that have sent the right Hello are ranks, or replay one.
-            auto oldest = std::ranges::find_if(unproven_, [](const Unproven& one) { return !one.answer; });
-            if (oldest == unproven_.end()) oldest = unproven_.begin();
-            ready_.remove(oldest->socket.get());
-            unproven_.erase(oldest);
-        });
+        ddprun::UniqueFd socket =
+            accept_unidentified(listener_.get(), unproven_.size(), max_unproven_, [this](bool no_descriptor) {
+                const auto one = one_to_drop(unproven_, no_descriptor, ddprun::Clock::now());
+                if (one == unproven_.end()) return false;
+                ready_.remove(one->socket.get());
+                unproven_.erase(one);
+                return true;
+            });
         if (!socket) return;
         ready_.add(socket.get(), EPOLLIN);
-        Unproven one{.socket = std::move(socket), .hello = {}, .answer = {}};
+        Unproven one{.socket = std::move(socket)};
         if (!is_decided(one, enter)) unproven_.push_back(std::move(one));
     }
 }
@@ -257,6 +258,7 @@ bool SocketAcceptor::is_answered(Unproven& one) const {
     const auto bytes = std::as_bytes(std::span(&answer, 1));
     if (::send(one.socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) != std::ssize(bytes)) return false;
     one.answer = answer;
+    one.answered_at = ddprun::Clock::now();
     one.received = 0;
     return true;
 }

@@ -14,6 +14,7 @@
 
 #include "common/system/unique_fd.hpp"
 #include "worker_lib/src/native/net/group_key.hpp"
+#include "worker_lib/src/native/net/unproven.hpp"
 #include "worker_lib/src/native/protocol/channel.hpp"
 
 namespace ddp::detail {
@@ -107,13 +108,6 @@ public:
     void look(const std::function<void(int rank, ddprun::UniqueFd)>& enter);
 
 private:
-    struct Unproven {
-        ddprun::UniqueFd socket;
-        Hello hello;
-        std::optional<Hello> answer;  ///< sent, once the Hello was right: `proof` is being received
-        ddprun::Mac proof{};
-        std::size_t received = 0;
-    };
     using Enter = std::function<void(int rank, ddprun::UniqueFd)>;
     void accept_all(const Enter& enter);
     [[nodiscard]] bool is_decided(Unproven& one, const Enter& enter) const;

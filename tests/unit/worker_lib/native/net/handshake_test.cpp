@@ -17,7 +17,9 @@
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/support/leaks.hpp"
 #include "tests/unit/worker_lib/support/local_world.hpp"
+#include "tests/unit/worker_lib/support/no_descriptors.hpp"
 #include "worker_lib/src/native/net/sockets.hpp"
+#include "worker_lib/src/native/net/unproven.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -87,23 +89,6 @@ bool was_closed(const UniqueFd& socket) {
     return !received && received.error().code != ddprun::Errc::kTimeout;
 }
 
-/// During its lifetime this process cannot open any descriptor.
-class NoDescriptorsLeft {
-public:
-    NoDescriptorsLeft() {
-        ::getrlimit(RLIMIT_NOFILE, &before_);
-        const UniqueFd lowest(::dup(0));
-        const rlimit now{.rlim_cur = static_cast<rlim_t>(lowest.get()), .rlim_max = before_.rlim_max};
-        ::setrlimit(RLIMIT_NOFILE, &now);
-    }
-    ~NoDescriptorsLeft() { ::setrlimit(RLIMIT_NOFILE, &before_); }
-    NoDescriptorsLeft(const NoDescriptorsLeft&) = delete;
-    NoDescriptorsLeft& operator=(const NoDescriptorsLeft&) = delete;
-
-private:
-    rlimit before_{};
-};
-
 /// One byte, with copies of these descriptors.
 template <std::size_t kCount>
 void send_descriptors(int socket, const std::array<int, kCount>& descriptors) {
@@ -164,8 +149,10 @@ TEST_CASE("the oldest stranger is dropped if there are too many, or no descripto
     for (int i = 0; i < 3; ++i) clients.push_back(std::move(*detail::connect_tcp("127.0.0.1", port, soon())));
     std::vector<UniqueFd> waiting;
     const auto accept = [&](std::size_t most) {
-        auto socket =
-            detail::accept_unidentified(listener->get(), waiting.size(), most, [&] { waiting.erase(waiting.begin()); });
+        auto socket = detail::accept_unidentified(listener->get(), waiting.size(), most, [&](bool /*no_descriptor*/) {
+            waiting.erase(waiting.begin());
+            return true;
+        });
         if (socket) waiting.push_back(std::move(socket));
     };
     accept(1);
@@ -180,6 +167,20 @@ TEST_CASE("the oldest stranger is dropped if there are too many, or no descripto
     CHECK(was_closed(clients[1]));
     accept(2);  // no other connection waits: this one stays
     CHECK(waiting.size() == 1);
+}
+
+TEST_CASE("without a descriptor strangers make room first, then those that have not sent their proof in time",
+          "[native][unit]") {
+    const auto now = ddprun::Clock::now();
+    std::vector<detail::Unproven> unproven(2);
+    CHECK(detail::one_to_drop(unproven, true, now) == unproven.begin());
+    unproven[0].answer = detail::Hello{};
+    unproven[0].answered_at = now;
+    CHECK(detail::one_to_drop(unproven, true, now) == unproven.begin() + 1);
+    unproven[1] = {.answer = detail::Hello{}, .answered_at = now};
+    CHECK(detail::one_to_drop(unproven, true, now) == unproven.end());
+    CHECK(detail::one_to_drop(unproven, false, now) == unproven.begin());
+    CHECK(detail::one_to_drop(unproven, true, now + detail::kProofTime) == unproven.begin());
 }
 
 TEST_CASE("a peer that sends several descriptors leaves none behind", "[native][unit]") {
@@ -372,7 +373,9 @@ TEST_CASE("a rank without the secret that the others have does not begin", "[nat
     world.secret = "mine";
     CHECK_THROWS_WITH(Context(world.environment(0), store, world.options()),
                       Catch::Contains(") has the secret of this job's workers from ddprun, rank 1 (host far, pid 71) "
-                                      "does not. Start all ranks with ddprun"));
+                                      "does not. ") &&
+                          Catch::Contains("one version of ddprun on all nodes") &&
+                          Catch::Contains("closes descriptors or removes DDPRUN_SECRET_FD"));
 }
 
 TEST_CASE("ranks with different settings do not begin, and the error shows both", "[native][unit]") {

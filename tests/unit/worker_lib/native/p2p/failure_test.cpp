@@ -8,6 +8,7 @@
 
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/support/local_world.hpp"
+#include "tests/unit/worker_lib/support/no_descriptors.hpp"
 #include "tests/unit/worker_lib/support/world_errors.hpp"
 #include "worker_lib/src/native/net/sockets.hpp"
 #include "worker_lib/src/native/p2p/network.hpp"
@@ -166,6 +167,54 @@ TEST_CASE("ranks of other nodes that connect at the same time are accepted, besi
     std::ranges::sort(entered);
     CHECK(std::ssize(entered) == kPeers);
     CHECK(std::ranges::adjacent_find(entered) == entered.end());
+}
+
+TEST_CASE("a lack of descriptors costs no peer its connection that has sent the right Hello", "[p2p][unit]") {
+    int port = 0;
+    auto listener = detail::listen_tcp("127.0.0.1", port);
+    REQUIRE(listener.has_value());
+    const auto soon = [] { return ddprun::Clock::now() + std::chrono::seconds(10); };
+    const std::vector<detail::Member> members(1);
+    const auto key_of = [&members](int rank) {
+        detail::GroupSpec spec;
+        spec.rank = rank;
+        return detail::GroupKey(spec, members);
+    };
+    const detail::ReadySet ready;
+    detail::SocketAcceptor acceptor(ready, key_of(0), 3, std::move(*listener));
+    std::vector<int> entered;
+    std::vector<ddprun::UniqueFd> attached;
+    const auto enter = [&](int rank, ddprun::UniqueFd socket) {
+        entered.push_back(rank);
+        attached.push_back(std::move(socket));
+    };
+    const auto greet = [&](int rank) {
+        const detail::Hello hello = key_of(rank).hello();
+        auto socket = detail::connect_tcp("127.0.0.1", port, soon());
+        REQUIRE(socket.has_value());
+        REQUIRE(detail::send_all(socket->get(), std::as_bytes(std::span(&hello, 1)), -1, soon()).has_value());
+        return std::pair(std::move(*socket), hello);
+    };
+    const auto [first, hello] = greet(1);
+    acceptor.look(enter);
+    const auto [second, second_hello] = greet(2);
+    {
+        const NoDescriptorsLeft none;
+        acceptor.look(enter);
+    }
+    detail::Hello answer;
+    ddprun::UniqueFd passed;
+    const auto received =
+        detail::receive_all(first.get(), std::as_writable_bytes(std::span(&answer, 1)), passed, soon());
+    REQUIRE(received.has_value());
+    const ddprun::Mac proof = key_of(1).proof(hello, answer);
+    REQUIRE(detail::send_all(first.get(), std::as_bytes(std::span(proof)), -1, soon()).has_value());
+    acceptor.look(enter);
+    CHECK(entered == std::vector{1});
+    const detail::Hello of_second = second_hello;
+    REQUIRE(
+        detail::receive_all(second.get(), std::as_writable_bytes(std::span(&answer, 1)), passed, soon()).has_value());
+    CHECK(key_of(2).is_answer(of_second, answer));
 }
 
 TEST_CASE("a receive fails at once when its sender leaves, but earlier messages arrive", "[p2p][unit]") {
