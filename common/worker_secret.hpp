@@ -13,6 +13,8 @@ using Secret = Mac;
 
 /// Names the environment variable that holds the number of the inherited descriptor.
 inline constexpr const char* kDescriptorVariable = "DDPRUN_SECRET_FD";
+/// The value of that variable in a job without a secret. Without the variable a wrapper has removed it.
+inline constexpr const char* kNoSecret = "none";
 
 /// The seals of the memory, whose whole contents are the secret. By them a worker recognises the descriptor.
 inline constexpr int kSeals = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;

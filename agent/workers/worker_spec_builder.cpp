@@ -77,7 +77,7 @@ WorkerSpec WorkerSpecBuilder::make(const Assignment& assignment, const std::stri
         warn_once(made.error(),
                   "the job goes on, but reports of a crash or stall will not show what a worker was doing");
     }
-    environment.erase(worker_secret::kDescriptorVariable);
+    environment[worker_secret::kDescriptorVariable] = worker_secret::kNoSecret;
     if (!config_.worker_key.empty()) {
         if (auto made = make_secret_memory(derive_worker_secret(config_.worker_key, assignment.generation))) {
             environment[worker_secret::kDescriptorVariable] = std::to_string(made->get());

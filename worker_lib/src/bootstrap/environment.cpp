@@ -5,10 +5,13 @@
 
 #include <array>
 #include <cstdlib>
+#include <fstream>
 #include <limits>
+#include <sstream>
 #include <utility>
 
 #include "common/text/number.hpp"
+#include "common/worker_secret.hpp"
 #include "ddp/error.hpp"
 
 namespace ddp::detail {
@@ -17,7 +20,8 @@ namespace {
 
 constexpr const char* kAdvice =
     "Start the program with ddprun or torchrun; or unset RANK and WORLD_SIZE to run it alone.";
-constexpr std::size_t kSessionBytes = 32;  // ddprun::random_id()
+constexpr const char* kGeneration = "DDPRUN_GENERATION";  // which every worker of ddprun has
+constexpr std::size_t kSessionBytes = 32;                 // ddprun::random_id()
 
 [[noreturn]] void refuse_environment(const std::string& text) { throw Error(ErrorCode::Environment, text); }
 
@@ -134,6 +138,39 @@ void check(const Environment& environment) {
         refuse_environment(fmt::format("DDPRUN_SESSION is '{}', expected {} digits of 0-9 and a-f. {}", session,
                                        kSessionBytes, kAdvice));
     }
+}
+
+bool is_below_ddprun() {
+    constexpr int kMaxAncestors = 64;
+    pid_t process = ::getppid();
+    for (int i = 0; i < kMaxAncestors && process > 0; ++i) {
+        std::ifstream file(fmt::format("/proc/{}/stat", process));
+        std::string line;
+        if (!std::getline(file, line)) return false;
+        const auto begin = line.find('(');
+        const auto end = line.rfind(')');  // a name may contain one
+        if (begin == std::string::npos || end == std::string::npos) return false;
+        const std::string name = line.substr(begin + 1, end - begin - 1);
+        if (name == "ddprun" || name == "ddprun-guard") return true;
+        std::istringstream rest(line.substr(end + 1));
+        std::string state;
+        if (!(rest >> state >> process)) return false;
+    }
+    return false;
+}
+
+void refuse_cleared(const Variables& variables, bool below_ddprun) {
+    if (!below_ddprun || variables("RANK") || variables("WORLD_SIZE") || variables(kGeneration)) return;
+    throw Error(ErrorCode::Environment,
+                "ddprun has started this process, but RANK, WORLD_SIZE and its other variables are not set: a wrapper "
+                "(env -i, sudo, su -) has removed them, and each worker would run alone. Start the program without "
+                "it, or let it pass the environment on; or set RANK=0 and WORLD_SIZE=1 if it is to run alone.");
+}
+
+bool has_lost_secret(const Variables& variables, bool below_ddprun) {
+    const std::string size = variables("WORLD_SIZE").value_or("1");
+    return size != "1" && !variables(ddprun::worker_secret::kDescriptorVariable) &&
+           (variables(kGeneration) || below_ddprun);
 }
 
 }  // namespace ddp::detail

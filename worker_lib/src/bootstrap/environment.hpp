@@ -1,5 +1,6 @@
 #pragma once
-// Reads and checks the environment variables of a worker. Pure: the caller passes a function that returns them.
+// Reads and checks the environment variables of a worker. Pure, but for the functions
+// that look at this process: the caller passes a function that returns the variables.
 
 #include <functional>
 #include <optional>
@@ -24,5 +25,16 @@ using Variables = std::function<std::optional<std::string>(const char* name)>;
 
 /// Throws Error{Environment} when the numbers contradict each other.
 void check(const Environment& environment);
+
+/// Returns whether ddprun is an ancestor of this process, by the names of processes in /proc. Not known through the
+/// boundary of a container, or where /proc hides the processes of other users: false.
+[[nodiscard]] bool is_below_ddprun();
+
+/// Throws Error{Environment} if a wrapper (`env -i`, sudo) has left none of ddprun's variables in a process that it has
+/// started: each worker would run alone, and succeed.
+void refuse_cleared(const Variables& variables, bool below_ddprun);
+
+/// Returns whether ddprun has started this process as a rank, and DDPRUN_SECRET_FD was removed.
+[[nodiscard]] bool has_lost_secret(const Variables& variables, bool below_ddprun);
 
 }  // namespace ddp::detail

@@ -7,30 +7,38 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
 
 #include "common/text/number.hpp"
 #include "common/worker_secret.hpp"
+#include "worker_lib/src/bootstrap/environment.hpp"
 
 namespace ddp::detail {
 
 namespace {
 
+void print_problem(const std::string& problem) {
+    // In one write, because ranks may share stderr.
+    std::fputs(
+        fmt::format("[ddp] no secret from ddprun ({}{}): a token from the store, which its readers know, protects "
+                    "the connections between ranks. Start this program without a wrapper that removes variables "
+                    "or closes descriptors\n",
+                    ddprun::worker_secret::kDescriptorVariable, problem)
+            .c_str(),
+        stderr);
+}
+
 std::string take() {
     const char* const text = std::getenv(ddprun::worker_secret::kDescriptorVariable);
-    if (text == nullptr) return {};
+    if (text == nullptr) {
+        if (has_lost_secret(process_variables(), is_below_ddprun())) print_problem(" is not set");
+        return {};
+    }
+    if (std::string_view(text) == ddprun::worker_secret::kNoSecret) return {};
     std::string problem = "not a number";
     std::string secret;
     if (const auto descriptor = ddprun::parse_number<int>(text)) secret = read_secret(*descriptor, problem);
-    if (secret.empty()) {
-        // In one write, because ranks may share stderr.
-        std::fputs(
-            fmt::format("[ddp] no secret from ddprun ({}={}: {}): a token from the store, which its readers know, "
-                        "protects the connections between ranks. Start this program without a wrapper that "
-                        "closes descriptors\n",
-                        ddprun::worker_secret::kDescriptorVariable, text, problem)
-                .c_str(),
-            stderr);
-    }
+    if (secret.empty()) print_problem(fmt::format("={}: {}", text, problem));
     return secret;
 }
 

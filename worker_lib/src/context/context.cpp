@@ -129,6 +129,7 @@ Context init_from_env(const InitOptions& options) {
     // Before the library opens sockets and segments. A trainer's messages must not fail: fmt::print() would throw.
     ddprun::open_standard_fds(O_RDWR);
     (void)detail::process_recorder();  // before this process starts others that could take it
+    detail::refuse_cleared(detail::process_variables(), detail::is_below_ddprun());
     const std::string& secret = detail::process_secret();
     check(options);
     Environment environment = detail::read_environment(detail::process_variables());

@@ -134,3 +134,23 @@ TEST_CASE("processes of a launcher that sets no RANK do not all train alone", "[
     CHECK(read_environment(variables({{name, "1"}})).world_size == 1);
     CHECK(read_environment(variables({{name, "2"}, {"RANK", "0"}, {"WORLD_SIZE", "1"}})).world_size == 1);
 }
+
+TEST_CASE("a process of ddprun without any of its variables is refused, and one that was asked to run alone is not",
+          "[environment][unit]") {
+    CHECK_THROWS_WITH(detail::refuse_cleared(variables({}), true), Catch::Contains("would run alone"));
+    CHECK_NOTHROW(detail::refuse_cleared(variables({}), false));
+    CHECK_NOTHROW(detail::refuse_cleared(variables({{"RANK", "0"}, {"WORLD_SIZE", "1"}}), true));
+    CHECK_NOTHROW(detail::refuse_cleared(variables({{"DDPRUN_GENERATION", "1"}}), true));
+}
+
+TEST_CASE("a rank of ddprun without DDPRUN_SECRET_FD has lost its secret", "[environment][unit]") {
+    const std::map<std::string, std::string> rank{{"RANK", "0"}, {"WORLD_SIZE", "2"}};
+    CHECK(detail::has_lost_secret(variables(rank), true));
+    CHECK_FALSE(detail::has_lost_secret(variables(rank), false));  // of torchrun
+    auto more = rank;
+    more["DDPRUN_GENERATION"] = "1";
+    CHECK(detail::has_lost_secret(variables(more), false));
+    more["DDPRUN_SECRET_FD"] = "none";
+    CHECK_FALSE(detail::has_lost_secret(variables(more), true));
+    CHECK_FALSE(detail::has_lost_secret(variables({}), true));
+}
