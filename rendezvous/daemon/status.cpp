@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <map>
+#include <string_view>
 #include <vector>
 
 #include "common/job_limits.hpp"
@@ -112,6 +114,17 @@ std::vector<NodeStatus> absent_hosts(const State& state) {
     return absent;
 }
 
+/// Returns the newest lost ddprun of each host that has none here: a host may be lost several times.
+std::map<std::string_view, const Node*> lost_hosts(const State& state) {
+    std::map<std::string_view, const Node*> lost;
+    for (const auto& [id, node] : state.nodes) {
+        if (node.link != Link::kLost || state.nodes.is_taken(node.join.host, id)) continue;
+        const Node*& newest = lost[node.join.host];
+        if (newest == nullptr || newest->heard_at < node.heard_at) newest = &node;
+    }
+    return lost;
+}
+
 /// Returns the reason that waiting nodes have been sent, with what the job waits for and until when.
 std::string gathering_text(const State& state, TimePoint now) {
     const std::string waited = "waiting for nodes for " + duration_text(now - state.round.since);
@@ -171,10 +184,9 @@ protocol::Status status_of(const State& state, TimePoint now) {
     if (state.shape) status.command = state.shape->launch.command;
     status.state = state_text(state, now);
     status.nodes = absent_hosts(state);
-    for (const auto& [id, node] : state.nodes) {
-        const bool is_replaced = node.link == Link::kLost && state.nodes.is_taken(node.join.host, id);
-        if (!is_replaced) status.nodes.push_back(status_of_node(state, node, now));
-    }
+    for (const auto& [id, node] : state.nodes)
+        if (node.link != Link::kLost) status.nodes.push_back(status_of_node(state, node, now));
+    for (const auto& [host, node] : lost_hosts(state)) status.nodes.push_back(status_of_node(state, *node, now));
     std::ranges::sort(status.nodes, is_before);
     if (status.nodes.size() > kMaxNodes) status.nodes.resize(kMaxNodes);
     return status;

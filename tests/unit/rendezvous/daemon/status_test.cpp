@@ -201,3 +201,18 @@ TEST_CASE("a lost node whose host has a new ddprun is not in the status", "[daem
     REQUIRE(job.state.nodes.at("n2, started again").join.host == "n2");
     CHECK(status_of(job).nodes.size() == 2);
 }
+
+TEST_CASE("a host that was lost twice has one row, of its newest ddprun", "[daemon][unit]") {
+    Job job({.min_nodes = 1, .max_nodes = 2, .max_restarts = 1});
+    job.start({"n1", "n2"});
+    job.silent = {"n2", "n2 again"};
+    job.pass(4s);
+    job.join_as("n2 again", "n2");
+    job.restart();
+    REQUIRE(job.state.group.members.contains("n2 again"));
+    job.pass(4s);
+    REQUIRE(job.state.nodes.at("n2").link == Link::kLost);
+    REQUIRE(job.state.nodes.at("n2 again").link == Link::kLost);
+    CHECK(status_of(job).nodes.size() == 2);
+    CHECK_THAT(state_of(job, "n2"), StartsWith("lost, last heard 4.0 s ago"));
+}
