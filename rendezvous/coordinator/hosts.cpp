@@ -174,14 +174,15 @@ Result<std::string> drain(Transition& t, const std::string& host) {
     const bool is_member = node != nullptr && node->busy == state.group.generation;
     const int others = count_alive_others(state, host);
     if (node != nullptr && present(*node) && others < state.shape->min_nodes) {
+        const bool is_full = state.nodes.count(Subset::kPresent) >= state.shape->max_nodes;
         return Error{Errc::kRefused,
                      fmt::format("the job cannot do without node {}: it needs {}, and {} here. Start another one "
-                                 "first{}",
+                                 "first{}{}",
                                  host, counted(static_cast<std::size_t>(state.shape->min_nodes), "node"),
                                  others == 0   ? "no other is"
                                  : others == 1 ? "1 other is"
                                                : fmt::format("{} others are", others),
-                                 state.shape->min_nodes == state.shape->max_nodes ? ", with --spare" : "")};
+                                 is_full ? ", with --spare" : "", hint_at_set_aside(state))};
     }
     if (is_member && state.phase == Phase::kRunning && state.group.is_ending)
         return Error{Errc::kRefused, "workers have finished already: the job is about to end"};

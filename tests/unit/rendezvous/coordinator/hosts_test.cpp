@@ -10,6 +10,7 @@ using namespace ddprun;
 using namespace ddprun::protocol;
 using namespace ddprun::coordinator;
 using Catch::Contains;
+using Catch::EndsWith;
 
 namespace {
 
@@ -410,6 +411,32 @@ TEST_CASE("an order that cannot be followed is refused with its reason and chang
     CHECK(job.actions.size() == 1);
     CHECK(job.asked<Reply>().at(0).answer.refused);
     CHECK_THAT(job.asked<Reply>().at(0).answer.text, Contains(says));
+}
+
+TEST_CASE("the refusal to drain names what helps: a spare, another node, or a node that is drained", "[coordinator]") {
+    const auto refusal = [](Job& job) {
+        job.feed(Ordered{{.command = Order::Command::kDrain, .node = "n2"}});
+        REQUIRE(job.asked<Reply>().at(0).answer.refused);
+        return job.asked<Reply>().at(0).answer.text;
+    };
+    SECTION("the job has all its nodes") {
+        Job job;
+        job.start({"n1", "n2"});
+        CHECK_THAT(refusal(job), EndsWith("1 other is here. Start another one first, with --spare"));
+    }
+    SECTION("it does not have all of them") {
+        Job job({.min_nodes = 3, .max_nodes = 3});
+        job.join("n1");
+        job.join("n2");
+        CHECK_THAT(refusal(job), EndsWith("1 other is here. Start another one first"));
+    }
+    SECTION("a node is drained") {
+        Job job({.min_nodes = 2, .max_nodes = 3});
+        job.start({"n1", "n2", "n3"});
+        job.feed(Ordered{{.command = Order::Command::kDrain, .node = "n3"}});
+        CHECK_THAT(refusal(job), EndsWith("1 other is here. Start another one first; node n3 is set aside: `ddpctl "
+                                          "undrain n3` lets it take part"));
+    }
 }
 
 TEST_CASE("a set-aside node that a signal ends does not end a job that waits for another one", "[coordinator]") {
