@@ -68,6 +68,16 @@ std::string missing_text(const State& state) {
     return fmt::format(", missing: {}{}", some_of(missing), seen.empty() ? "" : fmt::format(" ({})", seen));
 }
 
+/// Returns " (at most 300 s left)" of the wait for enough nodes, as one of few values; empty: it is all left, or
+/// nearly.
+std::string time_left(const State& state) {
+    constexpr std::array<Duration, 8> kSteps{10s, 30s, 1min, 2min, 5min, 10min, 30min, 1h};
+    const Duration total = state.config.join_timeout;
+    const auto step = std::ranges::lower_bound(kSteps, state.round.since + total - state.now);
+    if (step == kSteps.end() || *step >= total) return "";
+    return fmt::format(" (at most {} left)", seconds_text(*step));
+}
+
 Reason gathering_reason(const State& state) {
     const JobShape& shape = *state.shape;
     const int here = state.nodes.count(Subset::kEligible);
@@ -88,13 +98,13 @@ Reason gathering_reason(const State& state) {
     }
     if (state.groups_started > 0 && state.nodes.count(Subset::kPresent) < shape.min_nodes) {  // a node was lost
         text += fmt::format(
-            "; waiting {} for another node in its place, which --rdzv-conf join_timeout=SECONDS changes: start ddprun "
-            "there with the same options",
-            seconds_text(state.config.join_timeout));
+            "; waiting {}{} for another node in its place, which --rdzv-conf join_timeout=SECONDS changes: start "
+            "ddprun there with the same options",
+            seconds_text(state.config.join_timeout), time_left(state));
         text += hint_at_set_aside(state);
         return {WaitKind::kReplacement, std::move(text)};
     }
-    text += fmt::format("; giving up after {}", seconds_text(state.config.join_timeout));
+    text += fmt::format("; giving up after {}{}", seconds_text(state.config.join_timeout), time_left(state));
     return {WaitKind::kTooFew, std::move(text)};
 }
 

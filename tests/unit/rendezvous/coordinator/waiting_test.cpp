@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <set>
+#include <string>
+
 #include "rendezvous/protocol/json.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/rendezvous/coordinator/job.hpp"
@@ -116,4 +119,25 @@ TEST_CASE("a wait for members of the last group names them, and when one was see
         CHECK_THAT(job.state.explanation.message.reason,
                    Contains("2 of 4 nodes are here, missing: n3, n10 (n10 last seen over 40 s ago) ("));
     }
+}
+
+TEST_CASE("a wait for enough nodes has the time that is left, as few different texts", "[coordinator]") {
+    Job job({.max_restarts = 1});
+    const bool replacement = GENERATE(false, true);
+    if (replacement) {
+        job.start({"n1", "n2"});
+        job.lose("n2");
+    } else {
+        job.join("n1");
+    }
+    std::set<std::string> ends;  // of the texts, without the time for which n2 was not seen
+    for (int i = 0; i < 595; ++i) {
+        job.pass(1s);
+        std::string text = job.state.explanation.message.reason;
+        ends.insert(text.substr(text.rfind("; ")));
+    }
+    CAPTURE(ends);
+    CHECK(ends.size() == 6);  // 600, 300, 120, 60, 30 and 10 s
+    const std::string wait = replacement ? "; waiting 600 s" : "; giving up after 600 s";
+    CHECK_THAT(job.state.explanation.message.reason, Contains(wait + " (at most 10 s left)"));
 }
