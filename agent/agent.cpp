@@ -92,7 +92,7 @@ private:
     void perform(const CheckForStalls& action);
     void perform(const SendRecord& action);
     void perform(const AdoptNames& action);
-    void perform(const PrintWait& action) { status_reporter_.report_wait(action.reason); }
+    void perform(const PrintWait& action) { status_reporter_.report_wait(action.reason, action.needs_nodes); }
     void perform(const PrintStopWait& action) { status_reporter_.report_stop_wait(action.text); }
     void perform(const PrintDetail& action) { status_reporter_.report_detail(action.text); }
     void perform(const PrintNotice& action) { status_reporter_.report_job_notice(action.text); }

@@ -28,6 +28,11 @@ constexpr std::chrono::seconds kLongEmulatedWait{5};
 /// that.
 constexpr std::chrono::seconds kReasonIsSure{2};
 
+/// Each of several hosts has a daemon of its own at such an endpoint, and all of them wait.
+constexpr const char* kLoopbackHint =
+    "; the endpoint is this host alone: a ddprun on another host waits in a job of its own, unless all nodes get the "
+    "name of one host by --rdzv-endpoint";
+
 /// Returns the text that the launcher of emulated nodes prints about the end of the job; empty: none.
 std::string final_text(const JobReport& report, CulpritStderr shown) {
     if (!report.verdict) return "";
@@ -49,14 +54,17 @@ void StatusReporter::report_reason(const worker_group::Step& step) {
     if (step.reason.empty()) return;
     const std::string line = tag() + step.reason;
     if (step.outcome_follows)
-        stop_line_.set(line);
+        stop_line_.set(line, step.reason_until);
     else
         spdlog::info("{}", line);
 }
 
-void StatusReporter::report_wait(const std::string& reason) {
+void StatusReporter::report_wait(const std::string& reason, bool needs_nodes) {
     stop_line_.drop();  // the daemon sends it to a node whose workers have ended; it contains the cause of the stop
-    waiting_line_.set(fmt::format("{}waiting at {}: {}", tag(), to_string(config_.endpoint), reason));
+    const bool may_be_apart =
+        needs_nodes && !node_rank_ && config_.max_nodes > 1 && !config_.emulated && !may_leave_host(config_.endpoint);
+    waiting_line_.set(fmt::format("{}waiting at {}: {}{}", tag(), to_string(config_.endpoint), reason,
+                                  may_be_apart ? kLoopbackHint : ""));
 }
 
 void StatusReporter::report_stop_wait(const std::string& text) {

@@ -28,8 +28,8 @@ public:
 
     /// Prints the reason of a step, if there is one; later, or not at all, if its outcome follows.
     void report_reason(const worker_group::Step& step);
-    /// Prints why the job cannot start yet, once that has lasted.
-    void report_wait(const std::string& reason);
+    /// Prints why the job cannot start yet, once that has lasted. `needs_nodes`: fewer have joined than it needs.
+    void report_wait(const std::string& reason, bool needs_nodes = false);
     /// Prints a notice about the whole job; of several emulated nodes, which share a terminal, one prints it.
     void report_job_notice(const std::string& text);
     /// Prints the processes that a stop by a signal waits for. Of emulated nodes the launcher does so, once for all.

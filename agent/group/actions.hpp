@@ -119,6 +119,7 @@ struct AdoptNames {
 /// Prints why the job cannot start yet.
 struct PrintWait {
     std::string reason;
+    bool needs_nodes = false;  ///< fewer nodes have joined than the job needs
     friend bool operator==(const PrintWait&, const PrintWait&) = default;
 };
 /// Prints the processes that a stop by a signal waits for, in place of its reason.

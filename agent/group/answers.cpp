@@ -14,7 +14,9 @@ bool is_current(const State& state, const protocol::RequestRecords& request) {
 
 }  // namespace
 
-std::vector<Action> answer(const State&, const WaitReceived& event) { return {PrintWait{event.reason}}; }
+std::vector<Action> answer(const State&, const WaitReceived& event) {
+    return {PrintWait{event.reason, event.needs_nodes}};
+}
 
 std::vector<Action> answer(const State& state, const NoticeReceived& event) {
     if (event.notice.generation != state.generation) return {};

@@ -28,6 +28,7 @@ struct Welcomed {
 /// The job cannot start yet.
 struct WaitReceived {
     std::string reason;
+    bool needs_nodes = false;  ///< fewer nodes have joined than the job needs
 };
 /// The daemon has assigned ranks for the next generation.
 struct Assigned {

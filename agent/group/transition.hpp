@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,7 +21,8 @@ public:
     Transition(State state, TimePoint now) : state_(std::move(state)), now_(now) {}
 
     Step take() && {
-        return {std::move(state_), std::move(actions_), std::move(reason_), outcome_follows_, supersedes_reasons_};
+        return {std::move(state_), std::move(actions_), std::move(reason_),
+                reason_until_,     outcome_follows_,    supersedes_reasons_};
     }
 
     void on(const Assigned& event);
@@ -58,8 +60,9 @@ private:
     void send(protocol::AgentMessage message) { act(SendMessage{std::move(message)}); }
 
     /// Sets the reason for a stop that begins here.
-    void explain_stop(std::string reason) {
+    void explain_stop(std::string reason, std::optional<TimePoint> until = {}) {
         reason_ = std::move(reason);
+        reason_until_ = until;
         outcome_follows_ = true;
     }
 
@@ -90,6 +93,7 @@ private:
     TimePoint now_;
     std::vector<Action> actions_;
     std::string reason_;
+    std::optional<TimePoint> reason_until_;
     bool outcome_follows_ = false;
     bool supersedes_reasons_ = false;
 };

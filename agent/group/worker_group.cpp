@@ -135,8 +135,8 @@ void Transition::on(const LeaseEnded& event) {
     if (state_.ending && state_.ending->verdict) return;
     if (std::exchange(state_.frozen, true) || state_.reaped) return;
     if (state_.phase == Phase::kRunning) {  // most waits are over before the line is printed
-        explain_stop(fmt::format("{}; the workers of this node wait until it is reached again, for {} at most",
-                                 event.why, rounded_seconds_text(event.held_until - now_)));
+        explain_stop(fmt::format("{}; the workers of this node wait until it is reached again", event.why),
+                     event.held_until);
     }
     if (state_.killed) return;
     if (!state_.suspended || state_.phase != Phase::kRunning) act(SuspendGroup{});
@@ -147,8 +147,8 @@ void Transition::on(const LeaseEnded& event) {
 void Transition::on(const HoldEnded& event) {
     if (state_.reaped || state_.killed) return;
     if (!leaving())
-        explain_stop(fmt::format("{}; ending the workers of this node, which goes on looking for it for {}", event.why,
-                                 rounded_seconds_text(event.given_up_at - now_)));
+        explain_stop(fmt::format("{}; ending the workers of this node, which goes on looking for it", event.why),
+                     event.given_up_at);
     kill_group();
 }
 

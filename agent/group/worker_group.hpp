@@ -90,6 +90,8 @@ struct Step {
     State next;
     std::vector<Action> actions;
     std::string reason;  ///< one line for the user; empty: there is nothing new
+    /// When the state that the reason describes ends at the latest; a line that is printed late has the time left.
+    std::optional<TimePoint> reason_until;
     /// A stop begins here. Its outcome, printed when it is over, repeats the reason, so this one is printed only if the
     /// stop takes long.
     bool outcome_follows = false;

@@ -108,8 +108,9 @@ void Transition::on(DialFailed event) {
 /// Returns why the daemon that this node had is out of reach, with the error if a server has answered.
 std::string Transition::cause_of_failed_dial(const Error& error) const {
     const std::string text = unreached();
-    const bool is_silent = error.code == Errc::kUnreachable || error.code == Errc::kTimeout;
-    if (is_silent) return text;
+    const bool has_answered =
+        error.code != Errc::kUnreachable && error.code != Errc::kTimeout && error.code != Errc::kClosed;
+    if (!has_answered) return text;
     const std::string why = fmt::format("{}: {}", text, error.message);
     return why.ends_with('.') ? why.substr(0, why.size() - 1) : why;
 }
@@ -243,9 +244,12 @@ void Transition::reject(const Rejected& rejected) {
 
 void Transition::lose(std::string why) {
     DaemonLost lost{std::move(why)};
-    if (state_.welcomed)
-        lost.remedy =
-            "Find out what ended ddprund on that host, or what interrupted the network; then start the job again";
+    if (state_.welcomed) {
+        lost.remedy = "Find out what ended ddprund on that host, or what interrupted the network; then start ";
+        lost.remedy += state_.join.max_nodes == 1
+                           ? "the job again"
+                           : "this node's command again if the other nodes still run, else the job on all nodes";
+    }
     if (!state_.welcomed && !state_.rejection.empty()) {
         if (lost.why.ends_with('.')) lost.why.pop_back();
         lost.why = fmt::format("{}. Before that, the daemon of another job rejected this node: {}", lost.why,
@@ -260,7 +264,10 @@ void Transition::on(Received event) {
     std::visit(Overloaded{
                    [this](const Welcome& welcome) { accept(welcome); },
                    [this](const Heartbeat& heartbeat) { state_.lease.heard(heartbeat); },
-                   [this](const Waiting& waiting) { raise(WaitReceived{printable(waiting.reason)}); },
+                   [this](const Waiting& waiting) {
+                       const auto present = static_cast<int>(waiting.present.size());  // 0: they are many
+                       raise(WaitReceived{printable(waiting.reason), present > 0 && present < waiting.min_nodes});
+                   },
                    [this](Assignment& assignment) { raise(Assigned{std::move(assignment)}); },
                    [this](const Abort& abort) {
                        raise(AbortReceived{abort.generation, printable(abort.reason), abort.signal, abort.failed});

@@ -170,6 +170,7 @@ TEST_CASE("a connection that ends is dialled again at once, and reports are repe
 
 TEST_CASE("a daemon that confirms nothing ends the lease, then the workers, and is given up at last", "[agent][link]") {
     Driver link = welcomed();
+    link.state.join.max_nodes = 2;
     CHECK(link.pass_until<LeaseEnded>(60s) == 2500ms);
     CHECK(link.find<link::Reset>() != nullptr);
     CHECK(link.find<LeaseEnded>()->why == "the rendezvous daemon at host:1 has confirmed nothing for 2.5 s");
@@ -187,6 +188,9 @@ TEST_CASE("a daemon that confirms nothing ends the lease, then the workers, and 
         CHECK(link.find<DaemonLost>()->exit_code == exit_code::kInfrastructure);
         CHECK(link.find<DaemonLost>()->why ==
               "the rendezvous daemon at host:1 has confirmed nothing for 90.0 s, and it could not be reached again");
+        CHECK(link.find<DaemonLost>()->remedy ==
+              "Find out what ended ddprund on that host, or what interrupted the network; then start this node's "
+              "command again if the other nodes still run, else the job on all nodes");
     }
     SECTION("it is reached after its workers have ended") {
         CHECK(link.pass_until<HoldEnded>(60s) == 30s);
@@ -202,8 +206,9 @@ TEST_CASE("a daemon that confirms nothing ends the lease, then the workers, and 
         CHECK(link.pass_until<DaemonLost>(200s) == 153s);
     }
     SECTION("its port refuses connections") {
-        link.at(3s, link::DialFailed{{Errc::kUnreachable, "refused"}});
-        CHECK(link.find<DaemonLost>() != nullptr);
+        link.at(3s, link::DialFailed{{GENERATE(Errc::kUnreachable, Errc::kClosed), "refused"}});
+        REQUIRE(link.find<DaemonLost>() != nullptr);
+        CHECK_THAT(link.find<DaemonLost>()->why, Catch::EndsWith("and it could not be reached again"));
     }
     SECTION("another server has its port") {
         link.at(3s, link::DialFailed{{Errc::kRefused, "something that is not ddprund answers."}});

@@ -5,14 +5,20 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <memory>
 #include <sstream>
+#include <string>
 
 #include "tests/catch.hpp"
 
 using namespace ddprun::agent;
 
-TEST_CASE("the reason of a stop is not printed when the node waits for the next group already", "[agent]") {
+namespace {
+
+/// Returns what a reporter prints until each line that `report` causes was printed or dropped.
+template <typename Report>
+std::string printed_by(const Report& report) {
     std::ostringstream printed;
     const auto logger = spdlog::default_logger();
     spdlog::set_default_logger(
@@ -21,12 +27,39 @@ TEST_CASE("the reason of a stop is not printed when the node waits for the next 
     const AgentConfig config;
     Console console(io, STDOUT_FILENO, STDERR_FILENO);
     StatusReporter reporter(io, config, console);
-    worker_group::Step stop;
-    stop.reason = "stopping the workers: rank 0 exited with code 1";
-    stop.outcome_follows = true;
-    reporter.report_reason(stop);
-    reporter.report_wait("rank 0 exited with code 1; a pause of 6.4 s");
-    io.run();  // until each line is printed or dropped
+    report(reporter);
+    io.run();
     spdlog::set_default_logger(logger);
-    CHECK_THAT(printed.str(), Catch::Contains("a pause of 6.4 s") && !Catch::Contains("stopping the workers"));
+    return printed.str();
+}
+
+worker_group::Step stop_because(const std::string& reason) {
+    worker_group::Step stop;
+    stop.reason = reason;
+    stop.outcome_follows = true;
+    return stop;
+}
+
+}  // namespace
+
+TEST_CASE("the reason of a stop is not printed when the node waits for the next group already", "[agent]") {
+    const std::string printed = printed_by([](StatusReporter& reporter) {
+        reporter.report_reason(stop_because("stopping the workers: rank 0 exited with code 1"));
+        reporter.report_wait("rank 0 exited with code 1; a pause of 6.4 s");
+    });
+    CHECK_THAT(printed, Catch::Contains("a pause of 6.4 s") && !Catch::Contains("stopping the workers"));
+}
+
+TEST_CASE("a line that is printed late has the time that is left then", "[agent]") {
+    const auto before = ddprun::Clock::now();
+    const std::string printed = printed_by([&](StatusReporter& reporter) {
+        worker_group::Step step = stop_because("the workers wait");
+        step.reason_until = before + std::chrono::seconds(27);
+        reporter.report_reason(step);
+    });
+    const std::string::size_type at = printed.find("the workers wait, for ");
+    INFO(printed);
+    REQUIRE(at != std::string::npos);
+    CHECK_THAT(printed, Catch::Contains(" s at most"));
+    CHECK(std::stod(printed.substr(at + std::string("the workers wait, for ").size())) <= 25.1);
 }

@@ -24,8 +24,8 @@ TEST_CASE("workers are held when the lease ends, and go on when the daemon is re
     Group group = running();
     group << lease_ended(group);
     CHECK(group.actions == frozen());
-    CHECK(group.reason ==
-          "the daemon is silent; the workers of this node wait until it is reached again, for 27.0 s at most");
+    CHECK(group.reason == "the daemon is silent; the workers of this node wait until it is reached again");
+    CHECK(group.reason_until == group.now + 27s);
     CHECK(group.outcome_follows);  // most waits are over before the line is printed
     CHECK((group << lease_ended(group)).actions.empty());
     group << welcomed();
@@ -156,8 +156,8 @@ TEST_CASE("workers that have waited for too long are killed, and the node goes o
     group << lease_ended(group);
     group << HoldEnded{"the daemon is silent", group.now + 60s};
     CHECK(group.actions == Actions{SignalGroup{SIGKILL}});
-    CHECK(group.reason ==
-          "the daemon is silent; ending the workers of this node, which goes on looking for it for 60.0 s");
+    CHECK(group.reason == "the daemon is silent; ending the workers of this node, which goes on looking for it");
+    CHECK(group.reason_until == group.now + 60s);
     CHECK(reap(group).actions == Actions{SendMessage{GroupStopped{Generation{1}}}});
     SECTION("it is reached") {
         group << welcomed(true);

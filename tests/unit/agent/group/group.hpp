@@ -48,6 +48,7 @@ struct Group {
     State state;
     Actions actions;
     std::string reason;
+    std::optional<TimePoint> reason_until;
     bool outcome_follows = false;
     bool supersedes_reasons = false;
     TimePoint now = kStart;
@@ -61,6 +62,7 @@ struct Group {
         state = std::move(taken.next);
         actions = std::move(taken.actions);
         reason = std::move(taken.reason);
+        reason_until = taken.reason_until;
         outcome_follows = taken.outcome_follows;
         supersedes_reasons = taken.supersedes_reasons;
         return *this;
