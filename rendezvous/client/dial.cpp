@@ -82,8 +82,11 @@ Error refused(const Endpoint& endpoint, const Error& cause) {
     }
     if (cause.code == Errc::kUntrusted)
         return {cause.code, fmt::format("the ddprund at {} {}", to_string(endpoint), cause.message)};
-    return {cause.code, fmt::format("something that is not ddprund answers at {} ({}). Pass another --rdzv-endpoint.",
-                                    to_string(endpoint), cause.message)};
+    return {cause.code,
+            fmt::format("the server at {} does not answer as the ddprund of this job ({}). Most likely another program "
+                        "has that port; else it is a ddprund of another version, with another job key, or behind a "
+                        "proxy. Pass another --rdzv-endpoint, or the same ddprun and job key on all nodes.",
+                        to_string(endpoint), cause.message)};
 }
 
 /// Looks for a better cause than that of the last try: a connection that fails in the handshake may be to the TCPStore
@@ -101,14 +104,20 @@ awaitable<Result<std::shared_ptr<Channel>>> look_again(Endpoint endpoint, Error 
     co_return cause;
 }
 
-Error gave_up(const Endpoint& endpoint, const Error& cause, int tries, Duration waited) {
-    const bool silent = cause.code == Errc::kTimeout;
-    return {
-        silent ? Errc::kTimeout : Errc::kUnreachable,
-        fmt::format("cannot reach the rendezvous daemon at {}: {}, {} in {}. Is ddprund or the first ddprun running "
-                    "there? Start it, or pass another --rdzv-endpoint.",
-                    to_string(endpoint), uncapitalised(cause.message), counted(tries, "try", "tries"),
-                    rounded_seconds_text(waited))};
+Error gave_up(const Endpoint& endpoint, const DialPlan& plan, Duration waited) {
+    const Error& cause = plan.cause();
+    const Errc code = plan.is_gone()                 ? Errc::kClosed
+                      : cause.code == Errc::kTimeout ? Errc::kTimeout
+                                                     : Errc::kUnreachable;
+    return {code, fmt::format(
+                      "cannot reach the rendezvous daemon at {}: {}, {} in {}. {}", to_string(endpoint),
+                      uncapitalised(cause.message), counted(plan.tries(), "try", "tries"), rounded_seconds_text(waited),
+                      cause.code == Errc::kNotFound
+                          ? fmt::format("Correct the name, or let this host resolve it: `getent hosts {}` shows "
+                                        "whether it does.",
+                                        endpoint.host)
+                          : "Is ddprund or the first ddprun running there? Start it, or pass another "
+                            "--rdzv-endpoint.")};
 }
 
 }  // namespace
@@ -132,7 +141,7 @@ awaitable<Result<std::shared_ptr<Channel>>> dial(Endpoint endpoint, TimePoint de
             if (channel) co_return channel;
             plan.explain(channel.error());
         }
-        if (last) co_return gave_up(endpoint, plan.cause(), plan.tries(), now - start);
+        if (last) co_return gave_up(endpoint, plan, now - start);
         if (now >= report_at && pace.reports) {
             spdlog::info("waiting for the rendezvous daemon at {}: {}; giving up in {}", to_string(endpoint),
                          uncapitalised(plan.cause().message),

@@ -33,8 +33,8 @@ public:
     [[nodiscard]] Next failed(const Error& error, TimePoint now) {
         if (!inconclusive_ || error.code != Errc::kTimeout) cause_ = error;
         if (is_foreign(cause_)) return Next::kForeign;
-        const bool gone = now >= pace_.refused_until && cause_.code == boost::system::errc::connection_refused;
-        return gone || now + pause_ >= deadline_ ? Next::kGiveUp : Next::kTryAgain;
+        is_gone_ = now >= pace_.refused_until && cause_.code == boost::system::errc::connection_refused;
+        return is_gone_ || now + pause_ >= deadline_ ? Next::kGiveUp : Next::kTryAgain;
     }
     /// Returns the time until the next try.
     std::chrono::milliseconds next_pause() { return std::exchange(pause_, std::min(2 * pause_, pace_.max_pause)); }
@@ -44,6 +44,8 @@ public:
         return error.code == Errc::kRefused || error.code == Errc::kMismatch || error.code == Errc::kInUse ||
                error.code == Errc::kUntrusted;
     }
+    /// Returns whether the newest try has shown that a daemon which ran has ended.
+    [[nodiscard]] bool is_gone() const { return is_gone_; }
     [[nodiscard]] int tries() const { return tries_; }
     /// Returns the error of the newest try that says something about the host.
     [[nodiscard]] const Error& cause() const { return cause_; }
@@ -61,6 +63,7 @@ private:
     std::chrono::milliseconds pause_ = kFirstPause;
     int tries_ = 0;
     bool inconclusive_ = false;
+    bool is_gone_ = false;
     Error cause_;
 };
 

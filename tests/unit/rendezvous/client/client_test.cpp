@@ -131,6 +131,35 @@ TEST_CASE("the error of a client that finds no daemon says where, why, how often
     REQUIRE(run(io, test()));
 }
 
+TEST_CASE("a client whose endpoint is an unknown name tries again, and reports that the name is unknown",
+          "[client][unit]") {
+    asio::io_context io(1);
+    const auto test = [&]() -> awaitable<void> {
+        const Endpoint endpoint{"nosuch.invalid", 29400};
+        const auto client = co_await ControlClient::connect(endpoint, in(kPatience));
+        REQUIRE_FALSE(client.has_value());
+        CHECK(client.error().code == Errc::kUnreachable);
+        CHECK_THAT(client.error().message,
+                   Catch::Contains("host 'nosuch.invalid' is unknown (") && Catch::Contains(" in ") &&
+                       Catch::EndsWith("Correct the name, or let this host resolve it: `getent hosts nosuch.invalid` "
+                                       "shows whether it does."));
+    };
+    REQUIRE(run(io, test()));
+}
+
+TEST_CASE("a refused connection to a daemon that ran is its end", "[client][unit]") {
+    asio::io_context io(1);
+    const tcp::acceptor acceptor = reserve_port(io);
+    const auto test = [&]() -> awaitable<void> {
+        const client::Pace pace{.refused_until = TimePoint::min()};
+        const auto client = co_await ControlClient::connect(endpoint_of(acceptor), in(60s), pace);
+        REQUIRE_FALSE(client.has_value());
+        CHECK(client.error().code == Errc::kClosed);
+        CHECK_THAT(client.error().message, Catch::Contains(", 1 try in "));
+    };
+    REQUIRE(run(io, test()));
+}
+
 TEST_CASE("a client tries at least once, however late it is", "[client][unit]") {
     asio::io_context io(1);
     tcp::acceptor acceptor = reserve_port(io);
@@ -163,7 +192,10 @@ TEST_CASE("an answer that is not ddprund's is an error at once", "[client][unit]
     const Error error = error_of(answer, {}, 10s);
     INFO(error.message);
     CHECK(error.code == Errc::kRefused);
-    CHECK_THAT(error.message, Catch::StartsWith("something that is not ddprund answers at 127.0.0.1:"));
+    CHECK_THAT(error.message, Catch::StartsWith("the server at 127.0.0.1:") &&
+                                  Catch::Contains(" does not answer as the ddprund of this job (") &&
+                                  Catch::Contains("Most likely another program has that port; else it is a ddprund of "
+                                                  "another version, with another job key"));
 }
 
 TEST_CASE("a ddprund of another version is distinguished from other servers", "[client][unit]") {
