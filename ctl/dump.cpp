@@ -118,11 +118,21 @@ std::string command_at(const Endpoint& endpoint) {
     return "";
 }
 
+/// Reports that there is nothing to dump. Files of an earlier dump are kept.
+int fail_without_records(const DumpOptions& options) {
+    const std::string written =
+        options.output.empty() ? "" : fmt::format("; nothing was written to {}", options.output);
+    return fail({Errc::kNotFound, fmt::format("no rank has a flight record{}", written)}, exit_code::kNoRecord);
+}
+
 asio::awaitable<int> dump(client::ControlClient& daemon, const Endpoint& endpoint, const DumpOptions& options) {
     const Result<Overview> overview = co_await ask(daemon, std::nullopt, kOperationsForSummary);
     if (!overview) co_return fail(overview.error(), exit_code::kInfrastructure);
     const Result<void> printed = print_to_stdout(summarize(overview->records, overview->end, command_at(endpoint)));
     if (!printed) co_return fail(printed.error(), exit_code::kOutput);
+    const bool has_record =
+        std::ranges::any_of(overview->records, [](const RankRecord& record) { return record.view.written; });
+    if (!has_record) co_return fail_without_records(options);
     if (options.output.empty()) co_return exit_code::kSuccess;
     const Result<std::size_t> written = co_await write_records(daemon, *overview, options.output);
     if (!written)

@@ -1,20 +1,26 @@
 #include "ctl/find_jobs.hpp"
 
 #include <fmt/format.h>
+#include <netdb.h>
 #include <netinet/tcp.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <chrono>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <set>
 #include <sstream>
 #include <string_view>
 #include <utility>
 
+#include "common/clock.hpp"
 #include "common/endpoint.hpp"
 #include "common/system/files.hpp"
 #include "common/system/process_state.hpp"
+#include "common/system/resolve.hpp"
 #include "common/system/tcp_table.hpp"
 #include "common/text/cut.hpp"
 #include "common/text/escape.hpp"
@@ -24,6 +30,7 @@ namespace ddprun::ctl {
 namespace {
 
 constexpr std::size_t kMaxCommand = 100;
+constexpr std::chrono::seconds kResolveTimeout{1};  // of all endpoints that are names
 
 Job job_of_process(const std::filesystem::path& entry) { return job_of(content_of(entry / "environ")); }
 
@@ -64,6 +71,21 @@ std::vector<Job> jobs_of_agents(const std::vector<pid_t>& agents) {
         if (!std::ranges::count(jobs, job.endpoint, &Job::endpoint)) jobs.push_back(std::move(job));
     }
     return jobs;
+}
+
+/// Returns the addresses of a job's endpoint, which may be a name, as jobs_of_agents() writes them.
+std::set<std::string> addresses_of(const std::string& endpoint, TimePoint deadline) {
+    std::set<std::string> addresses{endpoint};
+    const Result<Endpoint> named = parse_endpoint(endpoint, 0);
+    const Result<Addresses> found = named ? resolve(*named, deadline) : named.error();
+    if (!found) return addresses;
+    for (const SocketAddress& address : *found) {
+        std::array<char, NI_MAXHOST> host{};
+        const auto* const bytes = reinterpret_cast<const sockaddr*>(&address.bytes);
+        if (::getnameinfo(bytes, address.size, host.data(), host.size(), nullptr, 0, NI_NUMERICHOST) == 0)
+            addresses.insert(to_string(Endpoint{host.data(), named->port}));
+    }
+    return addresses;
 }
 
 }  // namespace
@@ -119,9 +141,13 @@ std::vector<Job> find_jobs() {
     std::vector<Job> list;
     for (auto& [key, job] : jobs) list.push_back(std::move(job));
     std::erase_if(agents, [&](pid_t agent) { return parents.contains(agent); });
-    for (Job& job : jobs_of_agents(agents)) {
-        if (!std::ranges::count(list, job.endpoint, &Job::endpoint)) list.push_back(std::move(job));
-    }
+    std::vector<Job> without_workers = jobs_of_agents(agents);
+    if (without_workers.empty()) return list;
+    std::set<std::string> known;
+    const TimePoint deadline = Clock::now() + kResolveTimeout;
+    for (const Job& job : list) known.merge(addresses_of(job.endpoint, deadline));
+    std::erase_if(without_workers, [&](const Job& job) { return known.contains(job.endpoint); });
+    std::ranges::move(without_workers, std::back_inserter(list));
     return list;
 }
 

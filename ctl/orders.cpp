@@ -53,22 +53,33 @@ asio::awaitable<int> give_order(client::ControlClient& daemon, const OrderOption
     co_return print(text + "\n");
 }
 
-/// Notes in `busy` whether the node may have workers. A node that is not in the status has none.
+/// Notes in `busy` whether the node may have workers. A node that is not in the status has none. A daemon that ends
+/// meanwhile changes nothing: the next look shows that.
 asio::awaitable<int> look_at(client::ControlClient& daemon, const std::string& node, bool& busy) {
     const protocol::Order order{.protocol = protocol::kProtocolVersion};
     const auto status = co_await answer_to<protocol::Status>(daemon, order);
+    if (!status && status.error().code == Errc::kClosed) co_return exit_code::kSuccess;
     if (!status) co_return fail(status.error(), exit_code::kInfrastructure);
     busy = std::ranges::any_of(status->nodes, [&](const auto& shown) { return shown.host == node && shown.busy; });
     co_return exit_code::kSuccess;
 }
 
 int wait_until_idle(const OrderOptions& options) {
+    const std::string node = escape_controls(options.node);
+    bool over = false;
+    const auto ended = [&] {
+        over = true;
+        return print(fmt::format("the job has ended, and node {} has no workers any more\n", node));
+    };
     for (bool busy = true;; std::this_thread::sleep_for(kLookInterval)) {
-        const int code = run_session(options, [&](client::ControlClient& daemon, const Endpoint& /*endpoint*/) {
-            return look_at(daemon, options.node, busy);
-        });
-        if (code != exit_code::kSuccess) return code;
-        if (!busy) return print(fmt::format("node {} has no workers\n", escape_controls(options.node)));
+        const int code = run_session(
+            options,
+            [&](client::ControlClient& daemon, const Endpoint& /*endpoint*/) {
+                return look_at(daemon, options.node, busy);
+            },
+            ended);
+        if (over || code != exit_code::kSuccess) return code;
+        if (!busy) return print(fmt::format("node {} has no workers\n", node));
     }
 }
 

@@ -43,15 +43,18 @@ Result<client::Security> security_for(const Endpoint& endpoint, bool insecure) {
 }
 
 asio::awaitable<int> connect_and_talk(const Endpoint& endpoint, std::chrono::milliseconds timeout,
-                                      client::Security security, const Talk& talk) {
-    auto daemon = co_await client::ControlClient::connect(endpoint, Clock::now() + timeout, {}, std::move(security));
+                                      client::Security security, const Talk& talk, const std::function<int()>& ended) {
+    client::Pace pace;
+    if (ended) pace.refused_until = TimePoint::min();
+    auto daemon = co_await client::ControlClient::connect(endpoint, Clock::now() + timeout, pace, std::move(security));
+    if (!daemon && ended && daemon.error().code == Errc::kClosed) co_return ended();
     if (!daemon) co_return fail(daemon.error(), exit_code::kInfrastructure);
     co_return co_await talk(**daemon, endpoint);
 }
 
 }  // namespace
 
-int run_session(const JobOptions& options, const Talk& talk) {
+int run_session(const JobOptions& options, const Talk& talk, const std::function<int()>& ended) {
     const Result<Endpoint> endpoint =
         options.endpoint ? Result<Endpoint>(*options.endpoint) : the_only_job(options.typed);
     if (!endpoint) return fail(endpoint.error(), exit_code::kUsage);
@@ -59,7 +62,7 @@ int run_session(const JobOptions& options, const Talk& talk) {
     if (!security) return fail(security.error(), exit_code::kUsage);
     asio::io_context io(1);
     std::optional<int> code;
-    asio::co_spawn(io, connect_and_talk(*endpoint, options.timeout, *security, talk),
+    asio::co_spawn(io, connect_and_talk(*endpoint, options.timeout, *security, talk, ended),
                    [&](std::exception_ptr thrown, int result) {
                        if (thrown) std::rethrow_exception(thrown);
                        code = result;

@@ -16,8 +16,9 @@ namespace ddprun::ctl {
 using Talk = std::function<boost::asio::awaitable<int>(client::ControlClient& daemon, const Endpoint& endpoint)>;
 
 /// Connects to the daemon of the job and runs `talk`. Returns its exit code, or that of a job that cannot be found or
-/// reached, which it reports on stderr.
-[[nodiscard]] int run_session(const JobOptions& options, const Talk& talk);
+/// reached, which it reports on stderr. `ended` is passed if the daemon was reached before: it returns the exit code if
+/// the port of that daemon refuses connections now.
+[[nodiscard]] int run_session(const JobOptions& options, const Talk& talk, const std::function<int()>& ended = {});
 
 /// Returns the next message. Errors: kRefused with the daemon's reason, kClosed, kMalformed.
 [[nodiscard]] boost::asio::awaitable<Result<protocol::DaemonMessage>> next_answer(client::ControlClient& daemon);

@@ -1,9 +1,11 @@
 // ddpctl status, drain and undrain of a job of two nodes.
 
 #include <fmt/format.h>
+#include <signal.h>
 
 #include <optional>
 #include <sstream>
+#include <utility>
 
 #include "tests/catch.hpp"
 #include "tests/e2e/process.hpp"
@@ -22,7 +24,8 @@ constexpr const char* kWorker =
 
 /// Two ddpruns on this machine: the first hosts the daemon, and the job goes on without the second.
 struct TwoNodes {
-    explicit TwoNodes(const e2e::Sandbox& where, const std::string& code) : sandbox(where), first(sandbox, node(code)) {
+    explicit TwoNodes(const e2e::Sandbox& where, const std::string& code, std::string begin = "")
+        : sandbox(where), worker(std::move(begin) + kWorker), first(sandbox, node(code)) {
         REQUIRE(eventually(Seconds(20), [&] { return status().status.success(); }));
         second.emplace(sandbox, node(code));
         REQUIRE(eventually(Seconds(20), [&] { return prints(*second, "generation 1 rank 1 of 2\n"); }));
@@ -34,7 +37,7 @@ struct TwoNodes {
     }
     [[nodiscard]] e2e::Command node(const std::string& code) const {
         return {.argv = {(e2e::bin() / "ddprun").string(), "--nnodes", "1:2", "--rdzv-conf", "last_call_timeout=30",
-                         "--rdzv-endpoint", endpoint, "sh", "-c", kWorker},
+                         "--rdzv-endpoint", endpoint, "sh", "-c", worker},
                 .env = {{"CODE", code}},
                 .directory = sandbox.path()};
     }
@@ -58,6 +61,7 @@ struct TwoNodes {
     }
 
     const e2e::Sandbox& sandbox;
+    std::string worker;
     std::string endpoint = fmt::format("127.0.0.1:{}", e2e::free_port());
     e2e::Process first;
     std::optional<e2e::Process> second;
@@ -127,6 +131,11 @@ TEST_CASE("an order that cannot be followed is refused with its reason, and the 
         check_refused({"drain", "nosuch\x1b[2J"}, "this job has no node 'nosuch\\x1b[2J'. Its nodes: ");
         check_refused({"undrain", "nosuch"}, "this job has no node 'nosuch'. Its nodes: ");
         check_refused({"undrain", job.second_name}, "node " + job.second_name + " is not drained");
+        const std::string folder = (sandbox.path() / "records").string();
+        const auto dump = job.ddpctl({"dump", "--output", folder});
+        CHECK(dump.status.exit_code() == 1);
+        CHECK_THAT(dump.out, Contains("\nNOTHING IS KNOWN: no rank has a flight record"));
+        CHECK(dump.err == "ddpctl: no rank has a flight record; nothing was written to " + folder + "\n");
         CHECK_THAT(job.status().out, Contains("generation 1\nrunning for "));
         CHECK(job.ddpctl({"drain", job.second_name}).status.exit_code() == 0);
         CHECK(eventually(Seconds(20), [&] { return job.prints(job.first, "generation 2 rank 0 of 1\n"); }));
@@ -142,6 +151,45 @@ TEST_CASE("an order that cannot be followed is refused with its reason, and the 
         CHECK(over.status.exit_code() == 69);
         CHECK_THAT(over.err, StartsWith("ddpctl: cannot reach the rendezvous daemon at "));
     }
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("drain --wait ends with success if the job ends meanwhile", "[e2e]") {
+    const e2e::Sandbox sandbox("drain-ended");
+    {
+        TwoNodes job(sandbox, "0", "trap '' TERM; ");
+        e2e::Process drain(sandbox, {.argv = {(e2e::bin() / "ddpctl").string(), "drain", job.second_name, "--wait",
+                                              "--rdzv-endpoint", job.endpoint}});
+        REQUIRE(eventually(Seconds(20), [&] { return job.prints(drain, " is drained: "); }));
+        for (const pid_t daemon : sandbox.pids("ddprund --bind")) ::kill(daemon, SIGKILL);
+        CHECK(drain.wait(Seconds(30)).exit_code() == 0);
+        CHECK_THAT(drain.out(),
+                   EndsWith("\nthe job has ended, and node " + job.second_name + " has no workers any more\n"));
+        CHECK(drain.err() == "");
+        CHECK(job.first.wait(Seconds(60)).exit_code() == 69);
+        CHECK(job.second->wait(Seconds(60)).exit_code() == 69);
+    }
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("a job whose endpoint is a name is found once, although a spare runs beside its workers", "[e2e]") {
+    const e2e::Sandbox sandbox("ctl-once");
+    // A pid namespace, because ddpctl would find the jobs of other tests.
+    const std::string script = fmt::format(
+        "node='{0}/ddprun --nnodes 1 --rdzv-endpoint localhost:{1}'; "
+        "shows() {{ until {0}/ddpctl status --rdzv-endpoint localhost:{1} 2>/dev/null | grep -q \"$1\"; do "
+        "sleep 0.05; done; }}; "
+        "$node sleep 60 & first=$!; shows ' running$'; $node --spare sleep 60 & shows ' spare$'; "
+        "{0}/ddpctl status; code=$?; kill $! $first; wait; exit $code",
+        e2e::bin().string(), e2e::free_port());
+    if (!e2e::run(sandbox, {.argv = {"unshare", "--pid", "--fork", "--mount-proc", "true"}}).status.success()) {
+        WARN("SKIPPED: this user may not make a pid namespace");
+        return;
+    }
+    const auto found = e2e::run(sandbox, {.argv = {"unshare", "--pid", "--fork", "--mount-proc", "sh", "-c", script}});
+    INFO(found.err);
+    CHECK(found.status.exit_code() == 0);
+    CHECK_THAT(found.out, Contains("generation 1\nrunning for "));
     CHECK(sandbox.leftovers() == "");
 }
 

@@ -67,11 +67,11 @@ TEST_CASE("two hosts with a common home use TLS without any set-up, and the wire
         const bool running = eventually(Seconds(30), [&] { return shows(first, "rank") && shows(second, "rank"); });
         CAPTURE(first.out(), first.err(), second.out(), second.err());
         REQUIRE(running);
-        const auto dump =
+        const auto status =
             e2e::run(sandbox, with_home(sandbox, hosts, "n2", "home",
-                                        {(e2e::bin() / "ddpctl").string(), "dump", "--rdzv-endpoint", "n1:29400"}));
-        CAPTURE(dump.err);
-        CHECK(dump.status.exit_code() == 0);
+                                        {(e2e::bin() / "ddpctl").string(), "status", "--rdzv-endpoint", "n1:29400"}));
+        CAPTURE(status.err);
+        CHECK(status.status.exit_code() == 0);
         e2e::write_file(sandbox.path() / "end", "");
         CHECK(first.wait(Seconds(30)).exit_code() == 0);
         CHECK(second.wait(Seconds(30)).exit_code() == 0);
