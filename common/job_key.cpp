@@ -120,7 +120,7 @@ Result<JobKey> key_of_user(const Environment& environment, MissingKey missing) {
                         "a file with a key. {}",
                         kJobKeyFileVariable, alternatives()));
     }
-    const std::string folder = fmt::format("{}/{}", home, kFolder);
+    const std::string folder = fmt::format("{}{}{}", home, home.ends_with('/') ? "" : "/", kFolder);
     const std::string path = fmt::format("{}/{}", folder, kFile);
     struct stat status {};
     if (::lstat(path.c_str(), &status) != 0 && errno == ENOENT && missing == MissingKey::kMake) {

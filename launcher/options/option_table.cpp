@@ -179,7 +179,8 @@ constexpr std::array kTable{
         "scale-up", 0, kJob, "immediate|at-restart|never",
         "with --nnodes MIN:MAX, what a job that runs with fewer than MAX nodes does when another one joins: "
         "restart its workers with it, when none has joined for 5 s, 30 s at most, and not again before it has run "
-        "for 60 s, which doubles each time; take it in when the workers are restarted for another reason; or never "
+        "for 60 s, which doubles each time (a lost node that comes back counts as another one, too); take it in when "
+        "the workers are restarted for another reason; or never "
         "grow beyond the nodes that it began with (default immediate)",
         apply_scale_up},
     OptionRow{"spare", 0, kJob, "",

@@ -78,6 +78,10 @@ TEST_CASE("a program that only looks for the user's job key makes none", "[job_k
     REQUIRE(key.has_error());
     CHECK_THAT(key.error().message, Catch::Contains("no such file") && Catch::Contains("Copy it from a node"));
     CHECK_FALSE(std::filesystem::exists(home.path() / ".ddprun"));
+    const std::string with_slash = (home.path() / "absent/").string();
+    const auto below = JobKey::load({{"HOME", with_slash}}, MissingKey::kFail);
+    REQUIRE(below.has_error());
+    CHECK_THAT(below.error().message, Catch::Contains(with_slash + ".ddprun/job-key"));
 }
 
 TEST_CASE("a drawn job key is random, and is read back from its text", "[job_key][unit]") {
