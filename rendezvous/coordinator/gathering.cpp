@@ -119,10 +119,12 @@ bool too_few_are_left(const State& state) {
     return (here == 0 && !any_is_set_aside(state)) || (!waits_for_more && here < state.shape->min_nodes);
 }
 
-/// Returns whether a lost node may look for the daemon yet. If all were lost, the network around its own host was cut.
+/// Returns whether a lost node may look for the daemon yet. If all were lost, that is often because the network around
+/// the daemon's host was cut.
 bool any_may_come_back(const State& state) {
     return std::ranges::any_of(state.nodes, [&](const auto& entry) {
-        return !entry.second.leaving && may_look_for_daemon(state, entry.second);
+        const Node& node = entry.second;
+        return !node.leaving && !node.overdue_since && may_look_for_daemon(state, node);
     });
 }
 

@@ -323,7 +323,9 @@ void lose_silent_nodes(Transition& t) {
     const Config& config = state.config;
     const bool any_heard = std::ranges::any_of(state.nodes, [&](const auto& entry) {
         const Node& node = entry.second;  // one that could go on without those that are silent
-        return node.link == Link::kConnected && present(node) && state.now < node.heard_at + config.lost_after;
+        // Not lost_after: nodes speak at different moments, and a cut of all must not look like the loss of one.
+        return node.link == Link::kConnected && present(node) &&
+               state.now < node.heard_at + 2 * config.heartbeat_interval;
     });
     if (!any_heard) state.all_silent_at = state.now;
     if (state.now < state.due.loss) return;

@@ -92,7 +92,8 @@ NodeStatus status_of_node(const State& state, const Node& node, TimePoint now) {
     NodeStatus status{.host = node.join.host, .slots = slots_of(node.join)};
     status.state = activity.text;
     status.fine = activity.fine;
-    status.busy = node.busy && node.link != Link::kLost;  // else its workers are frozen or dead
+    // The workers of a lost node are frozen or dead, unless it was lost because it has not reported their end.
+    status.busy = node.busy && (node.link != Link::kLost || node.overdue_since);
     if (is_member(state, node)) {
         const Assignment& assignment = state.group.members.at(node.join.node).assignment;
         status.node_rank = assignment.node_rank;

@@ -22,7 +22,7 @@ TEST_CASE("Ctrl-Z stops the workers and ddprun, fg continues them, Ctrl-C ends t
                            (e2e::bin() / "ddprun").string(), emulated ? "--nnodes 2 --local-nodes" : ""));
     const std::size_t workers = emulated ? 4 : 2;
     for (std::size_t i = 0; i < workers; ++i) REQUIRE(shell.shows("up\r\n"));
-    // A worker says "up" before it is sleep.
+    // A worker says "up" before its exec of sleep.
     std::vector<pid_t> pids;
     REQUIRE(e2e::eventually(e2e::Seconds(20), [&] {
         pids = sandbox.pids("sleep 1000");
