@@ -15,9 +15,11 @@ constexpr std::chrono::seconds kSameNotification{1};
 /// The number of notifications that are kept to be repeated.
 constexpr std::size_t kMaxNotifications = 256;
 
-/// Returns whether a message that was sent then may have been lost with a connection whose node may still reconnect.
+/// Returns whether a message that was sent then may have been lost with a connection whose node may still reconnect
+/// with its workers. They end when the daemon has confirmed nothing for `hold`, or lost_after later if the node stood
+/// still.
 bool may_be_lost(const State& state, const Notification& sent) {
-    return state.now - sent.at <= state.config.lost_after + state.config.reconnect_grace;
+    return state.now - sent.at <= state.config.hold + state.config.lost_after;
 }
 
 /// Returns the notification that `id` forwards, too; null: it is a new one, or was kept no longer. Two signals to one

@@ -254,8 +254,14 @@ TEST_CASE("a signal for the workers is forwarded to the other members of the run
         job.join("n2");
         CHECK(job.receivers<Notify>().empty());  // it got the signal itself
     }
+    SECTION("also much later: a cut towards the node shows itself only by its missing answers") {
+        job.pass(2 * job.state.config.lost_after);
+        job.disconnect("n3");
+        job.join("n3");
+        CHECK(job.receivers<Notify>() == Hosts{"n3"});
+    }
     SECTION("but not when it must have arrived") {
-        job.pass(job.state.config.lost_after + job.state.config.reconnect_grace + kTickInterval);
+        job.pass(job.state.config.hold + job.state.config.lost_after + kTickInterval);
         job.disconnect("n3");
         job.join("n3");
         CHECK(job.receivers<Notify>().empty());
