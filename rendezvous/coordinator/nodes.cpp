@@ -312,6 +312,8 @@ void release(Transition& t, const NodeId& id) {
     verdict.restarts = restarts_spent(t.state);
     t.send(id, Finished{std::move(verdict)});
     t.actions.push_back(Disconnect{id});
+    if (t.state.group.members.contains(id))
+        for (const Program& program : node.join.programs) t.state.group.left_roles.insert(program.role);
     t.state.nodes.erase(id);
 }
 

@@ -178,7 +178,9 @@ Abort abort_for_cause(const State& state, Generation generation) {
 }
 
 std::optional<std::string> role_without_restart(const State& state, bool (*is_missing)(const Node&)) {
-    bool any_missing = false;
+    bool any_missing = !state.group.left_roles.empty();
+    for (const std::string& role : state.group.left_roles)
+        if (!state.roles.at(role).is_left()) return role;
     for (const auto& [id, node] : state.nodes) {
         if (!node.last_rank || !is_missing(node)) continue;
         any_missing = true;

@@ -94,6 +94,7 @@ struct Group {
     bool is_ending = false;              ///< a worker has exited with 0: the job is about to end
     std::map<Rank, FailedWorker> failed = {};
     std::map<std::string, bool> lost = {};  ///< hosts of members that were lost; true: the network has cut them off
+    std::set<std::string> left_roles = {};  ///< roles of members that got a signal to end, and have left
     std::vector<Notification> notifications = {};           ///< the newest, oldest first
     std::optional<TimePoint> diagnosis_pending_since = {};  ///< set: Diagnosed will follow
     Diagnosis diagnosis = {};                               ///< the newest

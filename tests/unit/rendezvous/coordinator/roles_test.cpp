@@ -146,6 +146,22 @@ TEST_CASE("a lost node may be replaced if each of its roles has a restart left",
     }
 }
 
+TEST_CASE("a job does not wait for another node if a member that has left may not be replaced", "[coordinator]") {
+    const Program left = GENERATE(kTrainer, kServer);
+    Job job({.min_nodes = 3, .max_nodes = 3});
+    for (const char* host : {"n1", "n2"}) job.join(running(job, host, {kTrainer}));
+    job.join(running(job, "n3", {left}));
+    job.store_opens();
+    for (const char* host : {"n1", "n3"}) job.succeeded(host);
+    job.leave("n3");
+    job.disconnect("n2");
+    job.pass(2s);
+    if (left == kServer)
+        CHECK_THAT(job.verdict().reason, Contains("it is not to be restarted (--max-restarts 0 of role server)"));
+    else
+        CHECK_FALSE(job.state.verdict);
+}
+
 TEST_CASE("a failure that explains the first one spends the restart of its own role", "[coordinator]") {
     Job job = a_node_each();
     FailureReport victim = failure(2, "n2", {ExitStatus::Kind::kExited, 1});
