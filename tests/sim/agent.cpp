@@ -192,8 +192,10 @@ void Agent::try_send(AgentMessage message) {
     if (link::can_send_now(link_)) perform(link::Send{std::move(message)});
 }
 
+/// No other connection follows, also where this one was being dialled: the daemon hears nothing more.
 void Agent::close_connection() {
     to_link(link::Closed{});
+    world_.network.disturb(id(), TimePoint::max());
     if (connection_) world_.network.close_by_agent(*std::exchange(connection_, std::nullopt));
 }
 

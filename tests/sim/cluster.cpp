@@ -568,7 +568,8 @@ TruthOfNodes SimCluster::truth_of_nodes() const {
     return truth;
 }
 
-/// Expects a node to be lost only if something has disturbed its messages, its agent or the daemon within lost_after.
+/// Expects a node to be lost only if something has disturbed its messages, its agent or the daemon within lost_after,
+/// or if its workers do not end.
 void SimCluster::check_losses() {
     const Config& config = decisions_.job().config;
     const bool daemon_awake = time_.now() - daemon_.paused_until > config.lost_after;
@@ -576,8 +577,8 @@ void SimCluster::check_losses() {
         if (node.link != Link::kLost) {
             lost_.erase(id);
         } else if (lost_.insert(id).second && daemon_awake && agents_.at(id)->life() == Agent::Life::kAlive) {
-            expect(time_.now() - network_.whole_since(id) < config.lost_after + 2 * kTickInterval,
-                   id + " was lost although its link was whole");
+            const bool disturbed = time_.now() - network_.whole_since(id) < config.lost_after + 2 * kTickInterval;
+            expect(disturbed || node.overdue_since, id + " was lost although its link was whole");
         }
     }
 }
