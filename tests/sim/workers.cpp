@@ -147,8 +147,10 @@ void Workers::end_all() {
     if (!group_) return;
     const Generation generation = *std::exchange(group_, std::nullopt);
     ++starts_;
+    // Peers that wait fail because of one that vanishes, not because of one that has exited with 0.
+    const bool any_alive = std::ranges::any_of(processes_, &Process::alive);
     processes_.clear();
-    world_.vanished(generation);
+    if (any_alive) world_.vanished(generation);
 }
 
 bool Workers::work() const {
