@@ -152,7 +152,7 @@ struct Expected {
     ErrorCode code = ErrorCode::PeerLost;
     std::int64_t least_ms = 0;
     std::int64_t usual_ms = 1000;
-    std::int64_t most_ms = 20'000;  ///< on a machine that stands still for a moment; without the news it is 30'000
+    std::int64_t most_ms = 10'000;  ///< on a machine that stands still for a moment; far less than without the news
 };
 
 /// How often all survivors reported what they should, of how many times.
