@@ -144,7 +144,7 @@ struct NodeStatus {
     int slots = 0;
     std::string state;  ///< a few words: "running", "waiting", "lost, last heard 3.0 s ago"
     bool fine = false;  ///< it needs no attention: a long table may leave it out
-    bool busy = false;  ///< it may have workers; false for a lost one, whose workers do not run any more
+    bool busy = false;  ///< it may have workers that run; those of a node that is lost by silence do not
     friend bool operator==(const NodeStatus&, const NodeStatus&) = default;
 };
 

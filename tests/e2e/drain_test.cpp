@@ -6,6 +6,7 @@
 #include <optional>
 #include <sstream>
 #include <utility>
+#include <vector>
 
 #include "tests/catch.hpp"
 #include "tests/e2e/process.hpp"
@@ -68,6 +69,19 @@ struct TwoNodes {
     std::string first_name;
     std::string second_name;
 };
+
+/// Runs a script in a pid namespace of its own, because ddpctl would find the jobs of other tests. Empty: this user may
+/// not make one.
+std::optional<e2e::Outcome> run_apart(const e2e::Sandbox& sandbox, const std::string& script) {
+    const auto run = [&](std::vector<std::string> words) {
+        std::vector<std::string> argv{"unshare", "--pid", "--fork", "--mount-proc"};
+        argv.insert(argv.end(), words.begin(), words.end());
+        return e2e::run(sandbox, {.argv = std::move(argv)});
+    };
+    if (run({"true"}).status.success()) return run({"sh", "-c", script});
+    WARN("SKIPPED: this user may not make a pid namespace");
+    return std::nullopt;
+}
 
 }  // namespace
 
@@ -174,7 +188,6 @@ TEST_CASE("drain --wait ends with success if the job ends meanwhile", "[e2e]") {
 
 TEST_CASE("a job whose endpoint is a name is found once, although a spare runs beside its workers", "[e2e]") {
     const e2e::Sandbox sandbox("ctl-once");
-    // A pid namespace, because ddpctl would find the jobs of other tests.
     const std::string script = fmt::format(
         "node='{0}/ddprun --nnodes 1 --rdzv-endpoint localhost:{1}'; "
         "shows() {{ until {0}/ddpctl status --rdzv-endpoint localhost:{1} 2>/dev/null | grep -q \"$1\"; do "
@@ -182,32 +195,25 @@ TEST_CASE("a job whose endpoint is a name is found once, although a spare runs b
         "$node sleep 60 & first=$!; shows ' running$'; $node --spare sleep 60 & shows ' spare$'; "
         "{0}/ddpctl status; code=$?; kill $! $first; wait; exit $code",
         e2e::bin().string(), e2e::free_port());
-    if (!e2e::run(sandbox, {.argv = {"unshare", "--pid", "--fork", "--mount-proc", "true"}}).status.success()) {
-        WARN("SKIPPED: this user may not make a pid namespace");
-        return;
-    }
-    const auto found = e2e::run(sandbox, {.argv = {"unshare", "--pid", "--fork", "--mount-proc", "sh", "-c", script}});
-    INFO(found.err);
-    CHECK(found.status.exit_code() == 0);
-    CHECK_THAT(found.out, Contains("generation 1\nrunning for "));
+    const auto found = run_apart(sandbox, script);
+    if (!found) return;
+    INFO(found->err);
+    CHECK(found->status.exit_code() == 0);
+    CHECK_THAT(found->out, Contains("generation 1\nrunning for "));
     CHECK(sandbox.leftovers() == "");
 }
 
 TEST_CASE("ddpctl finds the job of a node without workers", "[e2e]") {
     const e2e::Sandbox sandbox("ctl-finds");
-    // A pid namespace, because ddpctl would find the jobs of other tests.
     const std::string script = fmt::format(
         "{0}/ddprun --nnodes 2 --rdzv-endpoint 127.0.0.1:{1} true & "
         "until {0}/ddpctl status --rdzv-endpoint 127.0.0.1:{1} >/dev/null 2>&1; do sleep 0.05; done; "
         "{0}/ddpctl status; code=$?; kill $!; wait; exit $code",
         e2e::bin().string(), e2e::free_port());
-    if (!e2e::run(sandbox, {.argv = {"unshare", "--pid", "--fork", "--mount-proc", "true"}}).status.success()) {
-        WARN("SKIPPED: this user may not make a pid namespace");
-        return;
-    }
-    const auto found = e2e::run(sandbox, {.argv = {"unshare", "--pid", "--fork", "--mount-proc", "sh", "-c", script}});
-    INFO(found.err);
-    CHECK(found.status.exit_code() == 0);
-    CHECK_THAT(found.out, Contains("waiting for nodes for ") && Contains("1 of 2"));
+    const auto found = run_apart(sandbox, script);
+    if (!found) return;
+    INFO(found->err);
+    CHECK(found->status.exit_code() == 0);
+    CHECK_THAT(found->out, Contains("waiting for nodes for ") && Contains("1 of 2"));
     CHECK(sandbox.leftovers() == "");
 }
