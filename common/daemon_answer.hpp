@@ -12,5 +12,7 @@ inline constexpr std::string_view kAboutDaemon =
 /// The second line, if the job does not take a node that joins now.
 inline constexpr std::string_view kJobIsComplete = "Its job has all its nodes.\n";
 inline constexpr std::string_view kJobIsEnding = "Its job is ending.\n";
+/// The last line, of the daemon of a scheduler's job step: this, the name of the step, and ".\n".
+inline constexpr std::string_view kServesStep = "It serves ";
 
 }  // namespace ddprun

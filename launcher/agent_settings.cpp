@@ -25,6 +25,12 @@ std::optional<Endpoint> master_of(const Plan& plan, const Endpoint& dialed) {
     return master;
 }
 
+/// Returns the node rank that this node prefers; nullopt: it has none, or is a spare.
+std::optional<int> rank_in_allocation(const Options& options) {
+    if (!options.allocation || options.allocation->node >= options.nodes.max) return std::nullopt;
+    return options.allocation->node;
+}
+
 }  // namespace
 
 const Interpreter* interpreter_of(const Plan& plan) {
@@ -41,7 +47,7 @@ agent::AgentConfig agent_config(Plan plan, const Endpoint& endpoint) {
     config.local_address = plan.local_address.value_or("");
     config.run_id = options.rdzv_id;
     config.node_name = host_name();
-    config.node_rank = options.node_rank;
+    config.node_rank = options.node_rank ? options.node_rank : rank_in_allocation(options);
     config.min_nodes = options.nodes.min;
     config.max_nodes = options.nodes.max;
     config.command_line = started_command(plan.programs);

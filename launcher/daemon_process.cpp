@@ -117,6 +117,7 @@ std::vector<std::string> daemon_arguments(const DaemonRequest& request, int read
     };
     if (request.store_address) add("--store-address", *request.store_address);
     if (request.run_id) arguments.push_back("--run-id=" + *request.run_id);  // it may begin with a dash
+    if (!request.step.empty()) add("--step", request.step);
     if (request.join_timeout) add("--join-timeout", seconds_number(*request.join_timeout));
     if (request.last_call) add("--last-call", seconds_number(*request.last_call));
     if (request.lost_after) {

@@ -25,6 +25,7 @@ struct DaemonRequest {
     Endpoint bind;                             ///< numeric address; port 0: any free one
     std::optional<std::string> store_address;  ///< numeric, of the stores; absent: that of `bind`
     std::optional<std::string> run_id;         ///< absent: the daemon generates one
+    std::string step = {};                     ///< of an allocation; empty: none
     std::chrono::milliseconds linger{10'000};  ///< how long it stays without any agent before the job is over
     std::optional<std::chrono::milliseconds> join_timeout;
     std::optional<std::chrono::milliseconds> last_call;

@@ -154,6 +154,25 @@ Result<Hosted> host_or_join(const DaemonRequest& request) {
     }
 }
 
+Result<Hosted> host_at_first_free(DaemonRequest request, const std::vector<std::uint16_t>& ports) {
+    for (const std::uint16_t port : ports) {
+        request.bind.port = port;
+        const StartLock lock(request.bind);
+        if (!lock.held()) continue;  // another job of this user is starting its daemon there
+        const int error = probe_bind(request.bind);
+        if (error == EADDRINUSE) continue;
+        if (error != 0) return cannot_bind(request, error);
+        auto daemon = start_daemon(request);
+        if (daemon) return hosted_here(std::move(*daemon));
+        if (probe_bind(request.bind) != EADDRINUSE) return daemon.error();
+    }
+    return Error{
+        Errc::kInUse,
+        fmt::format("cannot host the rendezvous of {} at {}: its ports {} are all in use. Pass --rdzv-endpoint "
+                    "{}:PORT with a free one to all nodes.",
+                    request.step, request.bind.host, fmt::join(ports, ", "), host_name())};
+}
+
 Result<DaemonOfJob> DaemonOfJob::begin(const DaemonRequest& request) {
     if (request.bind.port != 0) {
         auto hosted = host_or_join(request);

@@ -2,8 +2,10 @@
 // Hosts the rendezvous at an endpoint of this machine, or joins the daemon that is there already: the second of two
 // terminals joins what the first has started. Called by launch(); docs/design/005 has the reasons.
 
+#include <cstdint>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "common/endpoint.hpp"
 #include "common/error.hpp"
@@ -31,6 +33,10 @@ struct Hosted {
 /// once, one starts the daemon and the others join it. Errors: kInUse with the holder's pid and command; kRefused,
 /// kSystem when the address cannot be bound; those of start_daemon().
 [[nodiscard]] Result<Hosted> host_or_join(const DaemonRequest& request);
+
+/// Starts the daemon that `request` describes at the first of `ports` that is free; joins none. Errors: kInUse, all are
+/// taken; kSystem when the address cannot be bound; those of start_daemon().
+[[nodiscard]] Result<Hosted> host_at_first_free(DaemonRequest request, const std::vector<std::uint16_t>& ports);
 
 /// DaemonOfJob: owns the daemon of this job while it may still be starting. Used on the main thread; the process may
 /// fork meanwhile.

@@ -40,6 +40,7 @@
 #include "launcher/host_daemon.hpp"
 #include "launcher/job_meeting.hpp"
 #include "launcher/local_cluster.hpp"
+#include "launcher/meeting/find_daemon.hpp"
 #include "launcher/options/options.hpp"
 #include "launcher/output_settings.hpp"
 #include "launcher/plan.hpp"
@@ -102,6 +103,7 @@ DaemonRequest daemon_request(const Plan& plan) {
     request.insecure = plan.options.insecure;
     request.store_vouch = plan.options.store_vouch;
     request.verbose = plan.options.verbose;
+    if (!plan.placement.ports.empty()) request.step = plan.options.allocation->name;
     const bool shared = plan.placement.part == Placement::Part::kHost || plan.placement.part == Placement::Part::kMeet;
     request.linger = shared ? kLingerShared : kLingerAlone;
     request.join_timeout = plan.options.rdzv_conf.join_timeout;
@@ -139,9 +141,21 @@ Result<client::Security> security_of(const Plan& plan, const Environment& enviro
     return key ? client::make_security(*key, false) : key.error();
 }
 
+/// Returns the endpoint of a daemon on another host; waits for that of an allocation. Errors: those of find_daemon().
+Result<Endpoint> endpoint_to_join(const Plan& plan) {
+    const Placement& placement = plan.placement;
+    if (placement.ports.empty()) return placement.endpoint;
+    const Allocation& allocation = *plan.options.allocation;
+    return find_daemon({placement.endpoint.host, placement.ports, allocation.name, allocation.title},
+                       connect_timeout(plan.options, true), [](const std::string& line) { spdlog::info("{}", line); });
+}
+
 /// Finds or starts the daemon of this job. `meeting` is empty unless the placement is kMeet.
 Result<DaemonOfJob> begin_daemon(const Plan& plan, std::optional<JobMeeting>& meeting) {
-    if (plan.placement.part == Placement::Part::kJoin) return DaemonOfJob(Hosted{plan.placement.endpoint, false});
+    if (plan.placement.part == Placement::Part::kJoin) {
+        auto endpoint = endpoint_to_join(plan);
+        return endpoint ? Result<DaemonOfJob>(DaemonOfJob(Hosted{*endpoint, false})) : endpoint.error();
+    }
     DaemonRequest request = daemon_request(plan);
     auto program = own_program(own_folder(), "ddprund");
     if (!program) return program.error();
@@ -149,6 +163,10 @@ Result<DaemonOfJob> begin_daemon(const Plan& plan, std::optional<JobMeeting>& me
     const auto look_up_here = [](const std::string& host) {
         return address_here(host, look_up(host, "Pass --local-addr with a numeric address"), this_host());
     };
+    if (!plan.placement.ports.empty()) {
+        auto hosted = host_at_first_free(request, plan.placement.ports);
+        return hosted ? Result<DaemonOfJob>(DaemonOfJob(std::move(*hosted))) : hosted.error();
+    }
     if (!meeting) return DaemonOfJob::begin(request);
     auto hosted = meeting->host_or_join(request, look_up_here);
     return hosted ? Result<DaemonOfJob>(DaemonOfJob(std::move(*hosted))) : hosted.error();

@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <numeric>
 #include <utility>
@@ -30,6 +31,12 @@ int code_of_program_error(const Error& error) {
 
 Demand demand_of(const Plan& plan) {
     return {plan.slots, plan.options.local_nodes ? plan.options.nodes.max : 1, log_files_per_worker(plan.options)};
+}
+
+/// Counts only what the scheduler gave: without control groups a job sees the devices and CPUs of other jobs, too.
+void limit_to(const Allocation& allocation, Machine& machine) {
+    if (allocation.cpus) machine.cpus = std::min(machine.cpus, std::max(1, *allocation.cpus));
+    if (allocation.gpus) machine.gpus = std::min(machine.gpus, *allocation.gpus);
 }
 
 /// Returns whether the daemon of the job is to run on this machine. At a meeting point one node of many will host it.
@@ -79,7 +86,8 @@ std::vector<std::string> look_up(const std::string& host, std::string_view remed
 
 std::optional<Refusal> prepare(Plan& plan, const Environment& environment) {
     const Options& options = plan.options;
-    const Machine machine = this_machine(environment);
+    Machine machine = this_machine(environment);
+    if (options.allocation) limit_to(*options.allocation, machine);
     plan.cpus = machine.cpus;
     auto slots = workers_of_programs(options.programs, machine);
     if (!slots) return Refusal{slots.error(), exit_code::kUsage};

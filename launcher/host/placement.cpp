@@ -54,6 +54,16 @@ Result<Placement> endpoint_at(const Named& named, const Options& options, const 
                                  options.rdzv_conf.is_host ? "is_host" : "node rank 0", named.endpoint.host)};
 }
 
+/// The first host of the allocation hosts the daemon.
+Placement place_in(const Allocation& allocation, const AddressHere& address_here) {
+    std::vector<std::uint16_t> ports = ports_of_step(allocation.name);
+    Endpoint endpoint{allocation.hosts.front(), ports.front()};
+    std::string reason = fmt::format("node {} of {}", allocation.node, allocation.title);
+    if (allocation.node > 0) return {Part::kJoin, std::move(endpoint), std::move(reason), {}, std::move(ports)};
+    endpoint.host = address_here(endpoint.host).value_or("0.0.0.0");
+    return {Part::kHost, std::move(endpoint), std::move(reason), {}, std::move(ports)};
+}
+
 Result<Placement> place_at(const Named& named, const Options& options, const AddressHere& address_here) {
     Result<Placement> placement = endpoint_at(named, options, address_here);
     if (placement && named.is_master && named.endpoint.port != 0) placement->master = named.endpoint;
@@ -71,8 +81,8 @@ Result<Placement> place(const Options& options, const AddressHere& address_here)
             Part::kMeet, {"", options.master_port.value_or(0)}, uses_etcd(options) ? "etcd" : "--rdzv-dir"};
     }
     if (const auto named = named_endpoint(options)) return place_at(*named, options, address_here);
-    // A scheduler's variables would be read here: after the user's options, before the defaults below.
     if (options.nodes.max == 1) return Placement{Part::kAlone, {kLoopback, 0}, "one node"};
+    if (options.allocation) return place_in(*options.allocation, address_here);
     const Named localhost{{"localhost", kDefaultPort}, "the default endpoint"};
     return place_at(localhost, options, address_here);
 }

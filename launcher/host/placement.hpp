@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/endpoint.hpp"
 #include "common/error.hpp"
@@ -28,6 +29,8 @@ struct Placement {
     /// The host and port of --master-addr and --master-port, or of --rdzv-endpoint with names_static_master(), as the
     /// user wrote them, for MASTER_ADDR and MASTER_PORT; absent: they do not name the endpoint, or the port is 0.
     std::optional<Endpoint> master = {};
+    /// Of an allocation: the daemon has one of these ports, the first that is free on its host; else empty.
+    std::vector<std::uint16_t> ports = {};
 };
 
 /// Returns the address to bind when `host` is this machine, else nullopt; see address_here().
@@ -35,8 +38,8 @@ using AddressHere = std::function<std::optional<std::string>(const std::string& 
 
 /// Applies the first of these that is given: --as-local-node, --local-nodes, --standalone, etcd or --rdzv-dir,
 /// --rdzv-endpoint,
-/// --master-addr/--master-port, one node alone, and for several nodes without an endpoint localhost:29400. Errors:
-/// Errc::kUsage.
+/// --master-addr/--master-port, one node alone, the allocation of a scheduler, and for several nodes without an
+/// endpoint localhost:29400. Errors: Errc::kUsage.
 [[nodiscard]] Result<Placement> place(const Options& options, const AddressHere& address_here);
 
 }  // namespace ddprun::launcher

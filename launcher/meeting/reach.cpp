@@ -1,5 +1,6 @@
 #include "launcher/meeting/reach.hpp"
 
+#include <cstddef>
 #include <string_view>
 
 #include "common/daemon_answer.hpp"
@@ -19,6 +20,19 @@ Reach reach_of(const Result<HttpAnswer>& answer) {
 
 Reach ask_daemon(const Endpoint& address, TimePoint deadline) {
     return reach_of(request_http(address, {}, {"/", "", ""}, deadline));
+}
+
+StepAnswer step_of(const Result<HttpAnswer>& answer) {
+    if (!answer) return {"", answer.error().message};
+    const std::string_view body = answer->body;
+    const std::size_t begin = body.starts_with(kAboutDaemon) ? body.rfind(kServesStep) : std::string_view::npos;
+    if (begin == std::string_view::npos || !body.ends_with(".\n")) return {};
+    const std::size_t name = begin + kServesStep.size();
+    return {std::string(body.substr(name, body.size() - 2 - name)), ""};
+}
+
+StepAnswer ask_step(const Endpoint& address, TimePoint deadline) {
+    return step_of(request_http(address, {}, {"/", "", ""}, deadline));
 }
 
 }  // namespace ddprun::launcher

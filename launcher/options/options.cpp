@@ -6,6 +6,7 @@
 
 #include "common/text/words.hpp"
 #include "launcher/options/command_line.hpp"
+#include "launcher/options/from_allocation.hpp"
 #include "launcher/options/option_table.hpp"
 
 namespace ddprun::launcher {
@@ -317,6 +318,13 @@ Result<Invocation> parse_options(const std::vector<std::string>& arguments, cons
         options.etcd_servers.push_back({"localhost", kDefaultEtcdPort});
     if (const Result<void> checked = check_variables(environment); !checked) return checked.error();
     derive(options);
+    const auto is_given = [&](std::string_view name) {
+        const auto row = std::ranges::find(option_table(), name, &OptionRow::name);
+        return source_of(*row, first, environment).has_value();
+    };
+    const Given given{is_given("nnodes"), is_given("nproc-per-node") || is_given("gpus")};
+    if (const Result<void> completed = complete_from_allocation(options, given, environment); !completed)
+        return completed.error();
     if (const Result<void> checked = check_together(options); !checked) return checked.error();
     if (const Result<void> checked = check_meeting_point(options); !checked) return checked.error();
     const bool several = line->programs.size() > 1;

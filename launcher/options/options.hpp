@@ -15,6 +15,7 @@
 #include "common/system/process.hpp"
 #include "common/text/pattern.hpp"
 #include "launcher/options/option_values.hpp"
+#include "launcher/scheduler/allocation.hpp"
 
 namespace ddprun::launcher {
 
@@ -73,6 +74,8 @@ struct Options {
     std::optional<std::string> rdzv_dir;  ///< the directory in which the nodes meet
     RdzvConf rdzv_conf;
     std::optional<int> node_rank;
+    /// The nodes that a scheduler gave; absent: there are none, or other options have named the nodes.
+    std::optional<Allocation> allocation;
     std::optional<std::string> master_addr;
     std::optional<std::uint16_t> master_port;
     std::optional<std::string> local_addr;  ///< of this machine, for its workers and the store of its daemon

@@ -10,6 +10,7 @@ namespace ddprun::coordinator {
 
 struct Config {
     std::string run_id;
+    std::string step;  ///< the name of the scheduler's job step, by which its nodes find the daemon; empty: none
     std::string session = {};  ///< identifies this daemon process, which cannot continue a job that another one began
     std::string worker_key = {};  ///< Welcome::worker_key
     std::chrono::milliseconds heartbeat_interval{500};

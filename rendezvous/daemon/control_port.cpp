@@ -139,7 +139,7 @@ awaitable<ControlPort::FirstByte> ControlPort::first_byte(Newcomer& newcomer, Ti
     co_return size == 1 && store::may_begin_with(byte) ? FirstByte::kOfStoreClient : FirstByte::kOther;
 }
 
-awaitable<std::optional<Introduction>> ControlPort::introduce(Newcomer newcomer, transport::JobLine job_line) {
+awaitable<std::optional<Introduction>> ControlPort::introduce(Newcomer newcomer, transport::JobLines job_lines) {
     const TimePoint deadline = Clock::now() + handshake_time_;
     const FirstByte first = co_await first_byte(newcomer, deadline);
     if (first != FirstByte::kOther) {
@@ -155,7 +155,7 @@ awaitable<std::optional<Introduction>> ControlPort::introduce(Newcomer newcomer,
     const bool is_known = newcomer.own_user || (security_.credentials && !security_.insecure);
     const std::size_t max_bytes = is_known ? kMaxJoinBytes : kMaxStrangersJoinBytes;
     Result<Greeting> greeting =
-        co_await greet(std::move(newcomer.socket), deadline, max_bytes, std::move(job_line), security_);
+        co_await greet(std::move(newcomer.socket), deadline, max_bytes, std::move(job_lines), security_);
     newcomer.place.forbid_end();
     if (!greeting) {
         // A warning: a node with another key or without TLS cannot join, and this may be the only console that is read.

@@ -66,7 +66,7 @@ public:
     /// Waits for the first message of a connection that was accepted. Returns nothing, and logs why, when it is another
     /// message, or an agent's is not there in time. `peer`: for the log.
     [[nodiscard]] boost::asio::awaitable<std::optional<Introduction>> introduce(Newcomer newcomer,
-                                                                                transport::JobLine job_line);
+                                                                                transport::JobLines job_lines);
     /// Logs that the connection of `peer` was closed, unless there were many such lines just now.
     void log_closed(const std::string& peer, const std::string& why,
                     spdlog::level::level_enum level = spdlog::level::info);

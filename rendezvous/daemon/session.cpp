@@ -35,9 +35,9 @@ awaitable<Result<std::string>> receive_before(std::shared_ptr<Channel> channel, 
 }  // namespace
 
 awaitable<Result<Greeting>> greet(asio::ip::tcp::socket socket, TimePoint deadline, std::size_t max_bytes,
-                                  transport::JobLine job_line, transport::Security security) {
+                                  transport::JobLines job_lines, transport::Security security) {
     Result<std::shared_ptr<Channel>> channel =
-        co_await transport::accept_websocket(std::move(socket), deadline, std::move(job_line), std::move(security));
+        co_await transport::accept_websocket(std::move(socket), deadline, std::move(job_lines), std::move(security));
     if (!channel) co_return channel.error();
     const Result<std::string> text = co_await receive_before(*channel, deadline, max_bytes);
     if (!text) co_return text.error();

@@ -34,7 +34,7 @@ struct Greeting {
 /// connection is closed: those of accept_websocket; kTimeout without a message in time; kMalformed, kLimit for another
 /// message.
 [[nodiscard]] boost::asio::awaitable<Result<Greeting>> greet(boost::asio::ip::tcp::socket socket, TimePoint deadline,
-                                                             std::size_t max_bytes, transport::JobLine job_line,
+                                                             std::size_t max_bytes, transport::JobLines job_lines,
                                                              transport::Security security);
 
 /// Reads the next message of an agent that has joined. Errors: those of Channel::receive; kMalformed, also for a second

@@ -54,7 +54,12 @@ Sessions::Sessions(asio::any_io_executor executor, ControlPort port, Connections
               vouching_.hold(std::move(socket), generation, node, Clock::now());
           })
                 : StoreClients::Hold()),
-      job_line_([this] { return line_about(room_for_node(decisions_.job())); }),
+      job_lines_([this] {
+          const coordinator::State& job = decisions_.job();
+          const std::string& step = job.config.step;
+          return fmt::format("{}{}", line_about(room_for_node(job)),
+                             step.empty() ? "" : fmt::format("{}{}.\n", kServesStep, step));
+      }),
       handle_(std::move(handle)) {}
 
 void Sessions::start(std::weak_ptr<void> owner) {
@@ -109,7 +114,7 @@ awaitable<void> Sessions::accept_connections() {
 awaitable<void> Sessions::serve(Newcomer newcomer, std::optional<Generation> generation) {
     const std::string peer = newcomer.peer;
     const std::string address = newcomer.address;
-    std::optional<Introduction> introduction = co_await port_.introduce(std::move(newcomer), job_line_);
+    std::optional<Introduction> introduction = co_await port_.introduce(std::move(newcomer), job_lines_);
     if (!introduction || closed_) co_return;
     if (auto* client = std::get_if<StoreClient>(&*introduction)) {
         const std::string closed = store_clients_.pass_on(std::move(*client), generation, address, decisions_.job());

@@ -65,7 +65,7 @@ private:
     const bool vouch_;
     Vouching vouching_;
     StoreClients store_clients_;
-    transport::JobLine job_line_;
+    transport::JobLines job_lines_;
     Handle handle_;
     std::weak_ptr<void> owner_;
     bool closed_ = false;

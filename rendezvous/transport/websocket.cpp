@@ -20,7 +20,7 @@ namespace ddprun::transport {
 /// What the answer to a request depends on besides the request. (Not in the unnamed namespace: g++ 12 warns about
 /// coroutines then.)
 struct Terms {
-    JobLine job_line;
+    JobLines job_lines;
     bool requires_tls = false;  ///< and the request came without
 };
 
@@ -170,7 +170,7 @@ awaitable<void> answer_stranger(Stream& stream, unsigned http_version, std::stri
     response.set(http::field::content_type, "text/plain");
     response.set(kChannelHeader, kChannelVersion);
     if (why == kWithoutTls) response.set(kSecurityHeader, "tls");
-    response.body() = fmt::format("{}{}", kAboutDaemon, terms.job_line ? terms.job_line() : std::string_view());
+    response.body() = fmt::format("{}{}", kAboutDaemon, terms.job_lines ? terms.job_lines() : "");
     response.prepare_payload();
     co_await http::async_write(stream, response, kTuple);  // an error cannot matter: the connection ends either way
 }
@@ -265,7 +265,7 @@ awaitable<Result<std::shared_ptr<Channel>>> connect_websocket(tcp::endpoint endp
     co_return channel;
 }
 
-awaitable<Result<std::shared_ptr<Channel>>> accept_websocket(tcp::socket socket, TimePoint deadline, JobLine job_line,
+awaitable<Result<std::shared_ptr<Channel>>> accept_websocket(tcp::socket socket, TimePoint deadline, JobLines job_lines,
                                                              Security security) {
     prepare(socket);
     // The first byte distinguishes the protocols. It stays unread, for the one that it begins.
@@ -276,7 +276,7 @@ awaitable<Result<std::shared_ptr<Channel>>> accept_websocket(tcp::socket socket,
         if (!ec && ::recv(socket.native_handle(), &first, 1, MSG_PEEK | MSG_DONTWAIT) != 1) ec = asio::error::eof;
         if (ec) co_return handshake_error(watchdog, ec);
     }
-    Terms terms{std::move(job_line)};
+    Terms terms{std::move(job_lines)};
     if (first == kTlsHandshake && security.credentials) {
         auto channel = co_await accept_tls(std::move(socket), deadline, std::move(terms), *security.credentials);
         co_return channel;

@@ -35,15 +35,15 @@ inline constexpr std::size_t kMaxHandshakeBytes = 1u << 10;
 [[nodiscard]] boost::asio::awaitable<Result<std::shared_ptr<Channel>>> connect_websocket(
     boost::asio::ip::tcp::endpoint endpoint, TimePoint deadline, Security security = {});
 
-/// Returns the second line of the answer to a plain HTTP request, about the state of the job at that time; empty: none.
-using JobLine = std::function<std::string_view()>;
+/// Returns the further lines of the answer to a plain HTTP request, about the job at that time; empty: none.
+using JobLines = std::function<std::string()>;
 
 /// Answers the upgrade on an accepted connection, before `deadline`. The first byte decides whether TLS comes before
 /// it; `security` decides whether it must. A plain HTTP request is answered in any case. Body of the answer to a plain
-/// HTTP request: kAboutDaemon (common/daemon_answer.hpp), then `job_line` if there is one. Errors: kTimeout, kClosed,
+/// HTTP request: kAboutDaemon (common/daemon_answer.hpp), then `job_lines` if there is one. Errors: kTimeout, kClosed,
 /// kMalformed (not HTTP), kRefused (HTTP, but not an agent; it has been answered), kUntrusted (another key, or no TLS).
 /// The socket is closed then.
 [[nodiscard]] boost::asio::awaitable<Result<std::shared_ptr<Channel>>> accept_websocket(
-    boost::asio::ip::tcp::socket socket, TimePoint deadline, JobLine job_line = {}, Security security = {});
+    boost::asio::ip::tcp::socket socket, TimePoint deadline, JobLines job_lines = {}, Security security = {});
 
 }  // namespace ddprun::transport

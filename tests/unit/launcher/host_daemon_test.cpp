@@ -229,6 +229,7 @@ TEST_CASE("every requested setting becomes an argument of the daemon", "[launche
     CHECK(daemon_arguments(request, 3, 4) == expected);
     request.store_address = "10.1.0.1";
     request.run_id = "mnist";
+    request.step = "slurm-71.0";
     request.join_timeout = 90s;
     request.last_call = 1500ms;
     request.insecure = true;
@@ -237,9 +238,38 @@ TEST_CASE("every requested setting becomes an argument of the daemon", "[launche
     request.standby = true;
     expected = first;
     expected.pop_back();  // --quiet
-    expected.insert(expected.end(), {"--store-address", "10.1.0.1", "--run-id=mnist", "--join-timeout", "90",
-                                     "--last-call", "1.5", "--insecure", "--store-vouch", "--standby"});
+    expected.insert(expected.end(),
+                    {"--store-address", "10.1.0.1", "--run-id=mnist", "--step", "slurm-71.0", "--join-timeout", "90",
+                     "--last-call", "1.5", "--insecure", "--store-vouch", "--standby"});
     CHECK(daemon_arguments(request, 3, 4) == expected);
+}
+
+TEST_CASE("the daemon of a job step takes the first free port, and joins no other daemon", "[launcher][unit]") {
+    const TemporaryDirectory temp;
+    // Reports the port that it was given: its fourth argument.
+    const auto script = temp.file("ddprund",
+                                  "#!/bin/sh\nprintf '{\"address\":\"127.0.0.1\",\"port\":%s}\\n' \"$4\" >&3\n"
+                                  "exec 3>&-\nexec cat <&4\n",
+                                  0755);
+    const Listener taken("127.0.0.1");
+    const Endpoint starting = BoundSocket("127.0.0.1").endpoint;
+    const NameOfStart other(starting);  // another ddprun is about to take this port
+    REQUIRE(::listen(other.socket.get(), 1) == 0);
+    const Endpoint free = BoundSocket("127.0.0.1").endpoint;
+    DaemonRequest request = request_for(script);
+    request.step = "slurm-71.0";
+    const auto hosted = host_at_first_free(request, {taken.endpoint.port, starting.port, free.port});
+    REQUIRE(hosted.has_value());
+    CHECK(hosted->started_here);
+    CHECK(hosted->endpoint == free);
+    release_daemon(hosted->lifeline);
+    CHECK(daemon_ends_within(hosted->lifeline, 10s));
+
+    const auto none = host_at_first_free(request, {taken.endpoint.port});
+    REQUIRE_FALSE(none.has_value());
+    CHECK(none.error().code == Errc::kInUse);
+    CHECK_THAT(none.error().message, Catch::Contains("cannot host the rendezvous of slurm-71.0 at 127.0.0.1") &&
+                                         Catch::Contains("--rdzv-endpoint"));
 }
 
 TEST_CASE("the ready line is read strictly", "[launcher][unit]") {

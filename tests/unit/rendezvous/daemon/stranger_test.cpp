@@ -27,6 +27,8 @@ struct Visit {
     Duration took{};
 };
 
+std::string line_of_ending_job() { return std::string(kJobIsEnding); }
+
 /// Sends `bytes` to a server that expects an agent. Throws when the server accepts them.
 Visit visit(const std::string& bytes, Duration patience = kLongTimeout) {
     asio::io_context io(1);
@@ -34,7 +36,7 @@ Visit visit(const std::string& bytes, Duration patience = kLongTimeout) {
     std::optional<Result<std::shared_ptr<Channel>>> accepted;
     const auto serve = [&]() -> awaitable<void> {
         tcp::socket socket = co_await acceptor.async_accept(asio::use_awaitable);
-        accepted = co_await transport::accept_websocket(std::move(socket), in(patience), [] { return kJobIsEnding; });
+        accepted = co_await transport::accept_websocket(std::move(socket), in(patience), line_of_ending_job);
     };
     Visit result;
     const auto knock = [&]() -> awaitable<void> {

@@ -1,0 +1,36 @@
+#pragma once
+// Allocation: the nodes that a scheduler gave to the job step that runs this process. Read from the scheduler's
+// variables alone, so it works inside containers. Pure. docs/design/030 has the reasons.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/error.hpp"
+#include "common/system/environment.hpp"
+
+namespace ddprun::launcher {
+
+struct Allocation {
+    std::string name;                ///< "slurm-71.0": the same on all nodes; no other step, job or attempt has it
+    std::string title;               ///< "step 0 of SLURM job 71", for messages
+    std::vector<std::string> hosts;  ///< of the step, in the order of their numbers, as the scheduler writes them
+    int node = 0;                    ///< the number of this node, an index of `hosts`
+    int job_nodes = 1;               ///< of the whole job, of which the step may have a part
+    std::string start_on_all;        ///< the line that starts ddprun once on each node of the job
+    std::optional<int> gpus;         ///< that the scheduler gave to the step on this node; nullopt: it does not say
+    std::optional<int> cpus;         ///< the same for CPUs
+    friend bool operator==(const Allocation&, const Allocation&) = default;
+};
+
+/// Returns the allocation of the scheduler whose variables are set; nullopt: there is none. Errors: kUsage, ddprun was
+/// started once for several nodes, or several times on a node, with the line to use; or a variable is missing or
+/// malformed.
+[[nodiscard]] Result<std::optional<Allocation>> find_allocation(const Environment& environment);
+
+/// Returns the ports at which the daemon of the step `name` may listen, in the order in which they are tried. The same
+/// on all nodes.
+[[nodiscard]] std::vector<std::uint16_t> ports_of_step(const std::string& name);
+
+}  // namespace ddprun::launcher

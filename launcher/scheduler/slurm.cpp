@@ -1,0 +1,200 @@
+#include "launcher/scheduler/slurm.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "common/job_limits.hpp"
+#include "common/text/number.hpp"
+#include "launcher/scheduler/host_list.hpp"
+
+namespace ddprun::launcher {
+namespace {
+
+// Step ids from here on are of SLURM's own steps: the batch script, an interactive shell, the prolog.
+constexpr std::uint32_t kFirstReservedStep = 0xffff'fff0;
+
+constexpr std::string_view kRemedy = "Name the nodes with --nnodes and --rdzv-endpoint, or use --standalone for one.";
+
+Error slurm_error(std::string text) { return {Errc::kUsage, std::move(text)}; }
+
+/// SlurmVariables: looks up the variables of SLURM and reports which one is missing or malformed.
+class SlurmVariables {
+public:
+    explicit SlurmVariables(const Environment& environment) : environment_(environment) {}
+
+    [[nodiscard]] std::optional<std::string_view> text(std::string_view name) const {
+        const auto it = environment_.find(name);
+        return it == environment_.end() || it->second.empty() ? std::nullopt
+                                                              : std::optional<std::string_view>(it->second);
+    }
+    [[nodiscard]] Result<std::string_view> required(std::string_view name) const {
+        if (const auto value = text(name)) return *value;
+        return slurm_error(
+            fmt::format("SLURM_JOB_ID is set, but {} is not, so the nodes of the job are unknown. {}", name, kRemedy));
+    }
+    /// Returns a number from 0 to `max`; `missing` if the variable is not set and that is given.
+    [[nodiscard]] Result<int> number(std::string_view name, int max, std::optional<int> missing = {}) const {
+        if (missing && !text(name)) return *missing;
+        const auto value = required(name);
+        if (!value) return value.error();
+        const auto number = parse_number<int>(*value);
+        if (number && *number >= 0 && *number <= max) return *number;
+        return slurm_error(fmt::format("{}={}: not a whole number from 0 to {}. {}", name, *value, max, kRemedy));
+    }
+    /// Returns the hosts of a list.
+    [[nodiscard]] Result<std::vector<std::string>> hosts(std::string_view name) const {
+        const auto value = required(name);
+        if (!value) return value.error();
+        auto hosts = expand_host_list(*value);
+        if (hosts) return hosts;
+        return slurm_error(fmt::format("{}: {}. {}", name, hosts.error().message, kRemedy));
+    }
+
+private:
+    const Environment& environment_;
+};
+
+/// Returns the number of nodes of the job, all components of a heterogeneous one included.
+Result<int> nodes_of_job(const SlurmVariables& slurm) {
+    const auto here = slurm.number("SLURM_JOB_NUM_NODES", kMaxNodes, 1);
+    const auto components = slurm.number("SLURM_HET_SIZE", kMaxNodes, 0);
+    if (!here || !components) return here ? components : here;
+    int sum = 0;
+    for (int component = 0; component < *components; ++component) {
+        const auto nodes = slurm.number(fmt::format("SLURM_JOB_NUM_NODES_HET_GROUP_{}", component), kMaxNodes, 0);
+        if (!nodes) return nodes;
+        sum += *nodes;
+    }
+    return std::max(*here, sum);
+}
+
+/// Returns the option of srun that includes all components of a heterogeneous job; "" for any other job.
+Result<std::string> het_option(const SlurmVariables& slurm) {
+    const auto components = slurm.number("SLURM_HET_SIZE", kMaxNodes, 0);
+    if (!components) return components.error();
+    return *components > 1 ? fmt::format(" --het-group=0-{}", *components - 1) : std::string();
+}
+
+/// Returns the greatest number of tasks on a node in "1(x3),2".
+Result<int> most_tasks(std::string_view counts) {
+    int most = 0;
+    for (std::string_view rest = counts; !rest.empty();) {
+        const std::string_view part = rest.substr(0, rest.find(','));
+        const auto tasks = parse_number<int>(part.substr(0, part.find('(')));
+        if (!tasks)
+            return slurm_error(fmt::format("SLURM_STEP_TASKS_PER_NODE={}: not a list of counts. {}", counts, kRemedy));
+        most = std::max(most, *tasks);
+        rest.remove_prefix(std::min(rest.size(), part.size() + 1));
+    }
+    return most;
+}
+
+/// Returns the number of the step; nullopt: this process is in none that srun has started for it.
+std::optional<std::uint32_t> step_of(const SlurmVariables& slurm) {
+    const auto text = slurm.text("SLURM_STEP_ID");
+    const auto step = text ? parse_number<std::uint32_t>(*text) : std::nullopt;
+    return step && *step < kFirstReservedStep ? step : std::nullopt;
+}
+
+/// Returns the number of GPUs, or CPUs, that `name` contains; nullopt: it is not set.
+Result<std::optional<int>> count_of(const SlurmVariables& slurm, std::string_view name) {
+    if (!slurm.text(name)) return std::optional<int>();
+    const auto count = slurm.number(name, kMaxSlots);
+    return count ? Result<std::optional<int>>(*count) : count.error();
+}
+
+/// Adds what srun has given to this node. Without --cpus-per-task a step has all CPUs of its job on the node.
+Result<void> add_devices(const SlurmVariables& slurm, Allocation& allocation) {
+    const auto gpus = count_of(slurm, "SLURM_GPUS_ON_NODE");
+    const auto cpus = count_of(slurm, slurm.text("SLURM_CPUS_PER_TASK") ? "SLURM_CPUS_PER_TASK" : "SLURM_CPUS_ON_NODE");
+    if (!gpus) return gpus.error();
+    if (!cpus) return cpus.error();
+    allocation.gpus = *gpus;
+    allocation.cpus = *cpus;
+    return {};
+}
+
+/// Returns the allocation of a process outside the steps: of the batch script, or of the shell of salloc.
+Result<std::optional<Allocation>> outside_steps(const SlurmVariables& slurm, Allocation allocation,
+                                                const std::string& job) {
+    if (allocation.job_nodes > 1) {
+        return slurm_error(
+            fmt::format("ddprun was started once, but SLURM job {} has {} nodes, and each of them needs its own "
+                        "ddprun. Start it with {}; or pass --standalone to use one node alone.",
+                        job, allocation.job_nodes, allocation.start_on_all));
+    }
+    auto hosts = slurm.hosts("SLURM_JOB_NODELIST");
+    if (!hosts) return hosts.error();
+    if (!slurm.text("SLURMD_NODENAME")) {
+        return slurm_error(
+            fmt::format("this shell is not on {}, the node of SLURM job {}. Start ddprun there with {}; or pass "
+                        "--standalone to use this host.",
+                        hosts->front(), job, allocation.start_on_all));
+    }
+    allocation.name = fmt::format("slurm-{}", job);
+    allocation.title = fmt::format("SLURM job {}", job);
+    allocation.hosts = std::move(*hosts);
+    if (const Result<void> added = add_devices(slurm, allocation); !added) return added.error();
+    return allocation;
+}
+
+Result<std::optional<Allocation>> in_step(const SlurmVariables& slurm, Allocation allocation, const std::string& job,
+                                          std::uint32_t step) {
+    const auto counts = slurm.required("SLURM_STEP_TASKS_PER_NODE");
+    const auto tasks = counts ? most_tasks(*counts) : counts.error();
+    if (!tasks) return tasks.error();
+    if (*tasks > 1) {
+        return slurm_error(fmt::format(
+            "srun has started {} tasks on a node, but ddprun is started once per node and starts the workers "
+            "itself. Start it with {} --nproc-per-node {} …",
+            *tasks, allocation.start_on_all, *tasks));
+    }
+    auto hosts = slurm.hosts("SLURM_STEP_NODELIST");
+    if (!hosts) return hosts.error();
+    const int last = static_cast<int>(hosts->size()) - 1;
+    const auto node = slurm.number("SLURM_NODEID", last);
+    if (!node) return node.error();
+    const auto nodes = slurm.number("SLURM_STEP_NUM_NODES", kMaxNodes);
+    if (!nodes) return nodes.error();
+    if (*nodes != last + 1) {
+        return slurm_error(fmt::format("SLURM_STEP_NODELIST has {}, but SLURM_STEP_NUM_NODES is {}. {}",
+                                       counted(last + 1, "host"), *nodes, kRemedy));
+    }
+    allocation.name = fmt::format("slurm-{}.{}", job, step);
+    allocation.title = fmt::format("step {} of SLURM job {}", step, job);
+    allocation.hosts = std::move(*hosts);
+    allocation.node = *node;
+    if (const Result<void> added = add_devices(slurm, allocation); !added) return added.error();
+    return allocation;
+}
+
+}  // namespace
+
+Result<std::optional<Allocation>> find_slurm(const Environment& environment) {
+    const SlurmVariables slurm(environment);
+    const auto job = slurm.text("SLURM_JOB_ID");
+    if (!job) return std::optional<Allocation>();
+    if (!parse_number<std::uint32_t>(*job))
+        return slurm_error(fmt::format("SLURM_JOB_ID={}: not the number of a job. {}", *job, kRemedy));
+    const auto nodes = nodes_of_job(slurm);
+    if (!nodes) return nodes.error();
+    const auto het = het_option(slurm);
+    if (!het) return het.error();
+    const auto attempt = slurm.number("SLURM_RESTART_COUNT", 1'000'000, 0);
+    if (!attempt) return attempt.error();
+    Allocation allocation;
+    allocation.job_nodes = *nodes;
+    allocation.start_on_all = fmt::format("srun{} --ntasks-per-node=1 --nodes={} ddprun", *het, *nodes);
+    const auto step = step_of(slurm);
+    auto found = step ? in_step(slurm, std::move(allocation), std::string(*job), *step)
+                      : outside_steps(slurm, std::move(allocation), std::string(*job));
+    if (found && *attempt > 0) (*found)->name += fmt::format("-r{}", *attempt);
+    return found;
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,15 @@
+#pragma once
+// Reads the variables of SLURM, as srun and sbatch set them (man srun, "OUTPUT ENVIRONMENT VARIABLES"). Pure.
+
+#include <optional>
+
+#include "common/error.hpp"
+#include "common/system/environment.hpp"
+#include "launcher/scheduler/allocation.hpp"
+
+namespace ddprun::launcher {
+
+/// As find_allocation(), for SLURM.
+[[nodiscard]] Result<std::optional<Allocation>> find_slurm(const Environment& environment);
+
+}  // namespace ddprun::launcher

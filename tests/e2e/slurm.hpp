@@ -1,0 +1,44 @@
+#pragma once
+// A SLURM cluster on virtual hosts n1, n2, … with the login node ctl, on a machine that has the tools for it.
+
+#include <string>
+#include <vector>
+
+#include "tests/catch.hpp"
+#include "tests/e2e/hosts.hpp"
+#include "tests/e2e/process.hpp"
+
+namespace e2e {
+
+/// Owns the cluster: starts it, and removes it in its destructor.
+class Slurm {
+public:
+    Slurm(const Sandbox& sandbox, int nodes, std::vector<std::string> options = {}) : sandbox_(sandbox) {
+        options.insert(options.begin(), {"up", std::to_string(nodes)});
+        call(std::move(options));
+    }
+    ~Slurm() { (void)run(sandbox_, {.argv = {tool(), "down"}}); }
+    Slurm(const Slurm&) = delete;
+    Slurm& operator=(const Slurm&) = delete;
+
+    [[nodiscard]] static std::string tool() { return (cluster_tools() / "slurm").string(); }
+
+    /// Runs a command of the tool, such as {"kill-node", "n1"}, which must succeed. Returns its output.
+    std::string call(std::vector<std::string> arguments) const {
+        arguments.insert(arguments.begin(), tool());
+        const Outcome outcome = run(sandbox_, {.argv = std::move(arguments)});
+        INFO(outcome.out << outcome.err);
+        REQUIRE(outcome.status.success());
+        return outcome.out;
+    }
+    /// Returns the command that runs `argv` on the login node, where srun, sbatch and scancel are.
+    [[nodiscard]] Command login(std::vector<std::string> argv) const {
+        argv.insert(argv.begin(), {tool(), "exec", "--"});
+        return {.argv = std::move(argv), .directory = sandbox_.path()};
+    }
+
+private:
+    const Sandbox& sandbox_;
+};
+
+}  // namespace e2e

@@ -1,0 +1,70 @@
+#include "launcher/meeting/find_daemon.hpp"
+
+#include "common/daemon_answer.hpp"
+#include "launcher/meeting/reach.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/launcher/meeting/http_server.hpp"
+
+namespace ddprun::launcher {
+namespace {
+
+using Catch::Contains;
+using meeting_test::http_answer;
+using meeting_test::HttpServer;
+
+std::string answer_of_step(const std::string& lines) {
+    return http_answer("426 Upgrade Required", std::string(kAboutDaemon) + lines);
+}
+
+/// Returns a port at which nothing listens.
+std::uint16_t closed_port() {
+    const HttpServer server([](const std::string&) { return std::string(); });
+    return server.endpoint().port;
+}
+
+TEST_CASE("the daemon of a step is found behind ports of others", "[launcher]") {
+    const HttpServer program([](const std::string&) { return http_answer("200 OK", "It serves slurm-71.0.\n"); });
+    const HttpServer other([](const std::string&) { return answer_of_step("It serves slurm-70.0.\n"); });
+    const HttpServer unnamed([](const std::string&) { return answer_of_step("Its job has all its nodes.\n"); });
+    const HttpServer wanted(
+        [](const std::string&) { return answer_of_step("Its job is ending.\nIt serves slurm-71.0.\n"); });
+    const auto found = find_daemon({"127.0.0.1",
+                                    {closed_port(), program.endpoint().port, other.endpoint().port,
+                                     unnamed.endpoint().port, wanted.endpoint().port},
+                                    "slurm-71.0",
+                                    "step 0 of SLURM job 71"},
+                                   std::chrono::seconds(30), [](const std::string&) {});
+    REQUIRE(found.has_value());
+    CHECK(*found == wanted.endpoint());
+}
+
+TEST_CASE("a daemon of a step that is not found is an error with the reason", "[launcher]") {
+    const HttpServer other([](const std::string&) { return answer_of_step("It serves slurm-70.0.\n"); });
+    const auto search = [](std::uint16_t port) {
+        return find_daemon({"127.0.0.1", {port}, "slurm-71.0", "step 0 of SLURM job 71"},
+                           std::chrono::milliseconds(300), [](const std::string&) {});
+    };
+    const auto elsewhere = search(other.endpoint().port);
+    REQUIRE_FALSE(elsewhere.has_value());
+    CHECK(elsewhere.error().code == Errc::kTimeout);
+    CHECK_THAT(elsewhere.error().message,
+               Contains("the rendezvous daemon of step 0 of SLURM job 71 was not found on 127.0.0.1 within 0.3 s") &&
+                   Contains("only the daemon of another job (slurm-70.0) answers") && Contains("--rdzv-endpoint"));
+    const auto nothing = search(closed_port());
+    REQUIRE_FALSE(nothing.has_value());
+    CHECK_THAT(nothing.error().message, Contains("refused"));
+}
+
+TEST_CASE("a search that takes longer is reported with its reason", "[launcher]") {
+    std::vector<std::string> lines;
+    const auto found =
+        find_daemon({"127.0.0.1", {closed_port()}, "slurm-71.0", "step 0 of SLURM job 71"},
+                    std::chrono::milliseconds(4000), [&lines](const std::string& line) { lines.push_back(line); });
+    CHECK_FALSE(found.has_value());
+    REQUIRE(lines.size() == 1);
+    CHECK_THAT(lines.front(), Contains("waiting for the rendezvous daemon of step 0 of SLURM job 71 on 127.0.0.1") &&
+                                  Contains("refused"));
+}
+
+}  // namespace
+}  // namespace ddprun::launcher
