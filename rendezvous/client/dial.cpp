@@ -43,7 +43,7 @@ Error explained(Error cause, const tcp::endpoint& to, const SocketAddress& addre
     return {Errc::kInUse, fmt::format("a process of user {}", holder->uid)};
 }
 
-/// Tries every address once. Returns the first connection, else the error of a foreign server, else the last error.
+/// Tries every address once. Returns the first connection, else DialPlan::error_of_try().
 awaitable<Result<std::shared_ptr<Channel>>> try_all(Endpoint endpoint, TimePoint deadline, milliseconds try_time,
                                                     Security security) {
     const Result<Addresses> addresses = co_await async_resolve(std::move(endpoint), deadline);
@@ -57,7 +57,7 @@ awaitable<Result<std::shared_ptr<Channel>>> try_all(Endpoint endpoint, TimePoint
         const TimePoint until = std::min(deadline, Clock::now() + try_time);
         auto channel = co_await transport::connect_websocket(to, until, security);
         if (channel) co_return channel;
-        if (!DialPlan::is_foreign(cause)) cause = explained(channel.error(), to, address);
+        cause = DialPlan::error_of_try(std::move(cause), explained(channel.error(), to, address));
     }
     co_return cause;
 }
@@ -85,7 +85,7 @@ Error refused(const Endpoint& endpoint, const Error& cause) {
     return {cause.code,
             fmt::format("the server at {} does not answer as the ddprund of this job ({}). Most likely another program "
                         "has that port; else it is a ddprund of another version, with another job key, or behind a "
-                        "proxy. Pass another --rdzv-endpoint, or the same ddprun and job key on all nodes.",
+                        "proxy. Pass another --rdzv-endpoint, or use one ddprun and one job key on all nodes.",
                         to_string(endpoint), cause.message)};
 }
 

@@ -44,6 +44,14 @@ public:
         return error.code == Errc::kRefused || error.code == Errc::kMismatch || error.code == Errc::kInUse ||
                error.code == Errc::kUntrusted;
     }
+    /// Returns the error of a try at several addresses, of which `earlier` is the error so far and `later` that of the
+    /// next address: that of a server which has answered, else of one that is silent, else `later`. A daemon has one of
+    /// the addresses of its host, so a refusal at another one is not its end.
+    [[nodiscard]] static Error error_of_try(Error earlier, Error later) {
+        const bool has_server = earlier.code == Errc::kTimeout || earlier.code == Errc::kClosed;
+        const bool is_refused = later.code == boost::system::errc::connection_refused;
+        return is_foreign(earlier) || (has_server && is_refused) ? std::move(earlier) : std::move(later);
+    }
     /// Returns whether the newest try has shown that a daemon which ran has ended.
     [[nodiscard]] bool is_gone() const { return is_gone_; }
     [[nodiscard]] int tries() const { return tries_; }

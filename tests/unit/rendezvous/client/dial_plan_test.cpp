@@ -39,6 +39,16 @@ TEST_CASE("a refused connection is the end of a daemon that ran, from some time 
     CHECK(plan.failed(kRefusedByHost, kStart + 4s) == Next::kGiveUp);
 }
 
+TEST_CASE("a refusal at one address of a name does not hide a server that is silent at another one", "[client]") {
+    const Error silent{GENERATE(Errc::kTimeout, Errc::kClosed), "no answer"};
+    CHECK(DialPlan::error_of_try(silent, kRefusedByHost).code == silent.code);
+    CHECK(DialPlan::error_of_try(kRefusedByHost, silent).code == silent.code);
+    const Error no_route{make_error_code(boost::system::errc::network_unreachable), "no route"};
+    CHECK(DialPlan::error_of_try(no_route, kRefusedByHost).code == kRefusedByHost.code);
+    const Error foreign{Errc::kRefused, "another server"};
+    CHECK(DialPlan::error_of_try(foreign, kTimedOut).code == foreign.code);
+}
+
 TEST_CASE("a server that is not our daemon ends the tries", "[client]") {
     const Errc code = GENERATE(Errc::kRefused, Errc::kMismatch, Errc::kInUse, Errc::kUntrusted);
     DialPlan plan(kStart + 60s, {});
