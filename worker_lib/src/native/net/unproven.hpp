@@ -29,14 +29,16 @@ struct Unproven {
 inline constexpr std::chrono::seconds kProofTime{5};
 
 /// Returns the connection that makes room for a new one, `unproven.end()` for none: the oldest without a right Hello,
-/// else the oldest. A peer that has sent its proof counts the connection as made, and would be lost with it. So in a
-/// lack of descriptors one that has been answered stays for kProofTime; later it is that of a replayed Hello.
+/// else the one that was answered first. A peer that has sent its proof counts the connection as made, and would be
+/// lost with it. So without a free descriptor one that has been answered stays for kProofTime; later it is that of a
+/// replayed Hello.
 inline std::vector<Unproven>::iterator one_to_drop(std::vector<Unproven>& unproven, bool no_descriptor,
                                                    ddprun::TimePoint now) {
     const auto stranger = std::ranges::find_if(unproven, [](const Unproven& one) { return !one.answer; });
     if (stranger != unproven.end() || unproven.empty()) return stranger;
-    const bool may_be_rank = now < unproven.front().answered_at + kProofTime;
-    return no_descriptor && may_be_rank ? unproven.end() : unproven.begin();
+    const auto oldest = std::ranges::min_element(unproven, {}, &Unproven::answered_at);
+    const bool may_be_rank = now < oldest->answered_at + kProofTime;
+    return no_descriptor && may_be_rank ? unproven.end() : oldest;
 }
 
 }  // namespace ddp::detail

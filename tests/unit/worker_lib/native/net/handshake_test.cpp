@@ -181,6 +181,9 @@ TEST_CASE("without a descriptor strangers make room first, then those that have 
     CHECK(detail::one_to_drop(unproven, true, now) == unproven.end());
     CHECK(detail::one_to_drop(unproven, false, now) == unproven.begin());
     CHECK(detail::one_to_drop(unproven, true, now + detail::kProofTime) == unproven.begin());
+    unproven[0].answered_at = now + std::chrono::seconds(1);  // it has connected first, and sent its Hello last
+    CHECK(detail::one_to_drop(unproven, true, now + detail::kProofTime) == unproven.begin() + 1);
+    CHECK(detail::one_to_drop(unproven, false, now) == unproven.begin() + 1);
 }
 
 TEST_CASE("a peer that sends several descriptors leaves none behind", "[native][unit]") {
