@@ -5,11 +5,11 @@
 
 #include <array>
 #include <cstdlib>
-#include <fstream>
 #include <limits>
-#include <sstream>
 #include <utility>
 
+#include "common/system/files.hpp"
+#include "common/system/process_state.hpp"
 #include "common/text/number.hpp"
 #include "common/worker_secret.hpp"
 #include "ddp/error.hpp"
@@ -95,9 +95,9 @@ Environment read_environment(const Variables& variables) {
     environment.node_rank = number_or(variables, "GROUP_RANK", 0, 0);
     environment.restart_count = number_or(variables, "TORCHELASTIC_RESTART_COUNT", 0, 0);
     // Only ddprun counts generations; under torchrun the restarts keep the keys of one store apart.
-    environment.generation = number(variables, "DDPRUN_GENERATION", 0, std::numeric_limits<std::int64_t>::max())
-                                 .value_or(environment.restart_count);
-    if (variables("DDPRUN_GENERATION")) environment.session = variables("DDPRUN_SESSION").value_or("");
+    environment.generation =
+        number(variables, kGeneration, 0, std::numeric_limits<std::int64_t>::max()).value_or(environment.restart_count);
+    if (variables(kGeneration)) environment.session = variables("DDPRUN_SESSION").value_or("");
     environment.run_id = variables("TORCHELASTIC_RUN_ID").value_or("");
     environment.master_addr = variables("MASTER_ADDR").value_or("");
     environment.master_port = static_cast<int>(number(variables, "MASTER_PORT", 1, 65535).value_or(0));
@@ -141,30 +141,20 @@ void check(const Environment& environment) {
 }
 
 bool is_below_ddprun() {
-    constexpr int kMaxAncestors = 64;
-    pid_t process = ::getppid();
-    for (int i = 0; i < kMaxAncestors && process > 0; ++i) {
-        std::ifstream file(fmt::format("/proc/{}/stat", process));
-        std::string line;
-        if (!std::getline(file, line)) return false;
-        const auto begin = line.find('(');
-        const auto end = line.rfind(')');  // a name may contain one
-        if (begin == std::string::npos || end == std::string::npos) return false;
-        const std::string name = line.substr(begin + 1, end - begin - 1);
-        if (name == "ddprun" || name == "ddprun-guard") return true;
-        std::istringstream rest(line.substr(end + 1));
-        std::string state;
-        if (!(rest >> state >> process)) return false;
+    for (pid_t process = ::getppid(); process > 0; process = ddprun::parent_of(process)) {
+        const std::string name = ddprun::content_of(fmt::format("/proc/{}/comm", process));
+        if (name == "ddprun\n" || name == "ddprun-guard\n") return true;
     }
     return false;
 }
 
 void refuse_cleared(const Variables& variables, bool below_ddprun) {
     if (!below_ddprun || variables("RANK") || variables("WORLD_SIZE") || variables(kGeneration)) return;
-    throw Error(ErrorCode::Environment,
-                "ddprun has started this process, but RANK, WORLD_SIZE and its other variables are not set: a wrapper "
-                "(env -i, sudo, su -) has removed them, and each worker would run alone. Start the program without "
-                "it, or let it pass the environment on; or set RANK=0 and WORLD_SIZE=1 if it is to run alone.");
+    refuse_environment(
+        fmt::format("ddprun has started this process, but RANK, WORLD_SIZE and {} are not set: a wrapper (env -i, "
+                    "sudo, su -) has removed them, and each worker would run alone. Start the program without it, or "
+                    "let it pass the environment on; or set RANK=0 and WORLD_SIZE=1 if it is to run alone.",
+                    kGeneration));
 }
 
 bool has_lost_secret(const Variables& variables, bool below_ddprun) {

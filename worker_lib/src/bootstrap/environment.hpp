@@ -1,6 +1,6 @@
 #pragma once
-// Reads and checks the environment variables of a worker. Pure, but for the functions
-// that look at this process: the caller passes a function that returns the variables.
+// Reads and checks the environment variables of a worker, which the caller passes as a function. Pure, except for the
+// functions that look at this process.
 
 #include <functional>
 #include <optional>

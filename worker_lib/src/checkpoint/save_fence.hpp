@@ -31,6 +31,8 @@
 #include <string_view>
 #include <utility>
 
+#include "ddp/error.hpp"
+
 namespace ddp::detail {
 
 /// The generation that a marker or a temporary file belongs to.
