@@ -32,10 +32,9 @@ constexpr const char* kFooter =
     "waits.\n"
     "undrain lets it take part again. NODE is its name in the status. A node that the job needs cannot be drained.\n"
     "\n"
-    "Exit codes: 0 shown or done; 1 no rank has a flight record (dump); 2 wrong usage, an order that was refused, or "
-    "no "
-    "job\n"
-    "or several to choose from; 69 the job cannot be reached; 74 a file or stdout could not be written; 70 a bug.";
+    "Exit codes: 0 shown or done; 1 no rank has a flight record (dump); 2 wrong usage, an order that was refused,\n"
+    "or no job or several to choose from; 69 the job cannot be reached; 74 a file or stdout could not be written;\n"
+    "70 a bug.";
 
 constexpr std::array<std::string_view, 4> kCommands{"status", "dump", "drain", "undrain"};
 constexpr const char* kCommandList = "status, dump, drain or undrain";
@@ -101,7 +100,8 @@ void add_commands(CLI::App& app, Typed& typed) {
             ->add_option("NODE", typed.node, "name of the node in the status")
             ->required()
             ->type_name("");
-    app.get_subcommand("drain")->add_flag("--wait", typed.wait, "return when the node has no workers any more");
+    app.get_subcommand("drain")->add_flag("--wait", typed.wait,
+                                          "return when the node has no workers any more, or the job has ended");
 }
 
 }  // namespace

@@ -69,7 +69,9 @@ int wait_until_idle(const OrderOptions& options) {
     bool over = false;
     const auto ended = [&] {
         over = true;
-        return print(fmt::format("the job has ended, and node {} has no workers any more\n", node));
+        // If the daemon alone was killed, the node stops its workers a few seconds later.
+        return print(
+            fmt::format("the job has ended; if node {} still has workers, it stops them when it notices that\n", node));
     };
     for (bool busy = true;; std::this_thread::sleep_for(kLookInterval)) {
         const int code = run_session(
