@@ -30,8 +30,8 @@ constexpr std::chrono::seconds kReasonIsSure{2};
 
 /// Each of several hosts has a daemon of its own at such an endpoint, and all of them wait.
 constexpr const char* kLoopbackHint =
-    "; the endpoint is this host alone: a ddprun on another host waits in a job of its own, unless all nodes get the "
-    "name of one host by --rdzv-endpoint";
+    "; a loopback address is another host on each node: if the nodes are on several hosts, pass the name of one of "
+    "them to all by --rdzv-endpoint";
 
 /// Returns the text that the launcher of emulated nodes prints about the end of the job; empty: none.
 std::string final_text(const JobReport& report, CulpritStderr shown) {

@@ -48,8 +48,8 @@ TEST_CASE("the reason of a wait is printed once", "[agent]") {
     waiting.min_nodes = 2;
     daemon.send(waiting);
     CHECK_THAT(read_line(agent.err_.read_end.get()),
-               Contains("2 of 3 nodes are here; the endpoint is this host alone: a ddprun on another host waits in a "
-                        "job of its own"));
+               Contains("2 of 3 nodes are here; a loopback address is another host on each node: if the nodes are on "
+                        "several hosts, pass the name of one of them to all by --rdzv-endpoint"));
     daemon.send(finished(Outcome::kStopped, 143));
     CHECK(agent.end().exit_code() == 143);
     CHECK(agent.err() == "[ddprun] n12: the test says so\n");
