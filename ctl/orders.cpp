@@ -81,7 +81,7 @@ int wait_until_idle(const OrderOptions& options) {
             },
             ended);
         if (over || code != exit_code::kSuccess) return code;
-        if (!busy) return print(fmt::format("node {} has no workers\n", node));
+        if (!busy) return print(fmt::format("node {} runs no workers\n", node));
     }
 }
 

@@ -121,7 +121,7 @@ TEST_CASE("a node is drained and taken back, and the job goes on meanwhile", "[e
 
         const auto waited = job.ddpctl({"drain", job.second_name, "--wait"});
         CHECK(waited.status.exit_code() == 0);
-        CHECK_THAT(waited.out, EndsWith("\nnode " + job.second_name + " has no workers\n"));
+        CHECK_THAT(waited.out, EndsWith("\nnode " + job.second_name + " runs no workers\n"));
         CHECK(job.shows(job.second_name, "set aside: an operator has drained it"));
         CHECK(eventually(Seconds(20), [&] { return job.prints(job.first, "generation 4 rank 0 of 1\n"); }));
         e2e::write_file(sandbox.path() / "end", "");
