@@ -24,8 +24,8 @@ public:
         : delay_(delay), timer_(io) {}
 
     /// Prints `line` after the delay, or at once if a line was printed since the last drop(): the state lasts already.
-    /// The same line is not printed twice. `until`: when the state ends at the latest, to which the printed line has
-    /// the time that is left.
+    /// The same line is not printed twice. `until`: when the state ends at the latest; the printed line ends with the
+    /// time that is left.
     void set(std::string line, std::optional<TimePoint> until = {}) {
         if (line == line_) return;
         const bool pending = !line_.empty() && !printed_;

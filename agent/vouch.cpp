@@ -30,13 +30,14 @@ std::optional<sockaddr_storage> address_of(const std::string& numeric, int port)
 }  // namespace
 
 protocol::Vouch vouch_for(const protocol::VouchRequest& request) {
-    protocol::Vouch vouch{.request = request.request, .own_user = false, .owner = "an address that is not numeric"};
+    protocol::Vouch vouch{.request = request.request, .own_user = false, .owner = ""};
     const auto client = address_of(request.client_address, request.client_port);
     const auto store = address_of(request.store_address, request.store_port);
     if (!client || !store) return vouch;
     const PeerOwner owner = PeerOwners().find(*client, *store);
-    vouch.own_user = owner.kind == PeerOwner::Kind::kUser && owner.uid == ::geteuid();
-    vouch.owner = owner.kind == PeerOwner::Kind::kUser ? to_string(owner) : "";
+    if (owner.kind != PeerOwner::Kind::kUser) return vouch;
+    vouch.own_user = owner.uid == ::geteuid();
+    vouch.owner = to_string(owner);
     return vouch;
 }
 

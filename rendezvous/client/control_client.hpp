@@ -22,8 +22,10 @@ namespace ddprun::client {
 class ControlClient {
 public:
     /// Connects and upgrades to WebSocket, retrying while nothing listens there, until `deadline`, at `pace`.
-    /// Errors: kUnreachable or kTimeout with endpoint, tries and last cause; kRefused when something that is not a
-    /// ddprund answers there; kUntrusted when the daemon's key is not that of `security`, or one end uses no TLS.
+    /// Errors: kUnreachable or kTimeout with endpoint, tries and last cause; kClosed if Pace::refused_until shows that
+    /// a daemon which ran has ended; at once kRefused when something that is not a ddprund answers there, kMismatch
+    /// (another version), kInUse (another user's) and kUntrusted when the daemon's key is not that of `security`, or
+    /// one end uses no TLS.
     [[nodiscard]] static boost::asio::awaitable<Result<std::unique_ptr<ControlClient>>> connect(Endpoint endpoint,
                                                                                                 TimePoint deadline,
                                                                                                 Pace pace = {},

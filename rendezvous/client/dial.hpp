@@ -15,9 +15,8 @@
 
 namespace ddprun::client {
 
-/// Connects to the daemon; tries at least once, and until `deadline`. Errors: kUnreachable or kTimeout with endpoint,
-/// tries and last cause; kClosed if Pace::refused_until shows that a daemon which ran has ended; kRefused, kMismatch,
-/// kUntrusted and kInUse (another user's) at once, when something else answers. Reports a longer wait on the log.
+/// Connects to the daemon; tries at least once, and until `deadline`. Errors: those of ControlClient::connect().
+/// Reports a longer wait on the log.
 [[nodiscard]] boost::asio::awaitable<Result<std::shared_ptr<transport::Channel>>> dial(
     Endpoint endpoint, TimePoint deadline, Pace pace = {}, transport::Security security = {});
 

@@ -87,7 +87,7 @@ struct VouchRequest {
 struct Vouch {
     std::uint64_t request = 0;
     bool own_user = false;  ///< the socket there belongs to the user of the agent
-    std::string owner;      ///< for the log: "a process of user 1000"
+    std::string owner;      ///< for the log: "a process of user 1000"; empty: there is no such socket
     friend bool operator==(const Vouch&, const Vouch&) = default;
 };
 
