@@ -157,10 +157,10 @@ struct TwoNodes {
 
 /// Starts ddprund by itself on a virtual host.
 void start_daemon(std::optional<e2e::Process>& daemon, const e2e::Sandbox& sandbox, const e2e::Hosts& hosts, int host,
-                  const std::string& hold) {
+                  const std::string& hold, const std::string& network = "10.77.0.") {
     const std::vector<std::string> argv{e2e::bin() / "ddprund",
                                         "--bind",
-                                        fmt::format("10.77.0.{}", host),
+                                        fmt::format("{}{}", network, host),
                                         "--port",
                                         "29400",
                                         "--last-call",
@@ -221,6 +221,29 @@ TEST_CASE("a daemon that stands still makes the workers wait, and they go on whe
         CHECK(longest_pause(steps, rank, still.from, still.to) >= 1.5);
     }
     check_undisturbed_end(sandbox, {&job});
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("a daemon that stands still at one address of its name has not ended because another one refuses", "[e2e]") {
+    if (e2e::no_hosts_here()) return;
+    const e2e::Sandbox sandbox("lease-addresses");
+    {
+        const e2e::Hosts hosts(sandbox, 2);
+        std::optional<e2e::Process> daemon;
+        start_daemon(daemon, sandbox, hosts, 1, "30", "fd77::");  // which a node dials first
+        hosts.call({"exec", "n2", "--", "sh", "-c", "printf 'fd77::1 both\\n10.77.0.1 both\\n' >> /etc/hosts"});
+        e2e::Process node(sandbox, hosts.on("n2", job_of(sandbox, {"--rdzv-endpoint", "both:29400"}).argv));
+        REQUIRE(all_step_after(0, 1, sandbox));
+        hosts.call({"pause", "n1"});
+        const bool waits = eventually(
+            Seconds(20), [&] { return node.err().find("the workers of this node wait") != std::string::npos; });
+        hosts.call({"resume", "n1"});
+        CAPTURE(node.err(), daemon->err());
+        CHECK(waits);
+        CHECK(all_step_after(now(), 1, sandbox));
+        check_undisturbed_end(sandbox, {&node});
+        CHECK(daemon->wait(Seconds(30)).exit_code() == 0);
+    }
     CHECK(sandbox.leftovers() == "");
 }
 
