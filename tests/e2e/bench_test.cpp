@@ -6,10 +6,12 @@
 
 #include "tests/catch.hpp"
 #include "tests/e2e/process.hpp"
+#include "tests/machine_pauses.hpp"
 
 namespace {
 
 using Catch::Contains;
+using namespace std::chrono_literals;
 
 e2e::Command bench(std::vector<std::string> words) {
     std::vector<std::string> argv{
@@ -24,9 +26,11 @@ e2e::Command bench(std::vector<std::string> words) {
 TEST_CASE("ddp-bench measures every collective on two nodes and finds nothing wrong", "[e2e]") {
     const e2e::Sandbox sandbox("bench");
     const std::string file = (sandbox.path() / "figures.json").string();
+    const MachinePauses pauses;
     const auto outcome =
         e2e::run(sandbox, bench({"-c", "all", "-b", "0", "-e", "256k", "-f", "64", "-n", "3", "--json", file}));
-    CHECK(outcome.err == "");
+    INFO("this machine stood still for " << pauses.sum().count() << " ms");
+    if (pauses.sum() < 1s) CHECK(outcome.err == "");  // else ddprun reports that its daemon was silent
     CHECK(outcome.status.exit_code() == 0);
     CHECK_THAT(outcome.out, Contains("# all_to_all: 4 ranks, native backend") && Contains("# wrong values: 0;"));
     const auto rows = boost::json::parse(e2e::read_file(file)).as_object().at("rows").as_array();
