@@ -56,6 +56,7 @@ private:
     [[nodiscard]] std::string cause_of_failed_dial(const Error& error) const;
     void dial();
     [[nodiscard]] std::string silence() const;
+    [[nodiscard]] std::string first_silence() const;
     [[nodiscard]] std::string unreached() const;
     void end_lease();
     void end_hold();
@@ -93,7 +94,8 @@ void Transition::on(Connected) {
     state_.phase = Phase::kConnected;
     state_.joined_at = now_;
     state_.lease.join_sent(now_);
-    if (state_.welcomed) state_.welcome_due = now_ + std::min<Duration>(kWelcomeTimeout, state_.lease.length());
+    state_.welcome_due = now_ + (state_.welcomed ? std::min<Duration>(kWelcomeTimeout, state_.lease.length())
+                                                 : state_.first_welcome_timeout);
     send(state_.join);
     for (const AgentMessage& report : state_.reports) send(report);
 }
@@ -102,7 +104,8 @@ void Transition::on(DialFailed event) {
     const bool is_silent = event.error.code == Errc::kTimeout;
     const bool has_time = now_ + kDialInterval < given_up_at(state_);  // this process stood still meanwhile
     if (state_.welcomed && is_silent && has_time) return dial();
-    lose(state_.welcomed ? cause_of_failed_dial(event.error) : std::move(event.error.message));
+    if (state_.welcomed) return lose(cause_of_failed_dial(event.error));
+    lose(is_silent && state_.fell_silent ? first_silence() : std::move(event.error.message));
 }
 
 /// Returns why the daemon that this node had is out of reach, with the error if a server has answered.
@@ -151,8 +154,11 @@ void Transition::on(Closed) { state_.phase = Phase::kEnded; }
 
 void Transition::on(Tick) {
     if (!state_.welcomed) {
-        if (state_.phase == Phase::kConnected && now_ >= first_answer_due(state_))
-            return lose(fmt::format("{} has sent nothing for {}", state_.daemon, seconds_text(state_.connect_timeout)));
+        if (state_.phase == Phase::kConnected && now_ >= first_answer_due(state_)) return lose(first_silence());
+        if (state_.welcome_due && now_ >= *state_.welcome_due) {
+            state_.first_welcome_timeout *= 2;
+            reset_silent();
+        }
     } else {
         if (!state_.over && !state_.lease_ended && now_ >= state_.lease.ends()) end_lease();
         if (!state_.over && !state_.hold_ended && now_ >= state_.lease.held_until()) end_hold();
@@ -181,8 +187,15 @@ void Transition::end_hold() {
 }
 
 std::string Transition::silence() const {
+    if (!state_.welcomed)
+        return fmt::format("{} has sent nothing for {}", state_.daemon, rounded_seconds_text(now_ - state_.joined_at));
     return fmt::format("{} has confirmed nothing for {}", state_.daemon,
                        rounded_seconds_text(now_ - state_.lease.confirmed_at()));
+}
+
+/// Returns that the daemon has never answered this node.
+std::string Transition::first_silence() const {
+    return fmt::format("{} has sent nothing for {}", state_.daemon, seconds_text(state_.connect_timeout));
 }
 
 /// Returns that the daemon, which this node had, was not reached again.
@@ -308,6 +321,7 @@ std::optional<TimePoint> next_deadline(const State& state) {
     if (state.phase == Phase::kPausing) consider(state.dial_due);
     if (!state.welcomed) {
         if (state.phase == Phase::kConnected) consider(first_answer_due(state));
+        if (state.welcome_due) consider(*state.welcome_due);
         return next;
     }
     consider(state.heartbeat_due);

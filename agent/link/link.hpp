@@ -18,7 +18,9 @@ namespace ddprun::agent::link {
 /// Two dials begin at least this long after each other, also when each new connection ends at once.
 inline constexpr std::chrono::milliseconds kDialInterval{100};
 /// A connection without an answer to its Join is reset after this time: the network has taken the Join, or the daemon
-/// has stopped.
+/// has stopped. Less than the default of lost_after, so that the daemon has not lost the node meanwhile. Before the
+/// first Welcome each reset doubles it: a daemon that many nodes join at once must not be kept from answering by their
+/// new handshakes.
 inline constexpr std::chrono::milliseconds kWelcomeTimeout{2000};
 /// The time for one more try after a job that has all its nodes rejects this one for good.
 inline constexpr std::chrono::seconds kLastTry{1};
@@ -51,11 +53,12 @@ struct State {
     bool lease_ended = false;  ///< LeaseEnded was raised; the next Welcome ends that
     bool hold_ended = false;   ///< the same for HoldEnded
     bool daemon_knows_records = false;
-    std::string silence;                   ///< why this side has reset the connection; empty: it has not
-    std::string broken;                    ///< why the last connection ended
-    bool fell_silent = false;              ///< this side has reset it
-    std::optional<TimePoint> welcome_due;  ///< when a connection without an answer to its Join is reset
-    std::string rejection;                 ///< by a daemon that may need this node later; empty: there was none
+    std::string silence;                               ///< why this side has reset the connection; empty: it has not
+    std::string broken;                                ///< why the last connection ended
+    bool fell_silent = false;                          ///< this side has reset it
+    std::optional<TimePoint> welcome_due;              ///< when a connection without an answer to its Join is reset
+    Duration first_welcome_timeout = kWelcomeTimeout;  ///< of the next connection before the first Welcome
+    std::string rejection;  ///< by a daemon that may need this node later; empty: there was none
     /// When a job that needs no node now rejects this one for good; nullopt: it has not been rejected by such a job.
     std::optional<TimePoint> rejected_for_good_at;
     /// The reports about the latest worker group, and Leave: the daemon may have missed them.

@@ -121,10 +121,33 @@ TEST_CASE("a daemon that never welcomes this node is given up at connect_timeout
         REQUIRE(link.find<DaemonLost>() != nullptr);
         CHECK(link.find<DaemonLost>()->why == "cannot reach it");
     }
-    SECTION("it says nothing") {
-        link.at(1s, link::Connected{});
+    SECTION("it answers no Join, on any connection") {
+        link.at(0s, link::Connected{});
+        for (const Duration reset_at : {2s, 6s, 14s, 30s}) {  // each waits twice as long
+            CHECK(link.pass_until<link::Reset>(100s) == reset_at);
+            link.at(reset_at, link::ConnectionEnded{"the rendezvous daemon at host:1: reset"});
+            CHECK(link.pass_until<link::Dial>(100s) == reset_at);
+            CHECK(link.find<link::Dial>()->deadline == TimePoint(160s));
+            link.at(reset_at, link::Connected{});
+        }
         CHECK(link.pass_until<DaemonLost>(100s) == 60s);
         CHECK(link.find<DaemonLost>()->why == "the rendezvous daemon at host:1 has sent nothing for 60 s");
+    }
+    SECTION("it answers neither the Join nor another connection") {
+        link.at(1s, link::Connected{});
+        CHECK(link.pass_until<link::Reset>(100s) == 3s);
+        link.at(3s, link::ConnectionEnded{"the rendezvous daemon at host:1: reset"});
+        link.at(3s, link::Tick{});
+        link.at(60s, link::DialFailed{{Errc::kTimeout, "cannot reach it"}});
+        CHECK(link.find<DaemonLost>()->why == "the rendezvous daemon at host:1 has sent nothing for 60 s");
+    }
+    SECTION("it answers no Join, and ends") {
+        link.at(1s, link::Connected{});
+        CHECK(link.pass_until<link::Reset>(100s) == 3s);
+        link.at(3s, link::ConnectionEnded{"the rendezvous daemon at host:1: reset"});
+        link.at(3s, link::Tick{});
+        link.at(60s, link::DialFailed{{Errc::kUnreachable, "cannot reach it"}});
+        CHECK(link.find<DaemonLost>()->why == "cannot reach it");
     }
     SECTION("it closes each connection") {
         for (Duration at = 0s; at < 60s; at += 200ms) {
@@ -139,6 +162,23 @@ TEST_CASE("a daemon that never welcomes this node is given up at connect_timeout
         CHECK(link.find<DaemonLost>() != nullptr);
     }
     CHECK(link.state.phase == link::Phase::kEnded);
+}
+
+TEST_CASE("a first connection that the network has broken unseen is replaced", "[agent][link]") {
+    Driver link;
+    link.at(0ms, link::Started{});
+    link.at(0ms, link::Connected{});
+    CHECK(link.pass_until<link::Reset>(60s) == 2s);
+    link.at(2s, link::ConnectionEnded{"the rendezvous daemon at host:1: reset"});
+    REQUIRE(link.find<ConnectionChanged>() != nullptr);
+    CHECK(link.find<ConnectionChanged>()->text ==
+          "the rendezvous daemon at host:1 has sent nothing for 2.0 s; connecting again");
+    CHECK(link.pass_until<link::Dial>(60s) == 2s);
+    link.at(2100ms, link::Connected{});
+    CHECK(link.sent() == std::vector<protocol::AgentMessage>{link.state.join});
+    link.at(2200ms, link::Received{welcome()});
+    CHECK(link.find<Welcomed>() != nullptr);
+    CHECK(link.pass_until<LeaseEnded>(60s) == 4600ms);
 }
 
 TEST_CASE("a connection that ends is dialled again at once, and reports are repeated", "[agent][link]") {
