@@ -51,6 +51,8 @@ public:
     [[nodiscard]] TimePoint given_up_at() const {
         return std::max(confirmed_ + protocol::kHoldsOfSearch * limits_.hold, asked_until_);
     }
+    /// Returns until when the daemon is asked after a pause of this process, whatever seems to have ended meanwhile.
+    [[nodiscard]] TimePoint asked_until() const { return asked_until_; }
     [[nodiscard]] TimePoint confirmed_at() const { return confirmed_; }
 
 private:

@@ -24,6 +24,11 @@ TimePoint first_answer_due(const State& state) {
     return std::max(given_up_at(state), state.joined_at + state.lease.heartbeat_interval());
 }
 
+/// Returns whether another server has answered the dial that failed with this error.
+bool has_answered(const Error& error) {
+    return error.code != Errc::kUnreachable && error.code != Errc::kTimeout && error.code != Errc::kClosed;
+}
+
 /// Transition: the step in progress. Its on() functions handle one event each.
 class Transition {
 public:
@@ -102,8 +107,10 @@ void Transition::on(Connected) {
 
 void Transition::on(DialFailed event) {
     const bool is_silent = event.error.code == Errc::kTimeout;
-    const bool has_time = now_ + kDialInterval < given_up_at(state_);  // this process stood still meanwhile
-    if (state_.welcomed && is_silent && has_time) return dial();
+    const TimePoint again_until = is_silent                    ? given_up_at(state_)
+                                  : !has_answered(event.error) ? state_.lease.asked_until()
+                                                               : TimePoint();
+    if (state_.welcomed && now_ + kDialInterval < again_until) return dial();  // this process stood still meanwhile
     if (state_.welcomed) return lose(cause_of_failed_dial(event.error));
     lose(is_silent && state_.fell_silent ? first_silence() : std::move(event.error.message));
 }
@@ -111,9 +118,7 @@ void Transition::on(DialFailed event) {
 /// Returns why the daemon that this node had is out of reach, with the error if a server has answered.
 std::string Transition::cause_of_failed_dial(const Error& error) const {
     const std::string text = unreached();
-    const bool has_answered =
-        error.code != Errc::kUnreachable && error.code != Errc::kTimeout && error.code != Errc::kClosed;
-    if (!has_answered) return text;
+    if (!has_answered(error)) return text;
     const std::string why = fmt::format("{}: {}", text, error.message);
     return why.ends_with('.') ? why.substr(0, why.size() - 1) : why;
 }

@@ -240,10 +240,20 @@ TEST_CASE("a daemon that confirms nothing ends the lease, then the workers, and 
         CHECK(link.pass_until<HoldEnded>(100s) == 90s);  // 30 s after the Join
     }
     SECTION("this process stood still while it dialled") {
-        link.at(150s, link::DialFailed{{Errc::kTimeout, "timed out"}});
+        link.at(150s, link::DialFailed{{GENERATE(Errc::kTimeout, Errc::kUnreachable, Errc::kClosed), "failed"}});
         CHECK(link.find<DaemonLost>() == nullptr);
-        CHECK(link.find<link::Dial>() != nullptr);
-        CHECK(link.pass_until<DaemonLost>(200s) == 153s);
+        REQUIRE(link.find<link::Dial>() != nullptr);
+        CHECK(link.find<link::Dial>()->pace.refused_until == TimePoint(253s));
+        SECTION("and does not reach it then, either") { CHECK(link.pass_until<DaemonLost>(200s) == 153s); }
+        SECTION("and its port refuses connections then, too") {
+            CHECK(link.pass_until<DaemonLost>(152900ms) == 152900ms);
+            link.at(152950ms, link::DialFailed{{Errc::kClosed, "refused"}});
+            CHECK(link.find<DaemonLost>() != nullptr);
+        }
+        SECTION("and another server has its port") {
+            link.at(151s, link::DialFailed{{Errc::kRefused, "something that is not ddprund answers"}});
+            CHECK(link.find<DaemonLost>() != nullptr);
+        }
     }
     SECTION("its port refuses connections") {
         link.at(3s, link::DialFailed{{GENERATE(Errc::kUnreachable, Errc::kClosed), "refused"}});
