@@ -66,7 +66,7 @@ std::string too_few(const State& state, int here) {
 
 /// Returns why no other node can take the place of a lost one; empty: one may join.
 std::string no_replacement(const State& state) {
-    if (!state.no_more_nodes.empty()) return state.no_more_nodes;
+    if (!state.no_more_nodes.empty() || state.groups_started == 0) return state.no_more_nodes;
     const auto role =
         role_without_restart(state, [](const Node& node) { return node.link == Link::kLost || node.overdue_since; });
     if (!role) return "";

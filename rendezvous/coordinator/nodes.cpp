@@ -87,6 +87,7 @@ void reconnected(Transition& t, const NodeId& id, const Join& message) {
     State& state = t.state;
     state.nodes.set_join(id, message);
     state.nodes.change(id, [&](Node& node) {
+        if (node.link == Link::kLost && !node.busy) node.idle_since = state.now;
         node.link = Link::kConnected;
         node.broken = false;
         node.heard_at = node.connected_at = state.now;  // not alive_at: what it repeats now happened before
@@ -152,7 +153,7 @@ void lose(Transition& t, const NodeId& id, std::string_view why) {
     if (member && !lost.leaving) t.state.group.lost[lost.join.host] = lost.broken && !lost.overdue_since;
     const std::string reason = fmt::format("node {} was lost: {}", lost.join.host, why);
     t.say(reason);
-    if (lost.busy || lost.last_rank) {
+    if (lost.busy || lost.last_rank || may_look_for_daemon(t.state, lost)) {
         forget_lost_nodes(t.state);
     } else {
         t.state.nodes.erase(id);

@@ -79,7 +79,9 @@ void Agent::handle_events() {
         events_.pop_front();
         if (const auto* finished = std::get_if<agent::JobFinished>(&event.what)) facts_.verdict = finished->verdict;
         const auto* lost = std::get_if<agent::DaemonLost>(&event.what);
-        if (lost != nullptr && lost->why.find("rejects this node") != std::string::npos) facts_.refused = lost->why;
+        const bool is_refused = lost != nullptr && lost->why.find("rejects this node") != std::string::npos;
+        if (is_refused) facts_.refused = lost->why;
+        if (lost != nullptr && !is_refused && link_.welcomed) world_.gave_up(*this);
         worker_group::Step taken = worker_group::step(std::move(group_), event);
         group_ = std::move(taken.next);
         const auto* notified = std::get_if<agent::NotifyReceived>(&event.what);
@@ -290,6 +292,7 @@ void Agent::kill(Kill how) {
     if (how == Kill::kGuard) return raise(agent::GuardLost{});
     life_ = Life::kKilled;
     if (how == Kill::kHost) world_.network.power_off(id());
+    if (connection_ && how == Kill::kAgentUnread) world_.network.reset_by_agent(*connection_);
     if (connection_) world_.network.close_by_agent(*connection_);
     if (how == Kill::kHost) return workers_.end_all();
     world_.time.after(world_.dice.between(0ms, 300ms), [this] { workers_.end_all(); });

@@ -27,13 +27,15 @@ public:
         Network& network;
         std::function<void(Agent&, ConnectionId)> dialed;
         std::function<void(const NodeId&, Generation)> workers_vanished;  ///< other than by success: peers may notice
+        std::function<void(const Agent&)> gave_up;                        ///< the daemon that it had
         std::function<void(std::string)> mistake;                         ///< of the coordinator, or of this node
     };
     enum class Life { kAlive, kExited, kKilled };
     enum class Kill {
-        kAgent,  ///< its guard kills the workers
-        kGuard,  ///< the agent kills the workers, and ends
-        kHost,   ///< no peer sees the end of its connection
+        kAgent,        ///< its guard kills the workers
+        kAgentUnread,  ///< the same, and messages that it has not read make its kernel reset the connection
+        kGuard,        ///< the agent kills the workers, and ends
+        kHost,         ///< no peer sees the end of its connection
     };
     /// What has happened to it, for the invariants.
     struct Facts {
@@ -74,6 +76,11 @@ public:
     /// Returns whether these processes stand still, got SIGKILL, or have a stopped agent, which cannot freeze them
     /// (docs/design/026).
     [[nodiscard]] bool frozen() const { return workers_.stand_still() || paused_; }
+    /// Returns whether it still has the daemon that welcomed it, or looks for it for at least `time`.
+    [[nodiscard]] bool has_daemon_for(milliseconds time) const {
+        return life_ == Life::kAlive && !signaled() && link_.welcomed && link_.phase != agent::link::Phase::kEnded &&
+               !link_.over && world_.time.now() + time < agent::link::given_up_at(link_);
+    }
     [[nodiscard]] bool signaled() const { return group_.stop_signal.has_value(); }
     [[nodiscard]] const Facts& facts() const { return facts_; }
     [[nodiscard]] const Workers::Facts& workers() const { return workers_.facts(); }

@@ -31,6 +31,7 @@ void Checker::after_step(const State& state, const std::vector<Action>& actions,
     check_pauses(state, actions);
     check_verdict(state, truth);
     check_daemon_end(state, actions, truth);
+    check_silence(state);
     check_waiting_is_explained(state, actions);
     check_waiting_makes_sense(state);
 }
@@ -266,8 +267,33 @@ void Checker::check_verdict(const State& state, const Truth& truth) {
                 verdict.reason.find("of a start, and the job cannot do without") != std::string::npos;
             expect(verdict.exit_code == (by_breaker ? exit_code::kDoNotRequeue : exit_code::kInfrastructure),
                    "wrong code");
+            if (verdict.reason.starts_with("no node is left")) check_end_without_nodes(state, nodes);
             break;
         }
+    }
+}
+
+/// A job that may be restarted ends without nodes only when those that live have given it up, or do so soon
+/// (docs/design/026).
+void Checker::check_end_without_nodes(const State& state, const TruthOfNodes& truth) {
+    const bool restarts = std::ranges::all_of(state.roles, [](const auto& role) { return role.second.is_left(); });
+    if (!restarts || !state.no_more_nodes.empty()) return;
+    for (const NodeId& id : truth.looking) {
+        const auto node = state.nodes.find(id);
+        const bool is_out = node != state.nodes.end() && (node->second.overdue_since || node->second.leaving);
+        expect(is_out, fmt::format("the job ends without nodes although {} looks for it", id));
+    }
+}
+
+/// No node is waited for longer than `hold`, and the grace of a connection that breaks then (docs/design/026).
+void Checker::check_silence(const State& state) {
+    if (state.phase == Phase::kFinished || state.now - silence_checked_ < 500ms) return;
+    silence_checked_ = state.now;
+    for (const auto& [id, node] : state.nodes) {
+        if (node.link == Link::kLost) continue;
+        expect(state.now - std::max(node.heard_at, awake_since_) <=
+                   state.config.hold + state.config.reconnect_grace + 500ms,
+               id + " is silent for longer than hold, and not lost");
     }
 }
 
@@ -302,11 +328,16 @@ void Checker::check_daemon_end(const State& state, const std::vector<Action>& ac
         } else {
             const bool in_vain = state.starter_ended && !state.shape;  // a signal ended ddprun while it started
             expect(end->exit_code == exit_code::kInfrastructure && (alone || in_vain), "the daemon leaves its agents");
+            expect(truth.of_nodes().looking.empty(), "the daemon ends while nodes look for it");
         }
     }
     const Duration slack = 2 * kTickInterval;
+    // Nodes that are cut off may come back, but not the one on the daemon's host whose end its starter's end shows.
+    const bool has_lost_its_node =
+        state.starter_ended && state.shape && state.shape->max_nodes == 1 &&
+        std::ranges::all_of(state.nodes, [](const auto& entry) { return entry.second.beside_daemon; });
     const Duration deserted =
-        std::max(state.config.linger, kHoldsOfSearch * state.config.hold);  // nodes that are cut off may come back
+        has_lost_its_node ? state.config.linger : std::max(state.config.linger, kHoldsOfSearch * state.config.hold);
     expect(daemon_end_ || verdict_ || state.now - std::max(*last_connected_, awake_since_) <= deserted + slack,
            "the daemon stays without agents");
     expect(daemon_end_ || !verdict_ ||

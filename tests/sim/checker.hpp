@@ -21,7 +21,8 @@ struct TruthOfNodes {
     std::map<protocol::NodeId, Generation> processes;  ///< the group that a node has processes of
     std::set<protocol::NodeId> frozen;                 ///< nodes whose processes stand still
     std::map<protocol::NodeId, Generation> succeeded;  ///< the newest group whose workers all exited with 0 there
-    int failures = 0;                                  ///< workers that failed by themselves
+    std::set<protocol::NodeId> looking;  ///< nodes that have the daemon, or look for it and have not given it up soon
+    int failures = 0;                    ///< workers that failed by themselves
 };
 
 /// The actual state of the cluster.
@@ -64,6 +65,8 @@ private:
     void check_verdict(const coordinator::State& state, const Truth& truth);
     void check_daemon_end(const coordinator::State& state, const std::vector<daemon::DaemonAction>& actions,
                           const Truth& truth);
+    void check_silence(const coordinator::State& state);
+    void check_end_without_nodes(const coordinator::State& state, const TruthOfNodes& truth);
     void check_waiting_is_explained(const coordinator::State& state, const std::vector<daemon::DaemonAction>& actions);
     void check_waiting_makes_sense(const coordinator::State& state);
     [[nodiscard]] std::string role_of(Rank rank) const;
@@ -103,6 +106,7 @@ private:
     std::set<std::pair<protocol::NodeId, Generation>> lost_with_;  ///< nodes that were lost while they had processes
     std::map<protocol::NodeId, TimePoint> explained_at_;
     TimePoint explanations_checked_;
+    TimePoint silence_checked_;
     TimePoint previous_now_;
     TimePoint awake_since_;  ///< since when the coordinator has had events without a pause
 };

@@ -20,6 +20,14 @@ constexpr milliseconds kRunsOn = 240'000ms;
 /// A connection that breaks is noticed by then, and another one made, or the workers are stopped.
 constexpr milliseconds kNotifiedWithin = 6'000ms;
 
+/// Makes the rare dice differ from the others; with this number no seed that a test keeps has a rare fault.
+constexpr std::uint64_t kRareSeeds = std::uint64_t{12} << 32;
+
+/// An agent that a cut begins to concern has reset its connection by then.
+constexpr milliseconds kOwnResetsWithin = 4'000ms;
+/// The newest message of a node that nothing disturbs came less long ago.
+constexpr milliseconds kNewestMessageWithin = 1'500ms;
+
 constexpr int kFewNodes = 6;
 constexpr int kManyNodes = 64;
 constexpr int kMostNodes = 1'024;
@@ -62,6 +70,7 @@ bool wants_no_other(const State& job, const Join& join) {
 SimCluster::SimCluster(std::uint64_t seed) : SimCluster(seed, false, number_of_nodes(seed)) {
     plan_agents(number_of_nodes(seed));
     plan_faults();
+    plan_daemon_host();
     start();
 }
 
@@ -87,6 +96,7 @@ SimCluster::SimCluster(std::uint64_t seed, const Script& script) : SimCluster(se
 
 SimCluster::SimCluster(std::uint64_t seed, bool calm, int nodes)
     : dice_(seed),
+      rare_dice_(seed + kRareSeeds),
       network_(time_, dice_,
                {.dialed = [this](ConnectionId id) { dialed(id); },
                 .dial_answered =
@@ -106,7 +116,7 @@ SimCluster::SimCluster(std::uint64_t seed, bool calm, int nodes)
 
 void SimCluster::start() {
     daemon_tick();
-    time_.after(plan_.faults_end + kRunsOn, [this] { check_the_end(); });
+    time_.after(plan_.faults_end + plan_.longest_cut + kRunsOn, [this] { check_the_end(); });
 }
 
 void SimCluster::run_for(milliseconds time) {
@@ -186,6 +196,7 @@ void SimCluster::add_agent(Join greeting, milliseconds arrival) {
                      .network = network_,
                      .dialed = [this](Agent& a, ConnectionId id) { connections_.owner[id] = a.id(); },
                      .workers_vanished = [this](const NodeId& node, Generation g) { workers_vanished(node, g); },
+                     .gave_up = [this](const Agent& a) { gave_up(a); },
                      .mistake = [this](const std::string& what) { expect(false, what); }});
     time_.after(arrival, [a = agent.get()] { a->start(); });
     agents_[greeting.node] = std::move(agent);
@@ -216,9 +227,9 @@ void SimCluster::plan_faults() {
         if (agent.life() == Agent::Life::kAlive && first_life && dice_.percent(50)) {
             add_agent(agent.id(), 1, dice_.between(0ms, 10'000ms));
         }
-        agent.kill(dice_.percent(50)   ? Agent::Kill::kHost
-                   : dice_.percent(80) ? Agent::Kill::kAgent
-                                       : Agent::Kill::kGuard);
+        kill(agent, dice_.percent(50)   ? Agent::Kill::kHost
+                    : dice_.percent(80) ? Agent::Kill::kAgent
+                                        : Agent::Kill::kGuard);
     });
     some(40, 5, "resets", [this] {
         if (const auto& connection = any_agent().connection()) network_.reset(*connection);
@@ -253,6 +264,43 @@ void SimCluster::plan_faults() {
             time_.after(dice_.between(0ms, 1'000ms), [a = agent.get()] { a->signal(SIGTERM); });
         }
     });
+}
+
+/// Puts node n1 on the daemon's host in some clusters, and cuts that host off from the others in some.
+void SimCluster::plan_daemon_host() {
+    if (rare_dice_.percent(10)) {
+        plan_.text += ", n1 on the daemon's host";
+        for (const char* id : {"n1", "n1.1"}) network_.put_beside_daemon(id);
+        daemon_.starter = "n1";
+    }
+    if (!rare_dice_.percent(5)) return;
+    const milliseconds time = rare_dice_.between(1'000ms, 100'000ms);
+    const bool to_agents = rare_dice_.percent(70);
+    const bool to_daemon = !to_agents || rare_dice_.percent(70);
+    plan_.text += fmt::format(", the daemon's host cut off for {} s ({})", time.count() / 1000,
+                              !to_agents   ? "to it"
+                              : !to_daemon ? "from it"
+                                           : "both ways");
+    plan_.longest_cut = time;
+    time_.after(rare_dice_.between(0ms, plan_.faults_end / 3),
+                [this, time, to_daemon, to_agents] { cut_off_daemon(time, to_daemon, to_agents); });
+}
+
+void SimCluster::cut_off_daemon(milliseconds time, bool to_daemon, bool to_agents) {
+    cut_ = Cut{.begun = time_.now(), .until = time_.now() + time, .members = {}};
+    for (const auto& [id, node] : decisions_.job().nodes) {
+        const bool is_calm = time_.now() - network_.whole_since(id) > kOwnResetsWithin;
+        if (is_calm && node.link == Link::kConnected) cut_->members.insert(id);
+    }
+    if (to_daemon) network_.cut_off_daemon(Network::Direction::kToDaemon, cut_->until);
+    if (to_agents) network_.cut_off_daemon(Network::Direction::kToAgent, cut_->until);
+}
+
+/// The host of the daemon does not lose its power, and its kernel shows the end of each of its processes.
+void SimCluster::kill(Agent& agent, Agent::Kill how) {
+    if (!network_.is_beside_daemon(agent.id())) return agent.kill(how);
+    if (how != Agent::Kill::kGuard) how = rare_dice_.percent(50) ? Agent::Kill::kAgentUnread : Agent::Kill::kAgent;
+    agent.kill(how);
 }
 
 void SimCluster::step() {
@@ -301,7 +349,13 @@ int SimCluster::freezes() const {
 
 void SimCluster::daemon_tick() {
     if (!daemon_.listens) return;
-    if (time_.now() >= daemon_.paused_until) handle(Tick{});
+    if (time_.now() >= daemon_.paused_until) {
+        if (daemon_.starter && agents_.at(*daemon_.starter)->life() != Agent::Life::kAlive) {
+            daemon_.starter.reset();
+            handle(StarterEnded{});
+        }
+        handle(Tick{});
+    }
     time_.after(kTickInterval, [this] { daemon_tick(); });
 }
 
@@ -342,7 +396,7 @@ void SimCluster::at_daemon(ConnectionId id, const std::optional<AgentMessage>& m
     if (join == nullptr || !daemon_.listens) return;
     std::optional<State> before;  // a copy takes long where there are many nodes
     if (decisions_.job().nodes.size() <= kManyNodes || dice_.percent(5)) before = decisions_.job();
-    handle(NodeMessage{join->node, *message}, id);
+    handle(NodeMessage{join->node, *message, network_.is_beside_daemon(connections_.owner.at(id))}, id);
     const auto answer = connections_.answered.find(id);
     if (answer != connections_.answered.end()) {
         if (before) check_answer(*before, *join, answer->second);
@@ -563,6 +617,7 @@ TruthOfNodes SimCluster::truth_of_nodes() const {
             if (agent->frozen()) truth.frozen.insert(id);
         }
         if (agent->workers().succeeded) truth.succeeded[id] = *agent->workers().succeeded;
+        if (agent->has_daemon_for(kOwnResetsWithin)) truth.looking.insert(id);
         truth.failures += agent->workers().failures;
     }
     return truth;
@@ -577,10 +632,32 @@ void SimCluster::check_losses() {
         if (node.link != Link::kLost) {
             lost_.erase(id);
         } else if (lost_.insert(id).second && daemon_awake && agents_.at(id)->life() == Agent::Life::kAlive) {
-            const bool disturbed = time_.now() - network_.whole_since(id) < config.lost_after + 2 * kTickInterval;
+            const bool is_cut_off = cut_ && !network_.is_beside_daemon(id);
+            const TimePoint whole_since = std::max(network_.whole_since(id), is_cut_off ? cut_->until : TimePoint());
+            const bool disturbed = time_.now() - whole_since < config.lost_after + 2 * kTickInterval;
             expect(disturbed || node.overdue_since, id + " was lost although its link was whole");
+            expect(may_be_lost_in_cut(id) || node.overdue_since, id + " was lost before hold in a cut of all nodes");
         }
     }
+}
+
+/// Returns false for a node that has only been cut off together with all others, before that has lasted for `hold`.
+bool SimCluster::may_be_lost_in_cut(const NodeId& id) const {
+    const bool any_beside =
+        std::ranges::any_of(agents_, [&](const auto& entry) { return network_.is_beside_daemon(entry.first); });
+    if (any_beside || !cut_ || !cut_->members.contains(id)) return true;
+    if (network_.whole_since(id) > cut_->begun + kOwnResetsWithin) return true;
+    return time_.now() > cut_->begun + decisions_.job().config.hold - kNewestMessageWithin;
+}
+
+/// Expects a node to give up a daemon that listens only after three times `hold`.
+void SimCluster::gave_up(const Agent& agent) {
+    const State& job = decisions_.job();
+    const auto node = job.nodes.find(agent.id());
+    if (!daemon_.listens || node == job.nodes.end()) return;
+    if (daemon_.paused_until > node->second.heard_at - kOwnResetsWithin) return;  // it moves that time, and was silent
+    expect(time_.now() - node->second.heard_at > kHoldsOfSearch * job.config.hold - kOwnResetsWithin,
+           agent.id() + " has given the daemon up too early");
 }
 
 void SimCluster::check_the_end() {
@@ -598,7 +675,7 @@ void SimCluster::check_the_end() {
                    wants_no_other(decisions_.job(), agent->greeting()),
                id + " was refused: " + refused);
     }
-    expect(checker_.verdict() || !decisions_.job().shape,
+    expect(checker_.verdict() || checker_.daemon_end() || !decisions_.job().shape,
            fmt::format("the job has no verdict, it is {}", to_string(decisions_.job().phase)));
     expect(checker_.daemon_end() || !daemon_.listens, "the daemon has not ended");
 }

@@ -39,6 +39,8 @@ public:
     void run_to_end();
     void add_node(const std::string& host);
     void pause_daemon(milliseconds time) { daemon_.paused_until = time_.now() + time; }
+    /// Delays everything to or from the daemon's host for some time.
+    void cut_off_daemon(milliseconds time) { cut_off_daemon(time, true, true); }
     [[nodiscard]] Agent& agent(const NodeId& id) { return *agents_.at(id); }
     [[nodiscard]] Network& network() { return network_; }
     [[nodiscard]] TimePoint now() const { return time_.now(); }
@@ -74,6 +76,9 @@ private:
     void start();
     void plan_agents(int nodes);
     void plan_faults();
+    void plan_daemon_host();
+    void cut_off_daemon(milliseconds time, bool to_daemon, bool to_agents);
+    void kill(Agent& agent, Agent::Kill how);
     void add_agent(const std::string& host, int incarnation, milliseconds arrival);
     void add_agent(protocol::Join greeting, milliseconds arrival);
     void add_stranger();
@@ -95,6 +100,8 @@ private:
     [[nodiscard]] Truth truth() const;
     [[nodiscard]] TruthOfNodes truth_of_nodes() const;
     void check_losses();
+    [[nodiscard]] bool may_be_lost_in_cut(const NodeId& id) const;
+    void gave_up(const Agent& agent);
     void check_answer(const coordinator::State& before, const protocol::Join& join,
                       const std::optional<coordinator::Refuse>& refusal);
     void check_temporary_refusal(const coordinator::State& before, const protocol::Join& join,
@@ -114,6 +121,13 @@ private:
         std::string text;
         bool calm = false;
         milliseconds faults_end{};
+        milliseconds longest_cut{};  ///< of the daemon's host
+    };
+    /// The cut of the daemon's host from all others.
+    struct Cut {
+        TimePoint begun;
+        TimePoint until;
+        std::set<NodeId> members;  ///< nodes that nothing else disturbed when it began
     };
     struct Connections {
         std::map<ConnectionId, NodeId> owner;   ///< the agent at the other end
@@ -127,6 +141,7 @@ private:
         bool stop_requested = false;
         TimePoint paused_until;
         bool opens_stores = true;
+        std::optional<NodeId> starter = {};  ///< the agent on its host, which has started it; reset when that has ended
     };
     struct Trace {
         std::uint64_t hash = 14695981039346656037ull;
@@ -135,6 +150,7 @@ private:
 
     Timeline time_;
     Dice dice_;
+    Dice rare_dice_;  ///< of faults that few seeds have: the others, and those that tests keep, stay the same runs
     Network network_;
     Inspectors inspectors_;
     daemon::Decisions decisions_;
@@ -144,6 +160,7 @@ private:
     Connections connections_;
     DaemonProcess daemon_;
     Plan plan_;
+    std::optional<Cut> cut_;
     int signals_ = 0;
     int orders_ = 0;
     std::set<NodeId> lost_;                                             ///< nodes that the coordinator counts as lost

@@ -53,6 +53,9 @@ TimePoint Network::arrival(const Connection& connection, Direction direction, Ti
     if (const auto cut = cut_off_until_.find({connection.agent, direction}); cut != cut_off_until_.end()) {
         when = std::max(when, cut->second + delay);
     }
+    const auto cut_of_all = daemon_cut_off_until_.find(direction);
+    if (cut_of_all != daemon_cut_off_until_.end() && !is_beside_daemon(connection.agent))
+        when = std::max(when, cut_of_all->second + delay);
     return std::max(when, previous);
 }
 
@@ -80,9 +83,12 @@ void Network::down(ConnectionId id, std::optional<DaemonMessage> message) {
 }
 
 void Network::cut_off(const NodeId& agent, Direction direction, TimePoint until) {
+    if (is_beside_daemon(agent)) return;
     cut_off_until_[{agent, direction}] = until;
     disturb(agent, until);
 }
+
+void Network::cut_off_daemon(Direction direction, TimePoint until) { daemon_cut_off_until_[direction] = until; }
 
 void Network::cut_off(const NodeId& agent, TimePoint until) {
     cut_off(agent, Direction::kToDaemon, until);
@@ -118,6 +124,21 @@ void Network::close_by_agent(ConnectionId id) {
     up(id, std::nullopt);
 }
 
+void Network::reset_by_agent(ConnectionId id) {
+    Connection& connection = at(id);
+    if (!std::exchange(connection.open_at_agent, false)) return;
+    disturb(connection.agent, time_.now());
+    connection.was_reset = true;
+    reset_at_daemon(id);
+}
+
+/// Lets the reset by the agent's end arrive.
+void Network::reset_at_daemon(ConnectionId id) {
+    time_.at(arrival(at(id), Direction::kToDaemon, at(id).up), [this, id] {
+        if (std::exchange(at(id).open_at_daemon, false)) ends_.at_daemon(id, std::nullopt);
+    });
+}
+
 void Network::close_by_daemon(ConnectionId id) {
     if (!std::exchange(at(id).open_at_daemon, false)) return;
     disturb(at(id).agent, time_.now());
@@ -131,9 +152,7 @@ void Network::abandon(ConnectionId id) {
     if (dice_.percent(50)) return;
     connection.was_reset = true;
     if (powered_off_.contains(connection.agent) || dice_.percent(50)) return;
-    time_.at(arrival(connection, Direction::kToDaemon, connection.up), [this, id] {
-        if (std::exchange(at(id).open_at_daemon, false)) ends_.at_daemon(id, std::nullopt);
-    });
+    reset_at_daemon(id);
 }
 
 void Network::break_one_end(ConnectionId id) {

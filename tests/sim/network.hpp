@@ -42,6 +42,8 @@ public:
     /// The other end sees the close after the messages that are on their way.
     void close_by_agent(ConnectionId id);
     void close_by_daemon(ConnectionId id);
+    /// The agent has died before it had read all messages: the daemon sees a reset, not a close.
+    void reset_by_agent(ConnectionId id);
     /// Both ends see the connection end, what is on its way is lost.
     void reset(ConnectionId id);
     /// One end sees that the connection has ended, the other one does not; what is sent from now on is lost.
@@ -56,6 +58,11 @@ public:
     void cut_off(const NodeId& agent, Direction direction, TimePoint until);
     /// The same in both directions.
     void cut_off(const NodeId& agent, TimePoint until);
+    /// The same for the daemon's host, and so for all agents of other hosts. It is no disturbance of theirs.
+    void cut_off_daemon(Direction direction, TimePoint until);
+    /// Puts the agent on the daemon's host: no cut concerns its messages.
+    void put_beside_daemon(const NodeId& agent) { beside_daemon_.insert(agent); }
+    [[nodiscard]] bool is_beside_daemon(const NodeId& agent) const { return beside_daemon_.contains(agent); }
     /// Drops everything to and from the host from now on, without the end of a connection.
     void power_off(const NodeId& agent);
     /// Notes that the agent may seem silent until then for a reason of its own.
@@ -77,6 +84,7 @@ private:
     Connection& at(ConnectionId id) { return connections_.at(static_cast<std::size_t>(id)); }
     [[nodiscard]] const Connection& at(ConnectionId id) const { return connections_.at(static_cast<std::size_t>(id)); }
     TimePoint arrival(const Connection& connection, Direction direction, TimePoint previous);
+    void reset_at_daemon(ConnectionId id);
     void up(ConnectionId id, std::optional<AgentMessage> message);
     void down(ConnectionId id, std::optional<DaemonMessage> message);
 
@@ -85,6 +93,8 @@ private:
     Ends ends_;
     std::deque<Connection> connections_;  ///< by id
     std::map<std::pair<NodeId, Direction>, TimePoint> cut_off_until_;
+    std::map<Direction, TimePoint> daemon_cut_off_until_;
+    std::set<NodeId> beside_daemon_;
     std::map<NodeId, TimePoint> disturbed_until_;
     std::string mistake_;
     std::set<NodeId> powered_off_;

@@ -316,6 +316,42 @@ TEST_CASE("a daemon whose own host was cut off waits for its nodes if they may b
     }
 }
 
+TEST_CASE("a daemon that was cut off before the first group waits for its nodes, whatever --max-restarts is",
+          "[coordinator]") {
+    Job job({.min_nodes = 3, .max_nodes = 3, .max_restarts = GENERATE(0, 1)});
+    job.join("n1");
+    job.join("n2");
+    job.silent = {"n1", "n2"};
+    const auto hold = job.state.config.hold;
+    job.pass(hold);
+    CHECK(job.asked<Disconnect>().size() == 2);
+    CHECK_FALSE(job.ends_job);
+    SECTION("they come back") {
+        job.pass(hold);
+        job.silent.clear();
+        for (const char* host : {"n2", "n1", "n3"}) {
+            Join again = job.greeting(host);
+            if (job.state.nodes.contains(host)) again.session = job.state.config.session;
+            job.join(again);
+            CHECK_FALSE(job.sent<Welcome>().at(host).lost);
+        }
+        CHECK(job.state.nodes.at("n2").idle_since == job.now);
+        CHECK(job.opens(1));
+    }
+    SECTION("they give up at three times hold, and the daemon with them") {
+        job.pass(2 * hold - kTickInterval);
+        CHECK_FALSE(job.ends_job);
+        job.pass(kTickInterval);
+        CHECK_THAT(job.verdict().reason, Contains("no node is left"));
+    }
+    SECTION("another one joins, and the lost ones are forgotten at the next start") {
+        job.silent.clear();
+        for (const char* host : {"n3", "n4", "n5"}) job.join(host);
+        job.store_opens();
+        CHECK(job.state.nodes.size() == 3);
+    }
+}
+
 TEST_CASE("of several nodes that are lost together all are named, to those that wait, too", "[coordinator]") {
     Job job({.min_nodes = 4, .max_nodes = 4, .max_restarts = 1});
     job.start({"n1", "n2", "n3", "n4"});
