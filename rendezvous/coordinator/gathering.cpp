@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <set>
 
 #include "common/text/number.hpp"
 #include "rendezvous/coordinator/ending.hpp"
@@ -33,9 +35,25 @@ constexpr std::chrono::milliseconds kStoreRetryAfter{250};
 /// If several nodes come back one after the other, the next group waits for the last one.
 constexpr std::chrono::seconds kQuietAfterReturn{1};
 
+/// A daemon that waits for nodes which it has lost names them on the log that often.
+constexpr std::chrono::seconds kReportReturnEvery{30};
+
+/// Returns the nodes that do not count, but may look for the daemon yet, except for those whose host has another ddprun
+/// here. If all nodes were lost, that is often because the network around the daemon's host was cut.
+std::set<NodeName> may_come_back(const State& state) {
+    std::set<NodeName> names;
+    for (const auto& [id, node] : state.nodes) {
+        if (present(node) || node.leaving || node.overdue_since) continue;
+        if (may_look_for_daemon(state, node) && !state.nodes.is_taken(node.join.host, id))
+            names.insert({node.join.host, id});
+    }
+    return names;
+}
+
 /// Returns whether every present member of the last group is waiting again that the next one may have, and none has
 /// come just now while there is room for others. Then no other node is expected.
 bool all_known_are_back(const State& state) {
+    if (state.round.return_reported && !may_come_back(state).empty()) return false;
     const bool has_room = state.nodes.count(Subset::kEligible) < max_size(state);
     if (has_room && state.round.newest_join && state.now < *state.round.newest_join + kQuietAfterReturn) return false;
     return state.groups_started > 0 && std::ranges::all_of(state.nodes.of(Subset::kNotBack), [&](const NodeName& node) {
@@ -96,6 +114,7 @@ void open_round(Transition& t, int nodes) {
     State& state = t.state;
     state.phase = Phase::kOpening;
     state.round.last_call_ends.reset();
+    state.round.return_reported.reset();
     state.generation = next(state.generation);
     t.say(fmt::format("generation {} starts with {}", number(state.generation),
                       counted(static_cast<std::size_t>(nodes), "node")));
@@ -119,13 +138,31 @@ bool too_few_are_left(const State& state) {
     return (here == 0 && !any_is_set_aside(state)) || (!waits_for_more && here < state.shape->min_nodes);
 }
 
-/// Returns whether a lost node may look for the daemon yet. If all were lost, that is often because the network around
-/// the daemon's host was cut.
-bool any_may_come_back(const State& state) {
-    return std::ranges::any_of(state.nodes, [&](const auto& entry) {
-        const Node& node = entry.second;
-        return !node.leaving && !node.overdue_since && may_look_for_daemon(state, node);
-    });
+/// Returns whether all nodes were lost, and enough of them for a group may come back.
+bool group_may_come_back(const State& state) {
+    const int here = state.nodes.count(Subset::kPresent);
+    if ((here > 0 && !state.round.return_reported) || !no_replacement(state).empty()) return false;
+    return here + std::ssize(may_come_back(state)) >= state.shape->min_nodes;
+}
+
+/// Returns whether nodes that were lost may come back, and reports that. Precondition: all nodes were lost.
+bool waits_for_return(Transition& t) {
+    State& state = t.state;
+    const std::set<NodeName> names = may_come_back(state);
+    if (names.empty()) return false;
+    std::optional<TimePoint>& reported = state.round.return_reported;
+    if (reported && state.now < *reported + kReportReturnEvery) return true;
+    reported = state.now;
+    HostList hosts{.first = {}, .total = names.size()};
+    TimePoint until;
+    for (const NodeName& name : names) {
+        if (hosts.first.size() < kMaxHostsListed) hosts.first.push_back(name.host);
+        until = std::max(until, state.nodes.at(name.id).heard_at + kHoldsOfSearch * state.config.hold);
+    }
+    t.say(fmt::format(
+        "no node is connected, perhaps because the network has cut this host off; {} may come back within {}",
+        some_of(hosts), seconds_text(std::chrono::ceil<std::chrono::seconds>(until - state.now))));
+    return true;
 }
 
 /// Ends the job if there is nothing left to wait for; returns whether it did.
@@ -137,7 +174,7 @@ bool ended_for_lack_of_nodes(Transition& t) {
     } else if (too_few_are_left(state)) {
         const std::string why = no_replacement(state);
         if (here == 0 && !any_is_set_aside(state)) {
-            if (why.empty() && any_may_come_back(state)) return false;
+            if (why.empty() && waits_for_return(t)) return false;
             std::string reason = "no node is left";
             if (!state.cause.reason.empty()) reason += fmt::format(": {}", state.cause.reason);
             finish(t, infrastructure_verdict(std::move(reason), kStartWhenReachable));
@@ -151,7 +188,9 @@ bool ended_for_lack_of_nodes(Transition& t) {
 
 }  // namespace
 
-bool departure_ends_job(const State& state) { return state.departure && too_few_are_left(state); }
+bool departure_ends_job(const State& state) {
+    return state.departure && too_few_are_left(state) && !group_may_come_back(state);
+}
 
 void gather(Transition& t) {
     State& state = t.state;

@@ -139,6 +139,8 @@ struct Round {
     TimePoint since;
     std::optional<TimePoint> last_call_ends;    ///< set while MIN nodes are present
     std::optional<TimePoint> newest_join = {};  ///< when a node has joined or reconnected last
+    /// Set: all nodes were lost, and those that may come back are waited for. When the log has named them last.
+    std::optional<TimePoint> return_reported = {};
     TimePoint opens_at =
         {};  ///< not earlier, even if all nodes are here: after early ends, or while workers may remain
 };

@@ -130,3 +130,52 @@ TEST_CASE("an agent that is stopped for 2 s is not lost", "[sim]") {
     check_success(seed, cluster);
     CHECK(cluster.checker().groups() == 1);
 }
+
+TEST_CASE("a cut of the daemon's own host for less than hold restarts no work", "[sim]") {
+    const std::uint64_t seed = GENERATE(range(1u, 21u));
+    CAPTURE(seed);
+    SimCluster cluster(seed, {.nodes = 3, .min_nodes = 2, .max_nodes = 3, .max_restarts = 0});
+    run_until_members(cluster, 3);
+    cluster.cut_off_daemon(milliseconds(1'000 + 1'350 * seed));
+    check_success(seed, cluster);
+    CHECK(cluster.checker().groups() == 1);
+}
+
+TEST_CASE("a job goes on with all its nodes after a cut of the daemon's host for less than three times hold", "[sim]") {
+    const std::uint64_t seed = GENERATE(range(1u, 21u));
+    CAPTURE(seed);
+    SimCluster cluster(seed, {.nodes = 3, .min_nodes = 1, .max_nodes = 3});
+    run_until_members(cluster, 3);
+    cluster.cut_off_daemon(milliseconds(34'000 + 2'600 * seed));
+    cluster.run_for(33'000ms);
+    run_until_members(cluster, 3);
+    check_success(seed, cluster);
+    CHECK(cluster.checker().groups() == 2);
+    CHECK(restarts_spent(cluster) == 0);
+}
+
+TEST_CASE("a job without restarts ends at hold when the daemon's host is cut off", "[sim]") {
+    const std::uint64_t seed = GENERATE(range(1u, 11u));
+    CAPTURE(seed);
+    SimCluster cluster(seed, {.nodes = 3, .min_nodes = 2, .max_nodes = 3, .max_restarts = 0});
+    run_until_members(cluster, 3);
+    cluster.cut_off_daemon(60'000ms);
+    cluster.run_for(28'000ms);
+    CHECK(!cluster.checker().verdict());
+    cluster.run_for(3'000ms);
+    CHECK(cluster.checker().verdict());
+    cluster.run_to_end();
+    CHECK(finding(seed, cluster, 60) == "");
+}
+
+TEST_CASE("a cut of the daemon's host before the first group does not end the job", "[sim]") {
+    const std::uint64_t seed = GENERATE(range(1u, 11u));
+    CAPTURE(seed);
+    SimCluster cluster(seed, {.nodes = 2, .min_nodes = 3, .max_nodes = 3, .max_restarts = 0});
+    cluster.run_for(3'000ms);
+    cluster.cut_off_daemon(40'000ms);
+    cluster.run_for(45'000ms);
+    cluster.add_node("n3");
+    check_success(seed, cluster);
+    CHECK(cluster.checker().groups() == 1);
+}

@@ -352,6 +352,82 @@ TEST_CASE("a daemon that was cut off before the first group waits for its nodes,
     }
 }
 
+TEST_CASE("after a cut of the daemon's host the next group waits for the nodes that look for the daemon",
+          "[coordinator]") {
+    Job job({.min_nodes = 1, .max_nodes = 3, .max_restarts = 1});
+    job.start({"n1", "n2", "n3"});
+    job.silent = {"n1", "n2", "n3"};
+    const auto hold = job.state.config.hold;
+    const bool late = GENERATE(false, true);
+    job.pass(late ? 2 * hold + 20s : 2 * hold);
+    job.silent.clear();
+    job.join("n2");
+    job.stopped("n2");
+    CHECK(job.asked<OpenStore>().empty());
+    job.pass(9s);
+    CHECK(job.asked<OpenStore>().empty());
+    SECTION("they come back") {
+        job.join("n1");
+        job.stopped("n1");
+        CHECK(job.asked<OpenStore>().empty());
+        job.join("n3");
+        job.stopped("n3");
+        CHECK(job.opens(2));
+    }
+    SECTION("they do not, and the last call is over, or they have given up") {
+        job.pass(late ? 1s : job.state.config.last_call - 9s);
+        CHECK(job.opens(2));
+    }
+}
+
+TEST_CASE("a daemon that has lost all its nodes names those that may come back, and until when", "[coordinator]") {
+    Job job({.max_restarts = 1});
+    job.start({"n1", "n2"});
+    job.silent = {"n1", "n2"};
+    const auto hold = job.state.config.hold;
+    job.pass(hold - kTickInterval);
+    std::vector<std::string> lines;
+    const TimePoint lost_at = job.now + kTickInterval;
+    while (job.now < lost_at + 2 * hold - kTickInterval) {
+        job.pass(kTickInterval);
+        if (job.reason.find("may come back") != std::string::npos) lines.push_back(job.reason);
+    }
+    REQUIRE(lines.size() == 2);
+    CHECK_THAT(lines[0], Catch::EndsWith("; no node is connected, perhaps because the network has cut this host off; "
+                                         "n1, n2 may come back within 60 s"));
+    CHECK(lines[1] ==
+          "no node is connected, perhaps because the network has cut this host off; n1, n2 may come "
+          "back within 30 s");
+}
+
+TEST_CASE("a departure before a cut of the daemon's host ends the job only if too few nodes can come back",
+          "[coordinator]") {
+    const int max_nodes = GENERATE(3, 4);
+    Job job({.min_nodes = max_nodes - 1, .max_nodes = max_nodes, .max_restarts = 1});
+    job.start(max_nodes == 3 ? Hosts{"n1", "n2", "n3"} : Hosts{"n1", "n2", "n3", "n4"});
+    job.leave("n3");
+    job.silent = {"n1", "n2", "n3", "n4"};
+    if (max_nodes == 4) {
+        job.disconnect("n4");  // its agent has died
+        job.pass(2s);
+    }
+    job.pass(job.state.config.hold);
+    if (max_nodes == 4) {
+        CHECK(job.verdict().outcome == Outcome::kStopped);
+        return;
+    }
+    CHECK_FALSE(job.ends_job);
+    job.silent.clear();
+    job.join("n1");
+    job.stopped("n1");
+    CHECK_FALSE(job.ends_job);
+    job.join("n2");
+    job.stopped("n2");
+    job.pass(1s);
+    CHECK_FALSE(job.ends_job);
+    CHECK(job.opens(2));
+}
+
 TEST_CASE("of several nodes that are lost together all are named, to those that wait, too", "[coordinator]") {
     Job job({.min_nodes = 4, .max_nodes = 4, .max_restarts = 1});
     job.start({"n1", "n2", "n3", "n4"});
