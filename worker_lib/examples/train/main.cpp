@@ -18,6 +18,7 @@
 namespace {
 
 constexpr std::chrono::seconds kPauseOfSilentRanks{2};
+constexpr int kRestartIsUseless = 93;  // to ddprun: every worker would be started in the same environment again
 
 /// Ends a job that all ranks leave with the same exit code. All ranks call it, one of them with a message. That rank
 /// prints it and ends the process at once, so that the launcher, which reports the first rank to end, reports this one.
@@ -53,6 +54,15 @@ int train_and_report(const train::Options& options, ddp::Context& context) {
     }
 }
 
+/// Prints the error of this rank, which has no number if its environment is lost. Returns the exit code.
+int report_own_view(const std::exception& error) {
+    const std::string rank = std::getenv("RANK") != nullptr ? fmt::format("rank {}: ", train::launcher_rank()) : "";
+    fmt::print(stderr, "train: {}{}\n", rank, error.what());
+    const auto* const known = dynamic_cast<const ddp::Error*>(&error);
+    const bool is_lasting = known != nullptr && known->code() == ddp::ErrorCode::Environment;
+    return is_lasting ? kRestartIsUseless : EXIT_FAILURE;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -68,7 +78,6 @@ int main(int argc, char** argv) {
         ddp::Context context = ddp::init_from_env({.backend = ddp::Backend::Native});
         return train_and_report(options, context);
     } catch (const std::exception& error) {  // such as a rank that is missing or lost: each rank reports its own view
-        fmt::print(stderr, "train: rank {}: {}\n", train::launcher_rank(), error.what());
-        return EXIT_FAILURE;
+        return report_own_view(error);
     }
 }
