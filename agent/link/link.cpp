@@ -118,6 +118,7 @@ void Transition::on(DialFailed event) {
 /// Returns why the daemon that this node had is out of reach, with the error if a server has answered.
 std::string Transition::cause_of_failed_dial(const Error& error) const {
     const std::string text = unreached();
+    if (error.code == Errc::kClosed) return text + ": its port refuses connections";
     if (!has_answered(error)) return text;
     const std::string why = fmt::format("{}: {}", text, error.message);
     return why.ends_with('.') ? why.substr(0, why.size() - 1) : why;

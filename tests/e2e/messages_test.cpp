@@ -194,7 +194,9 @@ TEST_CASE("when the daemon is killed the last line says that the workers were st
     CHECK(job.wait(e2e::Seconds(30)).exit_code() == 69);
     const std::string said = job.err();
     CAPTURE(emulated, said);
-    CHECK_THAT(said, Contains("could not be reached again. The 2 workers of this node were stopped"));
+    CHECK_THAT(
+        said,
+        Contains("could not be reached again: its port refuses connections. The 2 workers of this node were stopped"));
     CHECK_THAT(said, Catch::EndsWith("then start the job again\n") && !Contains("no node is left"));  // it has one node
     CHECK(lines(said) <= (emulated ? 9 : 4));
     CHECK(sandbox.leftovers() == "");
