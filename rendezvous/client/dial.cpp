@@ -100,8 +100,8 @@ awaitable<Result<std::shared_ptr<Channel>>> look_again(Endpoint endpoint, Error 
     auto channel =
         co_await try_all(std::move(endpoint), Clock::now() + kLookTimeout, kLookTimeout, std::move(security));
     if (channel) co_return channel;
-    cause.message = "a TCPStore answers there, perhaps that of torchrun, and all nodes of a job need ddprun";
-    co_return cause;
+    co_return Error{Errc::kUnreachable,
+                    "a TCPStore answers there, perhaps that of torchrun, and all nodes of a job need ddprun"};
 }
 
 Error gave_up(const Endpoint& endpoint, const DialPlan& plan, Duration waited) {
@@ -109,18 +109,34 @@ Error gave_up(const Endpoint& endpoint, const DialPlan& plan, Duration waited) {
     const Errc code = plan.is_gone()                 ? Errc::kClosed
                       : cause.code == Errc::kTimeout ? Errc::kTimeout
                                                      : Errc::kUnreachable;
-    return {code, fmt::format(
-                      "cannot reach the rendezvous daemon at {}: {}, {} in {}. {}", to_string(endpoint),
-                      uncapitalised(cause.message), counted(plan.tries(), "try", "tries"), rounded_seconds_text(waited),
-                      cause.code == Errc::kNotFound
-                          ? fmt::format("Correct the name, or let this host resolve it: `getent hosts {}` shows "
-                                        "whether it does.",
-                                        endpoint.host)
-                          : "Is ddprund or the first ddprun running there? Start it, or pass another "
-                            "--rdzv-endpoint.")};
+    return {code, fmt::format("cannot reach the rendezvous daemon at {}: {}, {} in {}. {}.", to_string(endpoint),
+                              uncapitalised(cause.message), counted(plan.tries(), "try", "tries"),
+                              rounded_seconds_text(waited), remedy(endpoint, cause))};
+}
+
+/// Returns the remedy for a wait that has a cause which no other node mends by its start; else nothing.
+std::string remedy_of_wait(const Endpoint& endpoint, const Error& cause) {
+    return cause.code == Errc::kNotFound ? ". " + remedy(endpoint, cause) : "";
 }
 
 }  // namespace
+
+std::string remedy(const Endpoint& endpoint, const Error& cause) {
+    namespace errc = boost::system::errc;
+    if (cause.code == Errc::kNotFound)
+        return fmt::format("Correct the name, or let this host resolve it: `getent hosts {}` shows whether it does",
+                           endpoint.host);
+    if (cause.code == errc::host_unreachable || cause.code == errc::network_unreachable)
+        return fmt::format(
+            "{} is down, or the network to it is interrupted: find out which, or pass another --rdzv-endpoint",
+            endpoint.host);
+    if (cause.code == Errc::kTimeout)
+        return fmt::format(
+            "{} is down or cut off, a firewall drops the connection, or the process there is stopped: find out which, "
+            "or pass another --rdzv-endpoint",
+            endpoint.host);
+    return "Is ddprund or the first ddprun running there? Start it, or pass another --rdzv-endpoint";
+}
 
 awaitable<Result<std::shared_ptr<Channel>>> dial(Endpoint endpoint, TimePoint deadline, Pace pace, Security security) {
     const TimePoint start = Clock::now();
@@ -143,9 +159,10 @@ awaitable<Result<std::shared_ptr<Channel>>> dial(Endpoint endpoint, TimePoint de
         }
         if (last) co_return gave_up(endpoint, plan, now - start);
         if (now >= report_at && pace.reports) {
-            spdlog::info("waiting for the rendezvous daemon at {}: {}; giving up in {}", to_string(endpoint),
+            spdlog::info("waiting for the rendezvous daemon at {}: {}; giving up in {}{}", to_string(endpoint),
                          uncapitalised(plan.cause().message),
-                         seconds_text(std::chrono::ceil<std::chrono::seconds>(deadline - now)));
+                         seconds_text(std::chrono::ceil<std::chrono::seconds>(deadline - now)),
+                         remedy_of_wait(endpoint, plan.cause()));
             report_at = now + kReportAgain;
         }
         timer.expires_after(plan.next_pause());

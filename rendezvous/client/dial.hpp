@@ -20,4 +20,8 @@ namespace ddprun::client {
 [[nodiscard]] boost::asio::awaitable<Result<std::shared_ptr<transport::Channel>>> dial(
     Endpoint endpoint, TimePoint deadline, Pace pace = {}, transport::Security security = {});
 
+/// Returns what to do about a daemon at `endpoint` that no try has reached, a sentence without its full stop. `cause`:
+/// of the newest try. Pure.
+[[nodiscard]] std::string remedy(const Endpoint& endpoint, const Error& cause);
+
 }  // namespace ddprun::client

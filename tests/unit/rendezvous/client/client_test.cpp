@@ -1,4 +1,6 @@
 // The agent's side of the control connection: waiting for a daemon, and recognising other servers.
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
 #include <boost/asio/read.hpp>
 #include <boost/asio/read_until.hpp>
 #include <boost/asio/write.hpp>
@@ -6,8 +8,10 @@
 #include <array>
 #include <climits>
 #include <optional>
+#include <sstream>
 
 #include "rendezvous/client/control_client.hpp"
+#include "rendezvous/client/dial.hpp"
 #include "rendezvous/protocol/json.hpp"
 #include "rendezvous/store/server/server.hpp"
 #include "rendezvous/transport/websocket.hpp"
@@ -145,6 +149,43 @@ TEST_CASE("a client whose endpoint is an unknown name tries again, and reports t
                                        "shows whether it does."));
     };
     REQUIRE(run(io, test()));
+}
+
+TEST_CASE("the remedy for a daemon that is not reached depends on the answer", "[client][unit]") {
+    namespace errc = boost::system::errc;
+    const Endpoint endpoint{"n1", 29400};
+    const auto of = [&](boost::system::error_code code) { return client::remedy(endpoint, {code, "why"}); };
+    const std::string start = "Is ddprund or the first ddprun running there? Start it, or pass another --rdzv-endpoint";
+    CHECK(of(make_error_code(errc::connection_refused)) == start);
+    CHECK(of(Errc::kClosed) == start);
+    CHECK(of(Errc::kTimeout) ==
+          "n1 is down or cut off, a firewall drops the connection, or the process there is stopped: find out which, or "
+          "pass another --rdzv-endpoint");
+    for (const auto code : {errc::host_unreachable, errc::network_unreachable}) {
+        CHECK(of(make_error_code(code)) ==
+              "n1 is down, or the network to it is interrupted: find out which, or pass another --rdzv-endpoint");
+    }
+    CHECK(of(Errc::kNotFound) ==
+          "Correct the name, or let this host resolve it: `getent hosts n1` shows whether it does");
+}
+
+TEST_CASE("a wait for a daemon whose name is unknown is reported with the remedy", "[client][unit]") {
+    std::ostringstream printed;
+    const auto logger = spdlog::default_logger();
+    spdlog::set_default_logger(
+        std::make_shared<spdlog::logger>("", std::make_shared<spdlog::sinks::ostream_sink_mt>(printed)));
+    asio::io_context io(1);
+    const auto test = [&]() -> awaitable<void> {
+        const Endpoint endpoint{"nosuch.invalid", 29400};
+        const auto client = co_await ControlClient::connect(endpoint, in(4s));
+        CHECK_FALSE(client.has_value());
+    };
+    const bool ended = run(io, test());
+    spdlog::set_default_logger(logger);
+    REQUIRE(ended);
+    CHECK_THAT(printed.str(), Catch::Contains("waiting for the rendezvous daemon at nosuch.invalid:29400: host ") &&
+                                  Catch::Contains("; giving up in 2 s. Correct the name, or let this host resolve it: "
+                                                  "`getent hosts nosuch.invalid` shows whether it does\n"));
 }
 
 TEST_CASE("a refused connection to a daemon that ran is its end", "[client][unit]") {
