@@ -45,14 +45,23 @@ std::vector<NodeName> lost_members(const State& state) {
     return lost;
 }
 
-/// Returns "n33 last seen over 40 s ago" for the one of `lost` that has been silent for the longest time; empty: that
-/// is not long.
-std::string last_seen(const State& state, const std::vector<NodeName>& lost) {
+/// Returns " (n3 and n33 last seen over 40 s ago)" for those of `lost` that have been silent for the longest time,
+/// without their names if they are all of `missing`; empty: that is not long.
+std::string last_seen(const State& state, std::vector<NodeName> lost, std::size_t missing) {
+    constexpr auto kAlike = 5s;  // else each would pass the steps of rough() by itself, with a text for each
     const auto heard_at = [&](const NodeName& node) { return state.nodes.at(node.id).heard_at; };
-    const auto longest = std::ranges::min_element(lost, {}, heard_at);
-    const Duration silence = longest == lost.end() ? Duration::zero() : rough(state.now - heard_at(*longest));
+    std::ranges::sort(lost, {}, heard_at);
+    std::vector<std::string> names;
+    Duration silence{};  // of the one among them that was heard last
+    for (const NodeName& node : lost) {
+        if (heard_at(node) > heard_at(lost.front()) + kAlike) break;
+        names.push_back(node.host);
+        silence = rough(state.now - heard_at(node));
+    }
     if (silence == Duration::zero()) return "";
-    return fmt::format("{} last seen over {} ago", longest->host,
+    std::ranges::sort(names, natural_less);
+    const std::string which = names.size() == missing ? "" : list_of(names, kMaxHostsNamed) + " ";
+    return fmt::format(" ({}last seen over {} ago)", which,
                        silence < 1min ? seconds_text(silence) : duration_text(silence));
 }
 
@@ -64,8 +73,7 @@ std::string missing_text(const State& state) {
     for (const NodeName& node : lost) missing.first.push_back(node.host);
     if (missing.total == 0) return "";
     std::ranges::sort(missing.first, natural_less);
-    const std::string seen = last_seen(state, lost);
-    return fmt::format(", missing: {}{}", some_of(missing), seen.empty() ? "" : fmt::format(" ({})", seen));
+    return fmt::format(", missing: {}{}", some_of(missing), last_seen(state, lost, missing.total));
 }
 
 /// Returns " (at most 300 s left)" of the wait for enough nodes, as one of few values; empty: it is all left, or

@@ -99,7 +99,7 @@ TEST_CASE("a wait for members of the last group names them, and when one was see
                    Contains("3 of 4 nodes are here, missing: n10 (node n10 was lost: connection closed); waiting"));
         job.pass(42s);
         CHECK_THAT(job.state.explanation.message.reason,
-                   Contains("3 of 4 nodes are here, missing: n10 (n10 last seen over 40 s ago) (node n10 was lost"));
+                   Contains("3 of 4 nodes are here, missing: n10 (last seen over 40 s ago) (node n10 was lost"));
         job.join_as("n10 again", "n10");
         CHECK(job.opens(2));
     }
@@ -109,6 +109,29 @@ TEST_CASE("a wait for members of the last group names them, and when one was see
         job.disconnect("n3");
         job.pass(1s);
         CHECK_THAT(job.sent<Waiting>().at("n1").reason, Contains("3 of 4 nodes are here, missing: n3 ("));
+    }
+    SECTION("several are lost at nearly the same time") {
+        job.stopped("n3");
+        job.pass(2s);
+        job.disconnect("n3");
+        job.pass(1s);
+        std::set<std::string> texts;
+        for (int i = 0; i < 50; ++i) {
+            job.pass(1s);
+            texts.insert(job.state.explanation.message.reason);
+        }
+        CHECK_THAT(job.state.explanation.message.reason,
+                   Contains("2 of 4 nodes are here, missing: n3, n10 (last seen over 40 s ago) ("));
+        CHECK(texts.size() == 4);  // 0, 10, 20 and 40 s
+    }
+    SECTION("two are lost at the same time, and another one later") {
+        job.stopped("n3");
+        job.disconnect("n2");
+        job.pass(20s);
+        job.disconnect("n3");
+        job.pass(25s);
+        CHECK_THAT(job.state.explanation.message.reason,
+                   Contains("1 of 4 nodes are here, missing: n2, n3, n10 (n2 and n10 last seen over 40 s ago) ("));
     }
     SECTION("several are lost") {
         job.stopped("n3");

@@ -87,7 +87,7 @@ TEST_CASE("the status explains a job whose needed node was lost", "[daemon][unit
     job.pass(10s);
     CHECK_THAT(status_of(job).state,
                StartsWith("waiting for nodes for ") &&
-                   Contains(": 1 of 2 nodes are here, missing: n2 (n2 last seen over 10 s ago) (node n2 was lost: "));
+                   Contains(": 1 of 2 nodes are here, missing: n2 (last seen over 10 s ago) (node n2 was lost: "));
     CHECK_THAT(state_of(job, "n2"), StartsWith("lost, last heard 12.0 s ago"));
     CHECK_FALSE(node_of(job, "n2").fine);
 }
