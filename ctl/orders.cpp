@@ -10,6 +10,7 @@
 #include "common/exit_codes.hpp"
 #include "common/text/escape.hpp"
 #include "common/text/print.hpp"
+#include "common/text/words.hpp"
 #include "ctl/session.hpp"
 #include "ctl/status_text.hpp"
 
@@ -65,13 +66,13 @@ asio::awaitable<int> look_at(client::ControlClient& daemon, const std::string& n
 }
 
 int wait_until_idle(const OrderOptions& options) {
-    const std::string node = escape_controls(options.node);
+    const std::string node = name_node(escape_controls(options.node));
     bool over = false;
     const auto ended = [&] {
         over = true;
         // If the daemon alone was killed, the node stops its workers a few seconds later.
         return print(
-            fmt::format("the job has ended; if node {} still has workers, it stops them when it notices that\n", node));
+            fmt::format("the job has ended; if {} still has workers, it stops them when it notices that\n", node));
     };
     for (bool busy = true;; std::this_thread::sleep_for(kLookInterval)) {
         const int code = run_session(
@@ -81,7 +82,7 @@ int wait_until_idle(const OrderOptions& options) {
             },
             ended);
         if (over || code != exit_code::kSuccess) return code;
-        if (!busy) return print(fmt::format("node {} runs no workers\n", node));
+        if (!busy) return print(fmt::format("{} runs no workers\n", node));
     }
 }
 

@@ -9,6 +9,7 @@
 #include "common/text/escape.hpp"
 #include "common/text/list.hpp"
 #include "common/text/number.hpp"
+#include "common/text/words.hpp"
 #include "rendezvous/diagnosis/stall.hpp"
 
 namespace ddprun::ctl {
@@ -105,7 +106,7 @@ std::string summarize(const std::vector<RankRecord>& records, const Inspected& e
     }
     if (ordered.size() > kMaxLines) text += fmt::format("  and {} more lines\n", ordered.size() - kMaxLines);
     for (const std::string& host : end.silent)
-        text += escape_controls(fmt::format("  node {} did not answer", host)) + "\n";
+        text += escape_controls(fmt::format("  {} did not answer", name_node(host))) + "\n";
     return text + escape_controls(end.verdict) + "\n";
 }
 

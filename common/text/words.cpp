@@ -49,6 +49,11 @@ bool continues_name(std::string_view text, std::size_t at) {
 
 std::string sentence(std::string_view text) { return fmt::format("{}{}", text, ends_sentence(text) ? "" : "."); }
 
+std::string name_node(std::string_view name) {
+    const bool begins_with_it = lower_case(std::string(name.substr(0, 4))) == "node";
+    return fmt::format("{}{}", begins_with_it ? "" : "node ", name);
+}
+
 std::string did_you_mean(std::string_view typed, std::span<const std::string_view> known,
                          std::optional<std::size_t> max_edits) {
     if (typed.empty() || known.empty()) return {};

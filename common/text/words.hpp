@@ -23,6 +23,9 @@ namespace ddprun {
 /// Returns `text` with a full stop, unless it ends a sentence already, so that another one can follow.
 [[nodiscard]] std::string sentence(std::string_view text);
 
+/// Returns "node n2", and of a node whose name begins with that word the name alone.
+[[nodiscard]] std::string name_node(std::string_view name);
+
 /// Returns " Did you mean X?" for the known word that begins with `typed` or is few edits away; empty: there is none.
 /// `max_edits`: by default two, or a third of the length of `typed`.
 [[nodiscard]] std::string did_you_mean(std::string_view typed, std::span<const std::string_view> known,

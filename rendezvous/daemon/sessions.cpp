@@ -9,6 +9,7 @@
 
 #include "common/daemon_answer.hpp"
 #include "common/text/escape.hpp"
+#include "common/text/words.hpp"
 #include "rendezvous/coordinator/admission.hpp"
 #include "rendezvous/daemon/session.hpp"
 #include "rendezvous/daemon/status.hpp"
@@ -150,7 +151,7 @@ awaitable<void> Sessions::serve_agent(protocol::Join join, ChannelPtr channel, s
         const auto& code = message.error().code;
         const bool is_fault = code == Errc::kMalformed || code == Errc::kLimit;
         if (is_fault) {
-            spdlog::warn("closed the connection of node {} at {}: {}", log_line(join.host), peer,
+            spdlog::warn("closed the connection of {} at {}: {}", log_line(name_node(join.host)), peer,
                          log_line(message.error().message));
         }
         connections_.drop(node);

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "common/text/words.hpp"
 #include "rendezvous/diagnosis/cause.hpp"
 #include "rendezvous/diagnosis/stall_text.hpp"
 
@@ -148,8 +149,8 @@ DeathVerdict diagnose_death(const std::vector<RankRecord>& records, const Failur
         verdict.detail += "; " + waiting;
     else if (no_rank_waited)
         verdict.detail += "; no rank waited for it";
-    verdict.text = fmt::format("DEAD rank {} (node {}, {}): {}", number(dead.rank), dead.host, end_participle(dead),
-                               verdict.detail);
+    verdict.text = fmt::format("DEAD rank {} ({}, {}): {}", number(dead.rank), name_node(dead.host),
+                               end_participle(dead), verdict.detail);
     return verdict;
 }
 

@@ -1,4 +1,5 @@
 #include "rendezvous/diagnosis/hints.hpp"
+#include "common/text/words.hpp"
 
 #include <fmt/format.h>
 
@@ -25,8 +26,8 @@ std::string process_hint(const RankRecord& record, Tense tense) {
     const bool stopped = record.process == ProcessState::kStopped || record.process_before == ProcessState::kStopped;
     if (tense == Tense::kPresent) {
         if (stopped || record.pid <= 0) return "";  // the line names the command that continues it
-        return fmt::format("`py-spy dump --pid {}` or `gdb -p {}` on node {} shows where it is", record.pid, record.pid,
-                           record.host);
+        return fmt::format("`py-spy dump --pid {}` or `gdb -p {}` on {} shows where it is", record.pid, record.pid,
+                           name_node(record.host));
     }
     if (stopped)
         return "That process was stopped by Ctrl-Z, a debugger or kill -STOP. While the job stands still, kill -CONT "

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "common/text/number.hpp"
+#include "common/text/words.hpp"
 #include "rendezvous/diagnosis/death.hpp"
 #include "rendezvous/diagnosis/hints.hpp"
 #include "rendezvous/diagnosis/stall_text.hpp"
@@ -236,8 +237,8 @@ const RecordedOperation* left_in_flight(const StallMember& leaver, std::uint64_t
 std::string describe_leaving(const StallMember& leaver, const RecordedOperation* in_flight) {
     const RecordedGroup& group = *leaver.group;
     const std::string end = how_ended(*leaver.record);
-    std::string text = fmt::format("LEFT rank {} (node {}{}{}): let go of group '{}' ", number(leaver.record->rank),
-                                   leaver.record->host, end.empty() ? "" : ", ", end, group.name);
+    std::string text = fmt::format("LEFT rank {} ({}{}{}): let go of group '{}' ", number(leaver.record->rank),
+                                   name_node(leaver.record->host), end.empty() ? "" : ", ", end, group.name);
     if (group.done == 0) {
         text += "before any collective was done";
     } else {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/text/number.hpp"
+#include "common/text/words.hpp"
 #include "rendezvous/diagnosis/hints.hpp"
 #include "rendezvous/diagnosis/rewind.hpp"
 #include "rendezvous/diagnosis/stall_text.hpp"
@@ -37,7 +38,7 @@ Stopped find_stopped(const std::vector<RankRecord>& records) {
     stopped.names = name_ranks(stopped.ranks, all);
     for (const auto& [host, here] : pids) {
         stopped.pids += (stopped.pids.empty() ? "" : ",") + here;
-        if (pids.size() > 1) stopped.pids += fmt::format(" (node {})", host);
+        if (pids.size() > 1) stopped.pids += fmt::format(" ({})", name_node(host));
     }
     return stopped;
 }

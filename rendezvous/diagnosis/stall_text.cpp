@@ -10,6 +10,7 @@
 
 #include "common/text/list.hpp"
 #include "common/text/number.hpp"
+#include "common/text/words.hpp"
 
 namespace ddprun::diagnosis {
 namespace {
@@ -206,7 +207,7 @@ std::string describe(const StallFinding& finding, const RecordsByRank& all, Tens
     switch (finding.kind) {
         case StallKind::kDead: {
             const RankRecord& dead = *all.at(finding.ranks.front());
-            return fmt::format("DEAD rank {} (node {}, {}): peers wait in {}", finding.ranks.front(), dead.host,
+            return fmt::format("DEAD rank {} ({}, {}): peers wait in {}", finding.ranks.front(), name_node(dead.host),
                                describe_process(dead), what(finding));
         }
         case StallKind::kMismatch: return mismatch(finding, all);
@@ -238,7 +239,7 @@ std::string name_ranks(const std::vector<int>& given, const RecordsByRank& all) 
     for (std::size_t i = 0; i < std::min(ordered.size(), kMaxHosts); ++i) {
         const auto& [host, there] = ordered[i];
         text += fmt::format("{} {}", i == 0 ? "" : ",", ranges_of(there));
-        if (!host.empty()) text += fmt::format(" (node {})", host);
+        if (!host.empty()) text += fmt::format(" ({})", name_node(host));
     }
     if (ordered.size() > kMaxHosts) text += fmt::format(", … ({} on {} nodes)", ranks.size(), ordered.size());
     return text;

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/text/words.hpp"
 #include "tests/catch.hpp"
 #include "tests/e2e/process.hpp"
 
@@ -121,7 +122,7 @@ TEST_CASE("a node is drained and taken back, and the job goes on meanwhile", "[e
 
         const auto waited = job.ddpctl({"drain", job.second_name, "--wait"});
         CHECK(waited.status.exit_code() == 0);
-        CHECK_THAT(waited.out, EndsWith("\nnode " + job.second_name + " runs no workers\n"));
+        CHECK_THAT(waited.out, EndsWith("\n" + ddprun::name_node(job.second_name) + " runs no workers\n"));
         CHECK(job.shows(job.second_name, "set aside: an operator has drained it"));
         CHECK(eventually(Seconds(20), [&] { return job.prints(job.first, "generation 4 rank 0 of 1\n"); }));
         e2e::write_file(sandbox.path() / "end", "");
@@ -177,7 +178,7 @@ TEST_CASE("drain --wait ends with success if the job ends meanwhile", "[e2e]") {
         REQUIRE(eventually(Seconds(20), [&] { return job.prints(drain, " is drained: "); }));
         for (const pid_t daemon : sandbox.pids("ddprund --bind")) ::kill(daemon, SIGKILL);
         CHECK(drain.wait(Seconds(30)).exit_code() == 0);
-        CHECK_THAT(drain.out(), EndsWith("\nthe job has ended; if node " + job.second_name +
+        CHECK_THAT(drain.out(), EndsWith("\nthe job has ended; if " + ddprun::name_node(job.second_name) +
                                          " still has workers, it stops them when it notices that\n"));
         CHECK(drain.err() == "");
         CHECK(job.first.wait(Seconds(60)).exit_code() == 69);

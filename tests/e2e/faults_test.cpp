@@ -66,8 +66,7 @@ TEST_CASE("without a restart left a killed worker ends the job with its rank, ho
     CHECK_THAT(job.err(), Catch::Contains("SIGKILL"));
     CHECK_THAT(job.err(), Catch::Contains("node0"));
     // Its last operation, although its flight record was not requested before it was killed.
-    CHECK_THAT(job.err(),
-               Catch::Contains("\nDEAD rank 3 (node node0, killed by SIGKILL): ") && Catch::Contains("world'"));
+    CHECK_THAT(job.err(), Catch::Contains("\nDEAD rank 3 (node0, killed by SIGKILL): ") && Catch::Contains("world'"));
     CHECK_THAT(job.err(), Catch::Contains(" waited for it ") && !Catch::Contains("at its end"));
     CHECK(sandbox.leftovers() == "");
 }

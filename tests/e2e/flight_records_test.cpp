@@ -46,7 +46,7 @@ TEST_CASE("a stopped rank is reported once, and the job goes on when it does", "
     const auto victim = e2e::worker(sandbox, 3);
     REQUIRE(victim);
     // On a busy machine another rank may wait that long as well; such lines are true, and not counted here.
-    const std::string line = "LAGGING rank 3 (node node1)";
+    const std::string line = "LAGGING rank 3 (node1)";
     const std::size_t earlier = count(job.err(), line);
     REQUIRE(::kill(*victim, SIGSTOP) == 0);
     const bool told =

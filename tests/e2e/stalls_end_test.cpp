@@ -77,7 +77,7 @@ TEST_CASE("an operation that fails at its deadline ends the job with the rank th
     const auto box = job.err.find("FAILED\n");
     REQUIRE(box != std::string::npos);
     CHECK_THAT(job.err.substr(box),
-               Contains("\nLAGGING rank 1 (node node1): has completed no operation of the group, rank 0 "
+               Contains("\nLAGGING rank 1 (node1): has completed no operation of the group, rank 0 "
                         "waits in #1 all_reduce sum f32[1000] of group 'world' for ") &&
                    Contains("; in phase 'computing'\nrank 0 on node0 exited with code 1\nFirst victim:\n") &&
                    !Contains("First failure") && Contains("`ddpctl dump` shows"));
@@ -88,16 +88,16 @@ TEST_CASE("the verdict has one line about an error that is found at once, and ab
           "[e2e]") {
     const auto [how, line_of_it] = GENERATE(table<std::string, std::string>({
         {"mismatch",
-         "MISMATCH at #1 of group 'world': rank 0 (node node0) all_reduce sum f32[10], rank 1 (node node1) all_reduce "
+         "MISMATCH at #1 of group 'world': rank 0 (node0) all_reduce sum f32[10], rank 1 (node1) all_reduce "
          "sum "
          "f32[11]"},
-        {"abort", "ABORTED group 'world': rank 1 (node node1) aborted it: 'loss is NaN'"},
+        {"abort", "ABORTED group 'world': rank 1 (node1) aborted it: 'loss is NaN'"},
         {"hurry", "A CIRCLE: rank "},
         {"sizes",
-         "MISMATCH of a send and its receive in group 'world': rank 0 (node node0) send #1 f32[10] peer 1 tag 5 "
-         "'halo', rank 1 (node node1) recv #1 f32[11] peer 0 tag 5\n"},
-        {"offers", "MISMATCH of a send and its receive in group 'world': rank 0 (node node0) send #1 f32[1048576] "},
-        {"zero", "LEFT rank 1 (node node1"},
+         "MISMATCH of a send and its receive in group 'world': rank 0 (node0) send #1 f32[10] peer 1 tag 5 "
+         "'halo', rank 1 (node1) recv #1 f32[11] peer 0 tag 5\n"},
+        {"offers", "MISMATCH of a send and its receive in group 'world': rank 0 (node0) send #1 f32[1048576] "},
+        {"zero", "LEFT rank 1 (node1"},
         {"swap", "MISMATCH: rank "},
     }));
     const e2e::Sandbox sandbox("stall-" + how);
@@ -194,7 +194,7 @@ TEST_CASE("a rank that arrives in an operation in which its peers have failed ac
 TEST_CASE("a deadline whose error the program catches is reported, also with --stall-warning 0", "[e2e]") {
     const std::string then = GENERATE(as<std::string>{}, "caught", "quit");
     const e2e::Sandbox sandbox("stall-caught");
-    const StallReport job = report_of_stall(sandbox, {STALLING, then}, "LAGGING rank 1 (node node1)", "0", "caught");
+    const StallReport job = report_of_stall(sandbox, {STALLING, then}, "LAGGING rank 1 (node1)", "0", "caught");
     CHECK_THAT(job.line, Contains("rank 0 waits in #1 all_reduce") && Contains("in phase 'computing'"));
     CHECK_THAT(job.out, Contains("caught"));
     CHECK(sandbox.leftovers() == "");
@@ -218,10 +218,9 @@ TEST_CASE("a rank that the out-of-memory killer ends is reported, with the ranks
     const std::string how = in_script
                                 ? "exited with code 137: the kernel's out-of-memory killer has killed a process of it"
                                 : "killed by SIGKILL by the kernel's out-of-memory killer";
-    CHECK_THAT(job.err,
-               Contains("\nDEAD rank 1 (node node1, " + how +
-                        "): had done no collective; in phase 'eating'; rank 0 (node node0) waited for it in #1 "
-                        "barrier 'meal' of group 'world'\n") &&
-                   Contains("Memory ran out there"));
+    CHECK_THAT(job.err, Contains("\nDEAD rank 1 (node1, " + how +
+                                 "): had done no collective; in phase 'eating'; rank 0 (node0) waited for it in #1 "
+                                 "barrier 'meal' of group 'world'\n") &&
+                            Contains("Memory ran out there"));
     CHECK(sandbox.leftovers() == "");
 }

@@ -37,9 +37,9 @@ TEST_CASE("a message under a tag that is not received is reported at the deadlin
     const auto box = job.err.find("FAILED\n");
     REQUIRE(box != std::string::npos);
     CHECK_THAT(job.err.substr(box),
-               Contains("\nMISMATCH: rank 1 (node ") &&
+               Contains("\nMISMATCH: rank 1 (node") &&
                    Contains(") is in recv #1 f32[" + count + "] peer 0 tag 7 of group 'world' for ") &&
-                   Contains(", and no receive matches the message that rank 0 (node ") &&
+                   Contains(", and no receive matches the message that rank 0 (node") &&
                    Contains(") has sent it, send #1 f32[" + count +
                             "] peer 1 tag 5 'halo': the send and the receive must match"));
     CHECK(sandbox.leftovers() == "");
@@ -57,7 +57,7 @@ TEST_CASE("groups whose barriers are called in different orders are a circle", "
 TEST_CASE("a rank that computes lags behind, whatever it has under way", "[e2e]") {
     const auto how = GENERATE(as<std::string>(), "posted", "finisher", "meeting");
     const e2e::Sandbox sandbox("stall-" + how);
-    const std::string text = report_of_stall(sandbox, {STALLING, how}, "LAGGING rank 1 (node node1)").line;
+    const std::string text = report_of_stall(sandbox, {STALLING, how}, "LAGGING rank 1 (node1)").line;
     CHECK_THAT(text, Contains("rank 0 waits in #1 ") && Contains("in phase 'computing'"));
     if (how == "meeting") CHECK_THAT(text, Contains("monitored_barrier 'save' of group 'world (store)'"));
     CHECK(sandbox.leftovers() == "");
@@ -69,7 +69,7 @@ TEST_CASE("under a wrapper script the trainer's process is inspected", "[e2e]") 
     const e2e::Sandbox sandbox("stall-wrapper");
     const StallReport job =
         report_of_stall(sandbox, {"sh", "-c", fmt::format("{}'{}' stopped; echo wrapped", wrapper, STALLING)},
-                        "LAGGING rank 1 (node node1)");
+                        "LAGGING rank 1 (node1)");
     const auto at = job.out.find("stopping ");
     INFO(job.line << "\n" << job.out);
     REQUIRE(at != std::string::npos);
@@ -81,8 +81,8 @@ TEST_CASE("under a wrapper script the trainer's process is inspected", "[e2e]") 
 TEST_CASE("a wait for a rank that never appears is reported while it lasts, with the reason", "[e2e]") {
     const auto [how, verdict] = GENERATE(table<std::string, std::string>(
         {{"exec sleep 1000",
-          "WAITING for rank 1 (node node1), which has shown no flight record: peers wait in #1 init_from_env "},
-         {"exit 0", "DEAD rank 1 (node node1, exited with code 0, "}}));
+          "WAITING for rank 1 (node1), which has shown no flight record: peers wait in #1 init_from_env "},
+         {"exit 0", "DEAD rank 1 (node1, exited with code 0, "}}));
     const e2e::Sandbox sandbox("stall-init");
     const std::string program = fmt::format("[ $RANK = 0 ] || {}; exec '{}' stopped", how, STALLING);
     CHECK_THAT(report_of_stall(sandbox, {"sh", "-c", program}, verdict).line,

@@ -16,6 +16,13 @@ TEST_CASE("a sentence ends once", "[common][unit]") {
     CHECK(ddprun::sentence("did it start?") == "did it start?");
 }
 
+TEST_CASE("a node whose name begins with the word is named once", "[common][unit]") {
+    CHECK(ddprun::name_node("n2") == "node n2");
+    CHECK(ddprun::name_node("node2") == "node2");
+    CHECK(ddprun::name_node("Node-a.example.org") == "Node-a.example.org");
+    CHECK(ddprun::name_node("") == "node ");
+}
+
 TEST_CASE("a mistyped word gets a suggestion, a foreign one none", "[common][unit]") {
     const std::vector<std::string> known{"--port", "--token"};
     CHECK(ddprun::did_you_mean("--prot", known) == " Did you mean --port?");
