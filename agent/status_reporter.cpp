@@ -222,6 +222,11 @@ CulpritStderr StatusReporter::stderr_in_box(const std::optional<protocol::Verdic
 void StatusReporter::send_final_report(const std::string& text, int exit_code, const JobReport& report) const {
     if (!config_.final_report) return;
     boost::json::object record{{"text", text}, {"node", config_.node_name}, {"exit_code", exit_code}};
+    if (!report.groups.empty()) {
+        const GroupTimes& latest = report.groups.back();
+        record["generation"] = number(latest.assignment.generation);
+        if (latest.stop_began_at) record["stop_began_at"] = latest.stop_began_at->time_since_epoch().count();
+    }
     if (!config_.report.empty()) record["report"] = to_json(report);
     const std::string bytes = boost::json::serialize(record) + '\0';
     // The file is in memory and open for appending: one write puts the report beside those of other nodes. If it fails,

@@ -46,8 +46,8 @@ public:
     /// of its own.
     void report_log_folder(const std::string& folder);
     /// Prints how the job, or this node, ended. `left`: processes that survive SIGKILL. An emulated node leaves it to
-    /// its launcher instead, as one JSON object, {"text": what is printed, "report": that of --report}, and a
-    /// zero byte.
+    /// its launcher instead, as one JSON object, {"text": what is printed, "generation": of its latest workers,
+    /// "stop_began_at": when their stop began, "report": that of --report}, and a zero byte.
     void report_end(const Finish& finish, const std::vector<std::string>& left, const JobReport& report);
 
     /// Returns the node's name, as the beginning of a status line of a job of several nodes; else nothing.

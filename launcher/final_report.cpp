@@ -37,6 +37,15 @@ bool is_of_culprit(const boost::json::object& report) {
     return false;
 }
 
+/// Adds the number in `member` of a node's record to `numbers`, which has them by the node's name.
+template <typename Number>
+void note_number(const boost::json::object& record, const char* member, std::map<std::string, Number>& numbers) {
+    const boost::json::value* const node = record.if_contains("node");
+    const boost::json::value* const number = record.if_contains(member);
+    if (node != nullptr && node->is_string() && number != nullptr && number->is_int64())
+        numbers[node->get_string().c_str()] = static_cast<Number>(number->get_int64());
+}
+
 }  // namespace
 
 NodesReport nodes_report(std::string_view records) {
@@ -46,10 +55,9 @@ NodesReport nodes_report(std::string_view records) {
         const boost::json::value* const text = record.if_contains("text");
         if (text != nullptr && text->is_string() && !text->get_string().empty())
             all.text.assign(text->get_string().data(), text->get_string().size());
-        const boost::json::value* const node = record.if_contains("node");
-        const boost::json::value* const exit_code = record.if_contains("exit_code");
-        if (node != nullptr && node->is_string() && exit_code != nullptr && exit_code->is_int64())
-            all.exit_codes[node->get_string().c_str()] = static_cast<int>(exit_code->get_int64());
+        note_number(record, "exit_code", all.exit_codes);
+        note_number(record, "generation", all.generations);
+        note_number(record, "stop_began_at", all.stops_began_at);
         const boost::json::value* const report = record.if_contains("report");
         if (report == nullptr || !report->is_object()) continue;
         if (!is_of_culprit(all.report) || is_of_culprit(report->get_object())) all.report = report->get_object();

@@ -4,6 +4,7 @@
 
 #include <boost/json.hpp>
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
@@ -14,9 +15,11 @@ namespace ddprun::launcher {
 
 /// The final reports of the nodes.
 struct NodesReport {
-    std::string text;                       ///< to be printed; empty: no node has left one
-    boost::json::object report;             ///< of --report; empty: no node has left one
-    std::map<std::string, int> exit_codes;  ///< of the nodes that have reported their end, by name
+    std::string text;                                    ///< to be printed; empty: no node has left one
+    boost::json::object report;                          ///< of --report; empty: no node has left one
+    std::map<std::string, int> exit_codes;               ///< of the nodes that have reported their end, by name
+    std::map<std::string, int> generations;              ///< of the latest workers of each node that had some, by name
+    std::map<std::string, std::int64_t> stops_began_at;  ///< when the stop of these began, in ticks of Clock, by name
 };
 
 /// FinalReport: owns a file in memory, open for appending. Every node appends a record (StatusReporter::report_end())

@@ -184,7 +184,7 @@ private:
         const TimePoint now = Clock::now();
         if (stop_signal_ == 0) {
             stop_signal_ = signal;
-            stopped_nodes_ = running_.size();
+            for (const auto& [pid, index] : running_) stopped_nodes_.push_back(local_node_name(index));
             stopped_at_ = now;
             report_wait_at_ = now + agent::worker_group::kStopWaitReportedAfter;
         } else if (now - stopped_at_ >= agent::worker_group::kSecondSignalAfter) {
@@ -275,14 +275,32 @@ private:
         return any && code == exit_code::kInfrastructure ? interrupted : code;
     }
 
+    /// Returns whether the node had workers when the signal came. A node without a report was killed, with its workers.
+    [[nodiscard]] bool had_workers(const std::string& node, const NodesReport& reports) const {
+        if (!reports.exit_codes.contains(node)) return true;
+        const auto own = reports.generations.find(node);
+        if (own == reports.generations.end()) return false;
+        const auto stop = reports.stops_began_at.find(node);
+        if (stop != reports.stops_began_at.end() && TimePoint(Duration(stop->second)) >= stopped_at_) return true;
+        // A scheduler may have signalled the workers, too, just before. Those of an older generation had ended.
+        return std::ranges::none_of(reports.generations, [&](const auto& one) { return one.second > own->second; });
+    }
+
+    /// Returns ": 4 workers stopped on 2 nodes".
+    [[nodiscard]] std::string stopped_workers(const NodesReport& reports) const {
+        const auto nodes =
+            std::ranges::count_if(stopped_nodes_, [&](const auto& node) { return had_workers(node, reports); });
+        if (nodes == 0) return "; no worker was running";
+        return fmt::format(": {} stopped on {}", counted(nodes * cluster_.workers_per_node, "worker"),
+                           counted(nodes, "node"));
+    }
+
     /// Prints the outcome once for all nodes, as each would on a machine of its own. Returns it.
     ClusterEnd report_end() const {
         NodesReport nodes = final_report_.read();
         ClusterEnd end{exit_code_of_job(nodes), "", "", std::move(nodes.report)};
         if (stop_signal_ != 0 && end.exit_code == exit_code::kSignalBase + stop_signal_) {
-            const std::size_t workers = stopped_nodes_ * static_cast<std::size_t>(cluster_.workers_per_node);
-            end.reason = fmt::format("interrupted by {}: {} stopped on {}", signal_name(stop_signal_),
-                                     counted(workers, "worker"), counted(stopped_nodes_, "node"));
+            end.reason = fmt::format("interrupted by {}{}", signal_name(stop_signal_), stopped_workers(nodes));
             spdlog::error("{}", end.reason);
         } else if (!nodes.text.empty() && end.exit_code != 0) {
             print(nodes.text);
@@ -311,11 +329,11 @@ private:
     std::map<pid_t, int> running_;  ///< pid of a node's first process → its index
     std::vector<ExitStatus> ends_;  ///< in the order in which nodes ended
     bool everything_ended_ = false;
-    int stop_signal_ = 0;            ///< the first signal from outside that ends the job; 0: there was none
-    std::size_t stopped_nodes_ = 0;  ///< nodes that ran when it arrived
-    TimePoint stragglers_since_{};   ///< the daemon's end
-    TimePoint seen_full_at_{};       ///< when stdout or stderr took nothing, as the latest look saw it
-    std::set<pid_t> killed_;         ///< the stragglers
+    int stop_signal_ = 0;                     ///< the first signal from outside that ends the job; 0: there was none
+    std::vector<std::string> stopped_nodes_;  ///< nodes that ran when it arrived
+    TimePoint stragglers_since_{};            ///< the daemon's end
+    TimePoint seen_full_at_{};                ///< when stdout or stderr took nothing, as the latest look saw it
+    std::set<pid_t> killed_;                  ///< the stragglers
     TimePoint kill_stragglers_at_ = TimePoint::max();
     TimePoint stopped_at_{};  ///< when the first signal came
     TimePoint report_wait_at_ = TimePoint::max();

@@ -187,6 +187,25 @@ TEST_CASE("drain --wait ends with success if the job ends meanwhile", "[e2e]") {
     CHECK(sandbox.leftovers() == "");
 }
 
+TEST_CASE("a signal to emulated nodes counts the workers that it stops: a drained node has none", "[e2e]") {
+    const e2e::Sandbox sandbox("drain-signal");
+    const bool all = GENERATE(false, true);
+    CAPTURE(all);
+    const std::string script = fmt::format(
+        "cd {1}; {0}/ddprun --nnodes 1:3 --nproc-per-node 2 --local-nodes "
+        "sh -c 'echo up >up-$WORLD_SIZE-$RANK; exec sleep 60' & job=$!; "
+        "runs() {{ until [ $(ls | grep -c up-$1-) = $1 ]; do sleep 0.05; done; }}; "
+        "runs 6; {2} kill $job; wait $job",
+        e2e::bin().string(), sandbox.path().string(), all ? "" : e2e::bin().string() + "/ddpctl drain node1; runs 4;");
+    const auto job = run_apart(sandbox, script);
+    if (!job) return;
+    INFO(job->err);
+    CHECK(job->status.exit_code() == 143);
+    CHECK_THAT(job->err, Contains(all ? "interrupted by SIGTERM: 6 workers stopped on 3 nodes\n"
+                                      : "interrupted by SIGTERM: 4 workers stopped on 2 nodes\n"));
+    CHECK(sandbox.leftovers() == "");
+}
+
 TEST_CASE("a job whose endpoint is a name is found once, although a spare runs beside its workers", "[e2e]") {
     const e2e::Sandbox sandbox("ctl-once");
     const std::string script = fmt::format(

@@ -32,6 +32,15 @@ TEST_CASE("each node that has come to its end has an exit code in the final repo
     CHECK(nodes_report(records).exit_codes == std::map<std::string, int>{{"node0", 0}, {"node1", 3}});
 }
 
+TEST_CASE("each node that had workers has their generation, and when their stop began, in the final report",
+          "[launcher][unit]") {
+    const std::string records = record({{"node", "node1"}, {"generation", 2}, {"stop_began_at", 7'000'000'000'000}}) +
+                                record({{"node", "node3"}, {"generation", "x"}, {"stop_began_at", "x"}}) +
+                                record({{"node", "node4"}, {"exit_code", 0}});
+    CHECK(nodes_report(records).generations == std::map<std::string, int>{{"node1", 2}});
+    CHECK(nodes_report(records).stops_began_at == std::map<std::string, std::int64_t>{{"node1", 7'000'000'000'000}});
+}
+
 TEST_CASE("a report with an error file of 32 levels is read", "[launcher][unit]") {
     const json::value deep = json::parse(std::string(32, '[') + std::string(32, ']'));
     const std::string records = record({{"text", "lost"}, {"report", {{"error_file", deep}}}});
