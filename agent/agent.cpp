@@ -249,11 +249,13 @@ void Agent::perform(const AdoptNames& action) {
 void Agent::perform(const Finish& action) {
     exit_code_ = action.exit_code;
     const std::vector<std::string> left = action.processes_left ? group_.abandon() : std::vector<std::string>();
-    JobReport report = report_of(action, config_, history_);
-    if (action.verdict && action.verdict->culprit && action.verdict->culprit->host == config_.node_name)
-        report.error_text = group_.error_text(*action.verdict->culprit);
-    status_reporter_.report_end(action, left, report);
-    write_results(action, report);
+    Finish end = action;
+    if (end.verdict) status_reporter_.add_hint(*end.verdict);
+    JobReport report = report_of(end, config_, history_);
+    if (end.verdict && end.verdict->culprit && end.verdict->culprit->host == config_.node_name)
+        report.error_text = group_.error_text(*end.verdict->culprit);
+    status_reporter_.report_end(end, left, report);
+    write_results(end, report);
 }
 
 /// Writes the error file and the report of this ddprun. The launcher of emulated nodes writes their report; the

@@ -30,8 +30,8 @@ constexpr std::chrono::seconds kReasonIsSure{2};
 
 /// Each of several hosts has a daemon of its own at such an endpoint, and all of them wait.
 constexpr const char* kLoopbackHint =
-    "; a loopback address is another host on each node: if the nodes are on several hosts, pass the name of one of "
-    "them to all by --rdzv-endpoint";
+    "loopback address is another host on each node: if the nodes are on several hosts, pass the name of one of them to "
+    "all by --rdzv-endpoint";
 
 /// Returns the text that the launcher of emulated nodes prints about the end of the job; empty: none.
 std::string final_text(const JobReport& report, CulpritStderr shown) {
@@ -61,10 +61,15 @@ void StatusReporter::report_reason(const worker_group::Step& step) {
 
 void StatusReporter::report_wait(const std::string& reason, bool needs_nodes) {
     stop_line_.drop();  // the daemon sends it to a node whose workers have ended; it contains the cause of the stop
-    const bool may_be_apart =
+    may_be_apart_ =
         needs_nodes && !node_rank_ && config_.max_nodes > 1 && !config_.emulated && !may_leave_host(config_.endpoint);
-    waiting_line_.set(fmt::format("{}waiting at {}: {}{}", tag(), to_string(config_.endpoint), reason,
-                                  may_be_apart ? kLoopbackHint : ""));
+    const std::string hint = may_be_apart_ ? fmt::format("; a {}", kLoopbackHint) : "";
+    waiting_line_.set(fmt::format("{}waiting at {}: {}{}", tag(), to_string(config_.endpoint), reason, hint));
+}
+
+void StatusReporter::add_hint(protocol::Verdict& verdict) const {
+    const bool too_few = verdict.outcome == protocol::Outcome::kInfrastructure && !node_rank_;
+    if (too_few && may_be_apart_ && verdict.hint.empty()) verdict.hint = fmt::format("A {}", kLoopbackHint);
 }
 
 void StatusReporter::report_stop_wait(const std::string& text) {

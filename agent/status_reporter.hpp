@@ -30,6 +30,8 @@ public:
     void report_reason(const worker_group::Step& step);
     /// Prints why the job cannot start yet, once that has lasted. `needs_nodes`: fewer have joined than it needs.
     void report_wait(const std::string& reason, bool needs_nodes = false);
+    /// Adds to the verdict of a job that never had enough nodes the likely reason, if the wait for them has shown one.
+    void add_hint(protocol::Verdict& verdict) const;
     /// Prints a notice about the whole job; of several emulated nodes, which share a terminal, one prints it.
     void report_job_notice(const std::string& text);
     /// Prints the processes that a stop by a signal waits for. Of emulated nodes the launcher does so, once for all.
@@ -69,6 +71,7 @@ private:
     std::string ranks_line_;             ///< the latest line about this node's ranks
     std::string absent_ranks_line_;      ///< the latest line about ranks that the job lacks
     std::optional<NodeRank> node_rank_;  ///< in the latest group
+    bool may_be_apart_ = false;          ///< as the latest wait showed: the other nodes wait at their own loopback
     bool log_folder_reported_ = false;
     bool other_number_reported_ = false;
 };

@@ -55,6 +55,43 @@ TEST_CASE("the reason of a wait is printed once", "[agent]") {
     CHECK(agent.err() == "[ddprun] n12: the test says so\n");
 }
 
+TEST_CASE("a job that found too few nodes at a loopback endpoint names that as a likely reason", "[agent]") {
+    const TemporaryDirectory directory;
+    const std::string seen = GENERATE(as<std::string>(), "alone", "alone, then others", "alone, then workers");
+    const auto outcome = GENERATE(Outcome::kInfrastructure, Outcome::kWorkerFailed);
+    CAPTURE(seen, outcome);
+    FakeDaemon daemon;
+    AgentConfig c = config(daemon, {"wait"});
+    c.report = directory.path() / "report.json";
+    AgentProcess agent(std::move(c));
+    daemon.welcome();
+    Waiting waiting;
+    waiting.reason = "1 of 2 nodes is here";
+    waiting.present = {"n12"};
+    waiting.min_nodes = 2;
+    daemon.send(waiting);
+    waiting.present = {"n12", "n13"};
+    if (seen == "alone, then others") daemon.send(waiting);
+    if (seen == "alone, then workers") {
+        daemon.send(assignment(1));
+        daemon.send(Abort{Generation{1}, "a test"});
+        daemon.expect<GroupStopped>();
+    }
+    daemon.send(finished(outcome, 69));
+    CHECK(agent.end().exit_code() == 69);
+    const std::string sentence =
+        "A loopback address is another host on each node: if the nodes are on several hosts, pass the name of one of "
+        "them to all by --rdzv-endpoint.";
+    const std::string err = agent.err();
+    INFO(err);
+    const bool is_named = seen == "alone" && outcome == Outcome::kInfrastructure;
+    CHECK((err.find("\n  exit code   : 69\n" + sentence + "\n") != std::string::npos) == is_named);
+    std::ifstream file(directory.path() / "report.json");
+    const std::string report(std::istreambuf_iterator<char>(file), {});
+    const auto hint = boost::json::parse(report).as_object().at("hint").as_string();
+    CHECK((std::string(hint.c_str()) == sentence) == is_named);
+}
+
 TEST_CASE("a short wait is not printed", "[agent]") {
     FakeDaemon daemon;
     AgentProcess agent(config(daemon, {"wait"}));
