@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <csignal>
 #include <cstdint>
 #include <cstring>
@@ -18,6 +17,7 @@
 #include "agent/guard/control_group.hpp"
 #include "common/ids.hpp"
 #include "common/system/files.hpp"
+#include "common/text/number.hpp"
 
 namespace ddprun::agent {
 namespace {
@@ -103,35 +103,78 @@ int start_child_in(int group_fd, bool& has_to_be_joined) {
     return has_to_be_joined ? start_joining_child(group_fd) : failed;
 }
 
-/// Returns the beginning of the names of groups that are made in this pid namespace: a launcher's pid has a meaning
-/// only there, and namespaces may share a folder of groups.
-std::string own_prefix() {
+constexpr ino_t kInitialPidNamespace = 0xEFFFFFFC;  // PROC_PID_INIT_INO of the kernel
+
+/// Returns the pid namespace of a process, whose folder is /proc/`process`; 0: it cannot be read.
+ino_t pid_namespace_of(const std::string& process) {
     struct stat pids {};
-    ::stat("/proc/self/ns/pid", &pids);
-    return fmt::format("{}{}-", kFenceGroupPrefix, pids.st_ino);
+    return ::stat(fmt::format("/proc/{}/ns/pid", process).c_str(), &pids) == 0 ? pids.st_ino : 0;
 }
 
-/// Returns the pid of the launcher that made the group of this name; nullopt: it is not of a FenceGroup of this pid
-/// namespace.
-std::optional<pid_t> launcher_of(std::string_view name) {
-    const std::string prefix = own_prefix();
-    if (!name.starts_with(prefix)) return std::nullopt;
-    name.remove_prefix(prefix.size());
-    const std::string_view digits = take(name, '-');
+/// The maker of a group, as the group's name shows it: the launcher's pid has a meaning only in its pid namespace, and
+/// namespaces may share a folder of groups.
+struct Maker {
+    ino_t pid_namespace = 0;
     pid_t launcher = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), launcher);
-    const bool is_whole = error == std::errc() && end == digits.data() + digits.size();
-    return is_whole && launcher > 0 ? std::optional(launcher) : std::nullopt;
+};
+
+std::string name_of_group(const Maker& maker) {
+    return fmt::format("{}{}-{}-{}", kFenceGroupPrefix, maker.pid_namespace, maker.launcher, random_id().substr(0, 8));
 }
 
-/// Removes the groups below `own` that no process is in and whose launcher has ended without removing them.
+/// Returns the maker of the group of this name; nullopt: it is not of a FenceGroup.
+std::optional<Maker> maker_of(std::string_view name) {
+    if (!name.starts_with(kFenceGroupPrefix)) return std::nullopt;
+    name.remove_prefix(kFenceGroupPrefix.size());
+    const auto pid_namespace = parse_number<ino_t>(take(name, '-'));
+    const auto launcher = parse_number<pid_t>(take(name, '-'));
+    if (!pid_namespace || !launcher || *launcher <= 0) return std::nullopt;
+    return Maker{*pid_namespace, *launcher};
+}
+
+/// Returns whether a process is in a namespace below that of /proc: its status has its pid in each of them.
+bool is_in_nested_namespace(const std::string& process) {
+    constexpr std::string_view kPids = "\nNSpid:\t";
+    const std::string status = content_of(fmt::format("/proc/{}/status", process));
+    const auto at = status.find(kPids);
+    return at != std::string::npos && status.find('\t', at + kPids.size()) < status.find('\n', at + kPids.size());
+}
+
+/// Returns whether a process of this user, or of any for root, is in the pid namespace, or may be: only the initial
+/// namespace shows the processes of all others.
+bool may_have_processes(ino_t pid_namespace) {
+    if (pid_namespace_of("self") != kInitialPidNamespace) return true;
+    std::error_code unreadable;
+    for (std::filesystem::directory_iterator at("/proc", unreadable), end; !unreadable && at != end;
+         at.increment(unreadable)) {
+        const std::string name = at->path().filename().string();
+        const auto process = parse_number<pid_t>(name);
+        if (!process) continue;
+        const ino_t found = pid_namespace_of(name);
+        const bool is_of_user = ::kill(*process, 0) == 0;
+        const bool is_hidden = found == 0 && is_of_user && is_in_nested_namespace(name);
+        if (found == pid_namespace || is_hidden) return true;
+    }
+    return static_cast<bool>(unreadable);
+}
+
+/// Returns whether the launcher of a group, or its whole pid namespace, has ended. The group of another user counts as
+/// used, because that user's processes do not show their namespace.
+bool has_ended(const Maker& maker, const std::filesystem::path& group) {
+    if (maker.pid_namespace == pid_namespace_of("self")) return ::kill(maker.launcher, 0) != 0 && errno == ESRCH;
+    struct stat folder {};
+    return ::stat(group.c_str(), &folder) == 0 && folder.st_uid == ::geteuid() &&
+           !may_have_processes(maker.pid_namespace);
+}
+
+/// Removes the groups below `own` that no process is in and whose makers have ended without removing them.
 void remove_abandoned_groups(const std::string& own) {
     std::error_code unreadable;  // then there is nothing to remove, and making a group reports the reason
     for (std::filesystem::directory_iterator at(own, unreadable), end; !unreadable && at != end;
          at.increment(unreadable)) {
-        const auto launcher = launcher_of(at->path().filename().string());
-        const bool has_ended = launcher && ::kill(*launcher, 0) != 0 && errno == ESRCH;
-        if (has_ended && !ControlGroup(at->path().c_str()).is_populated()) remove_control_group(at->path().c_str());
+        const auto maker = maker_of(at->path().filename().string());
+        if (maker && has_ended(*maker, at->path()) && !ControlGroup(at->path().c_str()).is_populated())
+            remove_control_group(at->path().c_str());
     }
 }
 
@@ -164,7 +207,7 @@ Result<FenceGroup> FenceGroup::make() {
     const auto own = control_group_folder(content_of("/proc/self/mountinfo"), content_of("/proc/self/cgroup"));
     if (!own) return Error{Errc::kNotFound, "no control groups of version 2 are mounted"};
     remove_abandoned_groups(*own);
-    FenceGroup group(fmt::format("{}/{}{}-{}", *own, own_prefix(), ::getpid(), random_id().substr(0, 8)));
+    FenceGroup group(fmt::format("{}/{}", *own, name_of_group({pid_namespace_of("self"), ::getpid()})));
     if (::mkdir(group.path_.c_str(), 0755) != 0) {
         const int error = errno;
         group.path_.clear();

@@ -290,14 +290,25 @@ TEST_CASE("a start removes empty control groups of launchers that were killed, a
     REQUIRE(::stat("/proc/self/ns/pid", &of_pids) == 0);
     const auto pids = of_pids.st_ino;
     const std::string abandoned = fmt::format("{}/ddprun-{}-{}-0", *own, pids, ended.pid());
-    const std::string of_others = fmt::format("{}/ddprun-{}-{}-0", *own, pids + 1, ended.pid());
+    e2e::Process apart(sandbox, {{"unshare", "--pid", "--fork", "--kill-child", "sleep", "60"}, {}, {}});
+    const auto other_namespace = [&] {
+        struct stat of_child {};
+        const std::string path = fmt::format("/proc/{}/ns/pid_for_children", apart.pid());
+        return ::stat(path.c_str(), &of_child) == 0 ? of_child.st_ino : 0;
+    };
+    REQUIRE(e2e::eventually(e2e::Seconds(kLimit), [&] { return other_namespace() != 0 && other_namespace() != pids; }));
+    const std::string of_others = fmt::format("{}/ddprun-{}-{}-0", *own, other_namespace(), ended.pid());
+    const std::string of_ended = fmt::format("{}/ddprun-1-{}-0", *own, ::getpid());  // no namespace has that number
     const std::string used = fmt::format("{}/ddprun-{}-{}-0", *own, pids, ::getpid());
     std::filesystem::create_directories(abandoned + "/inner");
     std::filesystem::create_directory(of_others);
+    std::filesystem::create_directory(of_ended);
     std::filesystem::create_directory(used);
     CHECK(e2e::run(sandbox, {{e2e::bin() / "ddprun", "--fence", "cgroup", "true"}, {}, {}}).status.success());
     CHECK_FALSE(std::filesystem::exists(abandoned));
-    CHECK(std::filesystem::remove(of_others));  // the launcher may live in its pid namespace
+    CHECK(std::filesystem::exists(of_others));  // the launcher may live in its pid namespace
+    constexpr ino_t kInitial = 0xEFFFFFFC;      // another namespace does not see all processes
+    CHECK(std::filesystem::exists(of_ended) == (pids != kInitial));
     CHECK(std::filesystem::exists(used));
-    std::filesystem::remove(used);
+    for (const std::string& left : {of_others, of_ended, used}) std::filesystem::remove(left);
 }
