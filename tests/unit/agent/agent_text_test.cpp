@@ -42,6 +42,7 @@ TEST_CASE("the reason of a wait is printed once", "[agent]") {
     CHECK_THAT(read_line(agent.err_.read_end.get()),
                Contains("n12: waiting at 127.0.0.1:") && Contains("1 of 2 nodes is here"));
     waiting.reason = "2 of 3 nodes are here";
+    waiting.min_nodes = 3;  // and `present` is empty, as that of very many nodes
     daemon.send(waiting);
     CHECK_THAT(read_line(agent.err_.read_end.get()), Catch::EndsWith("2 of 3 nodes are here"));
     waiting.present = {"n12"};  // which may be the only one because the endpoint is a loopback address

@@ -18,13 +18,12 @@ namespace {
 
 /// Returns what a reporter prints until each line that `report` causes was printed or dropped.
 template <typename Report>
-std::string printed_by(const Report& report) {
+std::string printed_by(const Report& report, const AgentConfig& config = {}) {
     std::ostringstream printed;
     const auto logger = spdlog::default_logger();
     spdlog::set_default_logger(
         std::make_shared<spdlog::logger>("", std::make_shared<spdlog::sinks::ostream_sink_mt>(printed)));
     boost::asio::io_context io;
-    const AgentConfig config;
     Console console(io, STDOUT_FILENO, STDERR_FILENO);
     StatusReporter reporter(io, config, console);
     report(reporter);
@@ -62,4 +61,36 @@ TEST_CASE("a line that is printed late has the time that is left then", "[agent]
     REQUIRE(at != std::string::npos);
     CHECK_THAT(printed, Catch::Contains(" s at most"));
     CHECK(std::stod(printed.substr(at + std::string("the workers wait, for ").size())) <= 25.1);
+}
+
+TEST_CASE("a line that is printed after its time shows that none is left", "[agent]") {
+    const std::string printed = printed_by([&](StatusReporter& reporter) {
+        worker_group::Step step = stop_because("the workers wait");
+        step.reason_until = ddprun::Clock::now();
+        reporter.report_reason(step);
+    });
+    CHECK_THAT(printed, Catch::Contains("the workers wait, for 0.0 s at most"));
+}
+
+TEST_CASE("a wait at an endpoint is that of nodes apart only if each of several hosts may have its own", "[agent]") {
+    AgentConfig config;
+    config.endpoint = {"127.0.0.1", 29400};
+    config.max_nodes = 2;
+    bool has_run = false;
+    const std::string other = GENERATE(as<std::string>(), "", "endpoint", "one node", "emulated", "has run");
+    CAPTURE(other);
+    if (other == "endpoint") config.endpoint.host = "n1";
+    if (other == "one node") config.max_nodes = 1;
+    if (other == "emulated") config.emulated = true;
+    if (other == "has run") has_run = true;
+    const std::string printed = printed_by(
+        [&](StatusReporter& reporter) {
+            ddprun::protocol::Assignment assignment;
+            assignment.node_count = 2;
+            if (has_run) reporter.report_start(assignment);
+            reporter.report_wait("1 of 2 nodes is here", true);
+        },
+        config);
+    CHECK_THAT(printed, Catch::Contains("1 of 2 nodes is here"));
+    CHECK((printed.find("the endpoint is this host alone") != std::string::npos) == other.empty());
 }

@@ -203,16 +203,31 @@ TEST_CASE("a lost node whose host has a new ddprun is not in the status", "[daem
 }
 
 TEST_CASE("a host that was lost twice has one row, of its newest ddprun", "[daemon][unit]") {
+    const std::string again = GENERATE(as<std::string>(), "n2 again", "also n2");  // behind or before it in the table
     Job job({.min_nodes = 1, .max_nodes = 2, .max_restarts = 1});
     job.start({"n1", "n2"});
-    job.silent = {"n2", "n2 again"};
+    job.silent = {"n2", again};
     job.pass(4s);
-    job.join_as("n2 again", "n2");
+    job.join_as(again, "n2");
     job.restart();
-    REQUIRE(job.state.group.members.contains("n2 again"));
+    REQUIRE(job.state.group.members.contains(again));
     job.pass(4s);
     REQUIRE(job.state.nodes.at("n2").link == Link::kLost);
-    REQUIRE(job.state.nodes.at("n2 again").link == Link::kLost);
+    REQUIRE(job.state.nodes.at(again).link == Link::kLost);
     CHECK(status_of(job).nodes.size() == 2);
     CHECK_THAT(state_of(job, "n2"), StartsWith("lost, last heard 4.0 s ago"));
+}
+
+TEST_CASE("of two lost nodes the one that has not reported the end of its workers may have some", "[daemon][unit]") {
+    Job job({.min_nodes = 2, .max_nodes = 3, .max_restarts = 2});
+    job.start({"n1", "n2", "n3"});
+    const bool is_silent = GENERATE(false, true);  // then they are frozen, or dead
+    CAPTURE(is_silent);
+    if (is_silent) job.silent = {"n3"};
+    job.fail("n1", failure(0, "n1"));
+    job.stopped("n1");
+    job.stopped("n2");
+    job.pass(is_silent ? 4s : 41s);
+    CHECK_THAT(state_of(job, "n3"), StartsWith("lost, last heard "));
+    CHECK(node_of(job, "n3").busy == !is_silent);
 }

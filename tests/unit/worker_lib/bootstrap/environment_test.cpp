@@ -140,7 +140,8 @@ TEST_CASE("a process of ddprun without any of its variables is refused, and one 
     CHECK_THROWS_WITH(detail::refuse_cleared(variables({}), true), Catch::Contains("would run alone"));
     CHECK_NOTHROW(detail::refuse_cleared(variables({}), false));
     CHECK_NOTHROW(detail::refuse_cleared(variables({{"RANK", "0"}, {"WORLD_SIZE", "1"}}), true));
-    CHECK_NOTHROW(detail::refuse_cleared(variables({{"DDPRUN_GENERATION", "1"}}), true));
+    for (const char* const one : {"RANK", "WORLD_SIZE", "DDPRUN_GENERATION"})
+        CHECK_NOTHROW(detail::refuse_cleared(variables({{one, "1"}}), true));
 }
 
 TEST_CASE("a rank of ddprun without DDPRUN_SECRET_FD has lost its secret", "[environment][unit]") {
