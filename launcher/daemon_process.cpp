@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -118,6 +119,7 @@ std::vector<std::string> daemon_arguments(const DaemonRequest& request, int read
     if (request.store_address) add("--store-address", *request.store_address);
     if (request.run_id) arguments.push_back("--run-id=" + *request.run_id);  // it may begin with a dash
     if (!request.step.empty()) add("--step", request.step);
+    if (!request.hosts.empty()) add("--hosts", fmt::format("{}", fmt::join(request.hosts, ",")));
     if (request.join_timeout) add("--join-timeout", seconds_number(*request.join_timeout));
     if (request.last_call) add("--last-call", seconds_number(*request.last_call));
     if (request.lost_after) {

@@ -26,6 +26,7 @@ struct DaemonRequest {
     std::optional<std::string> store_address;  ///< numeric, of the stores; absent: that of `bind`
     std::optional<std::string> run_id;         ///< absent: the daemon generates one
     std::string step = {};                     ///< of an allocation; empty: none
+    std::vector<std::string> hosts = {};       ///< of that step, to be named while they are missing
     std::chrono::milliseconds linger{10'000};  ///< how long it stays without any agent before the job is over
     std::optional<std::chrono::milliseconds> join_timeout;
     std::optional<std::chrono::milliseconds> last_call;

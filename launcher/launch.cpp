@@ -58,6 +58,8 @@ constexpr std::chrono::seconds kLingerShared{10};
 // After its verdict the daemon closes all connections and ends. ddprun waits this long for that; the daemon may wait a
 // second for a node that was cut off at the end.
 constexpr std::chrono::seconds kDaemonEndTimeout{2};
+// Of more nodes the daemon names none (coordinator/waiting.cpp), and their list might be too long for an argument.
+constexpr std::size_t kMaxNamedHosts = 64;
 
 /// Where the report goes if the job cannot run, and which job it is about.
 struct ReportTarget {
@@ -103,7 +105,11 @@ DaemonRequest daemon_request(const Plan& plan) {
     request.insecure = plan.options.insecure;
     request.store_vouch = plan.options.store_vouch;
     request.verbose = plan.options.verbose;
-    if (!plan.placement.ports.empty()) request.step = plan.options.allocation->name;
+    if (!plan.placement.ports.empty()) {
+        const Allocation& allocation = *plan.options.allocation;
+        request.step = allocation.name;
+        if (allocation.hosts.size() <= kMaxNamedHosts) request.hosts = allocation.hosts;
+    }
     const bool shared = plan.placement.part == Placement::Part::kHost || plan.placement.part == Placement::Part::kMeet;
     request.linger = shared ? kLingerShared : kLingerAlone;
     request.join_timeout = plan.options.rdzv_conf.join_timeout;

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <string>
+#include <vector>
 
 #include "common/clock.hpp"
 
@@ -11,6 +12,8 @@ namespace ddprun::coordinator {
 struct Config {
     std::string run_id;
     std::string step;  ///< the name of the scheduler's job step, by which its nodes find the daemon; empty: none
+    /// The hosts of that step, as the scheduler names them: those that have not joined are named; empty: unknown.
+    std::vector<std::string> hosts = {};
     std::string session = {};  ///< identifies this daemon process, which cannot continue a job that another one began
     std::string worker_key = {};  ///< Welcome::worker_key
     std::chrono::milliseconds heartbeat_interval{500};

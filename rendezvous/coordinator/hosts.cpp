@@ -9,6 +9,7 @@
 
 #include "common/job_limits.hpp"
 #include "common/text/number.hpp"
+#include "common/text/words.hpp"
 #include "rendezvous/coordinator/gathering.hpp"
 #include "rendezvous/coordinator/nodes.hpp"
 #include "rendezvous/coordinator/running.hpp"
@@ -136,7 +137,7 @@ std::string count_losses(Transition& t, Duration lasted) {
             set_aside(
                 state, name,
                 fmt::format("it was lost {} times within {} of a start", kMaxEarlyLosses, seconds_text(kProgress)));
-            t.say(fmt::format("node {} is set aside: {}", name, state.hosts[name].set_aside));
+            t.say(fmt::format("{} is set aside: {}", name_node(name), state.hosts[name].set_aside));
         }
     }
     return needed;
@@ -169,16 +170,16 @@ Result<std::string> drain(Transition& t, const std::string& host) {
     if (const Result<void> known = check_host(state, host); !known) return known.error();
     const std::string hint = fmt::format("`ddpctl undrain {}` lets it take part again", host);
     if (const std::string why = why_set_aside(state, host); !why.empty())
-        return fmt::format("node {} is set aside already: {}. {}", host, why, hint);
+        return fmt::format("{} is set aside already: {}. {}", name_node(host), why, hint);
     const Node* node = node_of(state, host);
     const bool is_member = node != nullptr && node->busy == state.group.generation;
     const int others = count_alive_others(state, host);
     if (node != nullptr && present(*node) && others < state.shape->min_nodes) {
         const bool is_full = state.nodes.count(Subset::kPresent) >= state.shape->max_nodes;
         return Error{Errc::kRefused,
-                     fmt::format("the job cannot do without node {}: it needs {}, and {} here. Start another one "
+                     fmt::format("the job cannot do without {}: it needs {}, and {} here. Start another one "
                                  "first{}{}",
-                                 host, counted(static_cast<std::size_t>(state.shape->min_nodes), "node"),
+                                 name_node(host), counted(static_cast<std::size_t>(state.shape->min_nodes), "node"),
                                  others == 0   ? "no other is"
                                  : others == 1 ? "1 other is"
                                                : fmt::format("{} others are", others),
@@ -187,15 +188,15 @@ Result<std::string> drain(Transition& t, const std::string& host) {
     if (is_member && state.phase == Phase::kRunning && state.group.is_ending)
         return Error{Errc::kRefused, "workers have finished already: the job is about to end"};
     set_aside(state, host, "an operator has drained it");
-    t.say(fmt::format("node {} is drained", host));
+    t.say(fmt::format("{} is drained", name_node(host)));
     if (state.phase == Phase::kRunning && is_member)
-        stop_group(t, because(fmt::format("node {} was drained by ddpctl", host)));
+        stop_group(t, because(fmt::format("{} was drained by ddpctl", name_node(host))));
     else if (state.phase == Phase::kGathering)
         gather(t);
     const std::string effect = is_member ? fmt::format("its workers are being stopped, for which they have up to {}",
                                                        seconds_text(node->join.stop_grace))
                                          : "it gets no workers";
-    const std::string text = fmt::format("node {} is drained: {}. {}", host, effect, hint);
+    const std::string text = fmt::format("{} is drained: {}. {}", name_node(host), effect, hint);
     if (node == nullptr || !node->beside_daemon) return text;
     return text + ". The job's ddprund runs on this host: the job ends if it is stopped there, or the host is";
 }
@@ -204,12 +205,12 @@ Result<std::string> undrain(Transition& t, const std::string& host) {
     State& state = t.state;
     if (const Result<void> known = check_host(state, host); !known) return known.error();
     if (why_set_aside(state, host).empty())
-        return Error{Errc::kRefused, fmt::format("node {} is not drained: it takes part already", host)};
+        return Error{Errc::kRefused, fmt::format("{} is not drained: it takes part already", name_node(host))};
     take_back(state, host);
-    t.say(fmt::format("node {} may take part again", host));
+    t.say(fmt::format("{} may take part again", name_node(host)));
     const bool here = node_of(state, host) != nullptr;
     available(t);
-    return fmt::format("node {} may take part again{}", host, here ? "" : " when it joins");
+    return fmt::format("{} may take part again{}", name_node(host), here ? "" : " when it joins");
 }
 
 }  // namespace ddprun::coordinator

@@ -8,6 +8,7 @@
 
 #include "common/text/list.hpp"
 #include "common/text/number.hpp"
+#include "common/text/words.hpp"
 #include "rendezvous/coordinator/admission.hpp"
 #include "rendezvous/coordinator/gathering.hpp"
 #include "rendezvous/coordinator/hosts.hpp"
@@ -46,7 +47,7 @@ void catch_up(Transition& t, const NodeId& id, const Node& node) {
     } else if (of_this_group && !node.given_up) {
         t.send(id, abort_for_cause(state, *node.busy));
     } else {
-        t.send(id, Abort{*node.busy, fmt::format("node {} was lost", node.join.host)});
+        t.send(id, Abort{*node.busy, fmt::format("{} was lost", name_node(node.join.host))});
     }
 }
 
@@ -93,7 +94,7 @@ void reconnected(Transition& t, const NodeId& id, const Join& message) {
         node.heard_at = node.connected_at = state.now;  // not alive_at: what it repeats now happened before
         node.set_aside = !why_set_aside(state, message.host).empty();
     });
-    t.note(fmt::format("node {} reconnected", message.host));
+    t.note(fmt::format("{} reconnected", name_node(message.host)));
     catch_up(t, id, state.nodes.at(id));
 }
 
@@ -151,7 +152,7 @@ void lose(Transition& t, const NodeId& id, std::string_view why) {
     });
     const Node lost = found->second;
     if (member && !lost.leaving) t.state.group.lost[lost.join.host] = lost.broken && !lost.overdue_since;
-    const std::string reason = fmt::format("node {} was lost: {}", lost.join.host, why);
+    const std::string reason = fmt::format("{} was lost: {}", name_node(lost.join.host), why);
     t.say(reason);
     if (lost.busy || lost.last_rank || may_look_for_daemon(t.state, lost)) {
         forget_lost_nodes(t.state);
@@ -211,7 +212,7 @@ void join(Transition& t, const NodeId& id, const Join& message, bool beside_daem
     forget_vanished_roles(state);
     const bool known = state.nodes.contains(id);
     if (Refusal refused = refusal(state, id, message); !refused.reason.empty()) {
-        t.note(fmt::format("refused node {}: {}", message.host, refused.reason));
+        t.note(fmt::format("refused {}: {}", name_node(message.host), refused.reason));
         t.actions.push_back(Refuse{id, std::move(refused.reason), refused.try_again, refused.try_for});
         return;
     }
@@ -243,7 +244,7 @@ void join(Transition& t, const NodeId& id, const Join& message, bool beside_daem
         node.beside_daemon = beside_daemon;
         node.set_aside = !why_set_aside(state, named.host).empty();
         state.nodes.add(id, std::move(node));
-        t.note(fmt::format("node {} joined with {}", named.host, counted(slots_of(named), "worker")));
+        t.note(fmt::format("{} joined with {}", name_node(named.host), counted(slots_of(named), "worker")));
         if (predecessor) replace(t, *predecessor);
         available(t);
     }
@@ -259,8 +260,9 @@ TimePoint lost_at(const Node& node, const Config& config) {
 
 bool may_look_for_daemon(const State& state, const Node& node) {
     if (node.link == Link::kConnected || !node.broken) return false;
-    // The only node of a job may have been killed with messages that it had not read, which breaks its connection, too.
-    if (state.starter_ended && node.beside_daemon && state.shape->max_nodes == 1) return false;
+    // No network is between the daemon and a node of its own host, but one that is killed with messages that it has not
+    // read breaks its connection, too. The end of the daemon's starter shows which it was.
+    if (state.starter_ended && node.beside_daemon) return false;
     return state.now < node.heard_at + kHoldsOfSearch * state.config.hold;
 }
 
@@ -275,7 +277,7 @@ void disconnected(Transition& t, const NodeId& id, bool broken) {
     const Node& node = found->second;
     if (t.state.phase == Phase::kFinished) return;
     const Duration left = lost_at(node, t.state.config) - t.state.now;
-    t.note(fmt::format("the connection of node {} {}; it may reconnect within {}", node.join.host,
+    t.note(fmt::format("the connection of {} {}; it may reconnect within {}", name_node(node.join.host),
                        broken ? "broke" : "ended", rounded_seconds_text(left)));
     if (t.state.phase == Phase::kGathering) gather(t);
 }

@@ -6,6 +6,8 @@
 #include <chrono>
 #include <csignal>
 
+#include "common/text/words.hpp"
+
 namespace ddprun::coordinator {
 namespace {
 
@@ -47,15 +49,15 @@ void notify(Transition& t, const NodeId& id, const Notify& message) {
     const std::string& host = state.nodes.at(id).join.host;
     if (message.signal != SIGUSR1 && message.signal != SIGUSR2)
         return t.say(
-            fmt::format("ignored: node {} forwards signal {}, which is not for workers", host, message.signal));
+            fmt::format("ignored: {} forwards signal {}, which is not for workers", name_node(host), message.signal));
     const std::string signal = signal_name(message.signal);
     const bool from_member = state.group.members.contains(id) && message.generation == state.group.generation;
     if (state.phase != Phase::kRunning || !from_member)
-        return t.say(fmt::format("ignored: {} from node {}, which is not in the running group", signal, host));
+        return t.say(fmt::format("ignored: {} from {}, which is not in the running group", signal, name_node(host)));
     Notification* const known = known_notification(state, id, message);
     if (known != nullptr) known->origins.insert(id);
-    if (known != nullptr || message.known) return t.say(fmt::format("node {} got {} as well", host, signal));
-    t.say(fmt::format("node {} forwards {} to the workers of all nodes", host, signal));
+    if (known != nullptr || message.known) return t.say(fmt::format("{} got {} as well", name_node(host), signal));
+    t.say(fmt::format("{} forwards {} to the workers of all nodes", name_node(host), signal));
     const Notify forwarded = add_notification(state, id, message.signal).message;
     for (const auto& [other, member] : state.group.members) {
         const auto node = state.nodes.find(other);

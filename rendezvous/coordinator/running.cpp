@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <csignal>
 
+#include "common/text/words.hpp"
 #include "rendezvous/coordinator/ending.hpp"
 #include "rendezvous/coordinator/gathering.hpp"
 #include "rendezvous/coordinator/growth.hpp"
@@ -206,8 +207,8 @@ void worker_failed(Transition& t, const NodeId& id, const WorkerFailed& message)
     const Node& node = state.nodes.at(id);
     const bool of_this_group = message.generation == state.group.generation && node.busy == message.generation;
     if (of_this_group && !is_of(state, id, message.failure.rank)) {
-        return t.note(fmt::format("ignored: node {} reports the failure of rank {}, which is not its own",
-                                  node.join.host, number(message.failure.rank)));
+        return t.note(fmt::format("ignored: {} reports the failure of rank {}, which is not its own",
+                                  name_node(node.join.host), number(message.failure.rank)));
     }
     if (of_this_group && message.failure.pid != 0)  // else it was not started
         state.group.failed.insert_or_assign(
@@ -265,7 +266,8 @@ void group_ended(Transition& t, const NodeId& id, Generation generation, bool su
     State& state = t.state;
     const Node& node = state.nodes.at(id);
     if (node.busy != generation) {
-        t.note(fmt::format("ignored: node {} has no workers of generation {}", node.join.host, number(generation)));
+        t.note(
+            fmt::format("ignored: {} has no workers of generation {}", name_node(node.join.host), number(generation)));
         return;
     }
     const std::string host = node.join.host;
@@ -275,7 +277,7 @@ void group_ended(Transition& t, const NodeId& id, Generation generation, bool su
         idle.overdue_since.reset();
         idle.idle_since = state.now;
     });
-    t.note(fmt::format("the workers of node {} {}", host, succeeded ? "have succeeded" : "are stopped"));
+    t.note(fmt::format("the workers of {} {}", name_node(host), succeeded ? "have succeeded" : "are stopped"));
     const bool of_this_group = generation == state.group.generation;
     if (of_this_group && succeeded) {
         state.group.is_ending = true;
@@ -290,7 +292,7 @@ void group_ended(Transition& t, const NodeId& id, Generation generation, bool su
         return available(t);
     }
     if (!succeeded) {  // it was cut off for a while, and stopped its workers by itself
-        return stop_group(t, because(fmt::format("node {} stopped its workers", host)));
+        return stop_group(t, because(fmt::format("{} stopped its workers", name_node(host))));
     }
     if (!all_succeeded(state.group)) return;
     close_store(t);

@@ -8,6 +8,7 @@
 #include "common/exit_codes.hpp"
 #include "common/text/list.hpp"
 #include "common/text/number.hpp"
+#include "common/text/words.hpp"
 #include "rendezvous/coordinator/hosts.hpp"
 
 namespace ddprun::coordinator {
@@ -101,7 +102,7 @@ std::string finished_before(const State& state) {
 }
 
 std::string describe(const Departure& departure) {
-    return fmt::format("node {} was interrupted by {}", departure.host, signal_name(departure.signal));
+    return fmt::format("{} was interrupted by {}", name_node(departure.host), signal_name(departure.signal));
 }
 
 Verdict success_verdict() { return {.reason = "every worker exited with code 0", .culprit = {}}; }
@@ -154,10 +155,10 @@ Verdict daemon_stopped_verdict(int signal) {
 Verdict useless_restarts_verdict(const State& state, const std::string& host) {
     return {.outcome = Outcome::kInfrastructure,
             .exit_code = exit_code::kDoNotRequeue,
-            .reason = fmt::format("{}; node {} has been lost {} times within {} of a start, and the job cannot do "
+            .reason = fmt::format("{}; {} has been lost {} times within {} of a start, and the job cannot do "
                                   "without it (--nnodes {})",
-                                  state.cause.reason, host, state.hosts.at(host).early_losses, seconds_text(kProgress),
-                                  nnodes(*state.shape)),
+                                  state.cause.reason, name_node(host), state.hosts.at(host).early_losses,
+                                  seconds_text(kProgress), nnodes(*state.shape)),
             .culprit = {},
             .hint = fmt::format("Look for what ends the ddprun of {} (its output, `dmesg` there), or start the job on "
                                 "other nodes",

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <iterator>
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include "common/text/list.hpp"
@@ -65,12 +68,31 @@ std::string last_seen(const State& state, std::vector<NodeName> lost, std::size_
                        silence < 1min ? seconds_text(silence) : duration_text(silence));
 }
 
-/// Returns ", missing: n12, n33, n47 (n33 last seen over 40 s ago)", of the nodes of the last group; empty: none is.
+std::string_view short_name(std::string_view host) { return host.substr(0, host.find('.')); }
+
+/// Returns the hosts of the scheduler's list from which no node is here.
+std::vector<std::string> absent_hosts(const State& state) {
+    std::set<std::string, std::less<>> here;
+    for (const NodeName& node : state.nodes.of(Subset::kPresent)) here.emplace(short_name(node.host));
+    std::vector<std::string> absent;
+    std::ranges::copy_if(state.config.hosts, std::back_inserter(absent),
+                         [&here](const std::string& host) { return !here.contains(short_name(host)); });
+    return absent;
+}
+
+/// Returns ", missing: n12, n33, n47 (n33 last seen over 40 s ago)", of the nodes of the last group, or before the
+/// first one of the scheduler's list; empty: none is.
 std::string missing_text(const State& state) {
-    HostList missing = hosts_of(state, Subset::kNotBack);
     const std::vector<NodeName> lost = lost_members(state);
-    missing.total += lost.size();
-    for (const NodeName& node : lost) missing.first.push_back(node.host);
+    HostList missing;
+    if (state.groups_started == 0 && !state.config.hosts.empty()) {
+        missing.first = absent_hosts(state);
+        missing.total = missing.first.size();
+    } else {
+        missing = hosts_of(state, Subset::kNotBack);
+        missing.total += lost.size();
+        for (const NodeName& node : lost) missing.first.push_back(node.host);
+    }
     if (missing.total == 0) return "";
     std::ranges::sort(missing.first, natural_less);
     return fmt::format(", missing: {}{}", some_of(missing), last_seen(state, lost, missing.total));

@@ -122,8 +122,8 @@ Result<StoreMode> store_mode(const StoreText& text) {
 
 /// Returns the first option that was given although only a job's daemon has it; empty: none.
 std::string job_option_given(const CLI::App& app) {
-    for (const char* name : {"--bind", "--port", "--store-address", "--run-id", "--step", "--starter-fd", "--standby",
-                             "--linger", "--join-timeout", "--last-call", "--insecure", "--store-vouch",
+    for (const char* name : {"--bind", "--port", "--store-address", "--run-id", "--step", "--hosts", "--starter-fd",
+                             "--standby", "--linger", "--join-timeout", "--last-call", "--insecure", "--store-vouch",
                              "--heartbeat-interval", "--lost-after", "--hold"})
         if (app.count(name) > 0) return name;
     return {};
@@ -161,6 +161,9 @@ std::variant<Options, int> parse_options(int argc, const char* const* argv) {
                    "name of the scheduler's job step, by which its nodes find this daemon (default: none)")
         ->check([](const std::string& name) { return check_run_id(name); })
         ->type_name("NAME");
+    app.add_option("--hosts", job.hosts, "hosts of that step: those that have not joined yet are named (default: none)")
+        ->delimiter(',')
+        ->type_name("HOST,...");
     app.add_option("--ready-fd", options.ready_fd,
                    "write {\"address\", \"port\", \"run_id\"} there when listening, and close it")
         ->check(open_descriptor)

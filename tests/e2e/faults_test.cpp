@@ -90,7 +90,7 @@ TEST_CASE("when one of three nodes dies as a whole the other two go on and finis
     CHECK(result.at("steps").to_number<int>() == kSteps);
     CHECK(e2e::read_losses(training.losses).size() == kSteps);
     // The other nodes' trainers have failed because of it, before its loss was known.
-    CHECK_THAT(job.err(), Catch::Contains("started again: 4 workers on 2 nodes (node node1 was lost") &&
+    CHECK_THAT(job.err(), Catch::Contains("started again: 4 workers on 2 nodes (node1 was lost") &&
                               !Catch::Contains("exited with code"));
     CHECK(sandbox.leftovers() == "");
 }

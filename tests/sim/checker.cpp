@@ -333,9 +333,9 @@ void Checker::check_daemon_end(const State& state, const std::vector<Action>& ac
     }
     const Duration slack = 2 * kTickInterval;
     // Nodes that are cut off may come back, but not the one on the daemon's host whose end its starter's end shows.
-    const bool has_lost_its_node =
-        state.starter_ended && state.shape && state.shape->max_nodes == 1 &&
-        std::ranges::all_of(state.nodes, [](const auto& entry) { return entry.second.beside_daemon; });
+    const bool has_lost_its_node = state.starter_ended && std::ranges::all_of(state.nodes, [](const auto& entry) {
+                                       return entry.second.beside_daemon;
+                                   });
     const Duration deserted =
         has_lost_its_node ? state.config.linger : std::max(state.config.linger, kHoldsOfSearch * state.config.hold);
     expect(daemon_end_ || verdict_ || state.now - std::max(*last_connected_, awake_since_) <= deserted + slack,
@@ -356,7 +356,10 @@ void Checker::check_waiting_is_explained(const State& state, const std::vector<A
     explanations_checked_ = state.now;
     for (const auto& [id, node] : state.nodes) {
         const bool parked = state.phase == Phase::kRunning && state.group.members.contains(id);
-        if (node.link != Link::kConnected || node.busy || node.leaving || parked) continue;
+        if (node.link != Link::kConnected || node.busy || node.leaving || parked) {
+            explained_at_[id] = state.now;  // it begins to wait later
+            continue;
+        }
         const TimePoint since = std::max({node.idle_since, explained_at_[id], awake_since_});
         expect(state.now - since < 6s, fmt::format("{} waits without an explanation", id));
     }

@@ -230,6 +230,7 @@ TEST_CASE("every requested setting becomes an argument of the daemon", "[launche
     request.store_address = "10.1.0.1";
     request.run_id = "mnist";
     request.step = "slurm-71.0";
+    request.hosts = {"n1", "n2"};
     request.join_timeout = 90s;
     request.last_call = 1500ms;
     request.insecure = true;
@@ -239,8 +240,8 @@ TEST_CASE("every requested setting becomes an argument of the daemon", "[launche
     expected = first;
     expected.pop_back();  // --quiet
     expected.insert(expected.end(),
-                    {"--store-address", "10.1.0.1", "--run-id=mnist", "--step", "slurm-71.0", "--join-timeout", "90",
-                     "--last-call", "1.5", "--insecure", "--store-vouch", "--standby"});
+                    {"--store-address", "10.1.0.1", "--run-id=mnist", "--step", "slurm-71.0", "--hosts", "n1,n2",
+                     "--join-timeout", "90", "--last-call", "1.5", "--insecure", "--store-vouch", "--standby"});
     CHECK(daemon_arguments(request, 3, 4) == expected);
 }
 

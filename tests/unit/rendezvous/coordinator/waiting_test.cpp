@@ -83,6 +83,21 @@ TEST_CASE("4000 nodes that join within 60 s are sent at most 60 MB until they st
     CHECK(bytes > kNodes * 500u);  // else they were not counted
 }
 
+TEST_CASE("before the first group the hosts of the scheduler's list that have not joined are named", "[coordinator]") {
+    Job job({.min_nodes = 4, .max_nodes = 4, .max_restarts = 1});
+    job.state.config.hosts = {"n1", "n2.cluster", "n3", "n10"};
+    job.join("n2");  // hosts report their short names, or whole ones
+    job.join("n3.cluster");
+    job.pass(1s);
+    CHECK_THAT(job.state.explanation.message.reason, Contains("2 of 4 nodes are here, missing: n1, n10; giving up"));
+    job.join("n10");
+    job.disconnect("n10");
+    job.pass(1s);
+    CHECK_THAT(job.state.explanation.message.reason, Contains("2 of 4 nodes are here, missing: n1, n10"));
+    for (const char* host : {"n1", "n10 again"}) job.join(host);
+    CHECK(job.opens(1));
+}
+
 TEST_CASE("a wait for members of the last group names them, and when one was seen last", "[coordinator]") {
     Job job({.min_nodes = 4, .max_nodes = 4, .max_restarts = 1});
     job.start({"n1", "n2", "n10", "n3"});
