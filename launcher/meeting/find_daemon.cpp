@@ -8,6 +8,8 @@
 #include <thread>
 
 #include "common/clock.hpp"
+#include "common/job_limits.hpp"
+#include "common/text/escape.hpp"
 #include "common/text/number.hpp"
 #include "launcher/meeting/reach.hpp"
 
@@ -25,12 +27,13 @@ class Search {
 public:
     Search(const StepDaemon& wanted, TimePoint end) : wanted_(wanted), end_(end) {}
 
-    /// Asks each port once. Returns the first one with the daemon; nullopt: none has it.
+    /// Asks each port once. Returns the first one with the daemon; nullopt: none has it. A step may run one ddprun
+    /// after the other: the daemon of the one before may still be ending while the next one has another port.
     std::optional<Endpoint> ask_all() {
         for (const std::uint16_t port : wanted_.ports) {
             const Endpoint endpoint{wanted_.host, port};
             const StepAnswer answer = ask_step(endpoint, std::min(end_, Clock::now() + kAnswerTimeout));
-            if (answer.step == wanted_.name) return endpoint;
+            if (answer.step == wanted_.name && !answer.is_ending) return endpoint;
             if (last_.step.empty() || !answer.step.empty()) last_ = answer;  // of a daemon says more than a failure
             if (Clock::now() >= end_) break;
         }
@@ -40,8 +43,10 @@ public:
     /// Returns why no port was the one.
     [[nodiscard]] std::string why() const {
         if (!last_.failure.empty()) return last_.failure;
-        return last_.step.empty() ? "other programs answer at its ports"
-                                  : fmt::format("only the daemon of another job ({}) answers", last_.step);
+        if (last_.step.empty()) return "other programs answer at its ports";
+        if (last_.step == wanted_.name)
+            return "only the daemon of an earlier ddprun of this step answers, and its job is ending";
+        return fmt::format("only the daemon of another job ({}) answers", log_line(last_.step, kMaxRunIdBytes));
     }
 
 private:

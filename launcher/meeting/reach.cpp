@@ -23,12 +23,14 @@ Reach ask_daemon(const Endpoint& address, TimePoint deadline) {
 }
 
 StepAnswer step_of(const Result<HttpAnswer>& answer) {
-    if (!answer) return {"", answer.error().message};
+    if (!answer) return {.step = "", .failure = answer.error().message};
     const std::string_view body = answer->body;
     const std::size_t begin = body.starts_with(kAboutDaemon) ? body.rfind(kServesStep) : std::string_view::npos;
     if (begin == std::string_view::npos || !body.ends_with(".\n")) return {};
     const std::size_t name = begin + kServesStep.size();
-    return {std::string(body.substr(name, body.size() - 2 - name)), ""};
+    return {.step = std::string(body.substr(name, body.size() - 2 - name)),
+            .is_ending = reach_of(answer) == Reach::kEnding,
+            .failure = ""};
 }
 
 StepAnswer ask_step(const Endpoint& address, TimePoint deadline) {

@@ -17,8 +17,9 @@ namespace ddprun::launcher {
 
 /// The answer of a port to the question whose daemon has it.
 struct StepAnswer {
-    std::string step;     ///< the name of the job step that the daemon serves; empty: there is no such daemon
-    std::string failure;  ///< why nothing has answered; empty: something has
+    std::string step;        ///< the name of the job step that the daemon serves; empty: there is no such daemon
+    bool is_ending = false;  ///< its job is over, or bound to end
+    std::string failure;     ///< why nothing has answered; empty: something has
 };
 
 /// Returns the meaning of the answer to "GET /". Pure.

@@ -26,11 +26,13 @@ TEST_CASE("the daemon of a step is found behind ports of others", "[launcher]") 
     const HttpServer program([](const std::string&) { return http_answer("200 OK", "It serves slurm-71.0.\n"); });
     const HttpServer other([](const std::string&) { return answer_of_step("It serves slurm-70.0.\n"); });
     const HttpServer unnamed([](const std::string&) { return answer_of_step("Its job has all its nodes.\n"); });
-    const HttpServer wanted(
+    const HttpServer earlier(
         [](const std::string&) { return answer_of_step("Its job is ending.\nIt serves slurm-71.0.\n"); });
+    const HttpServer wanted(
+        [](const std::string&) { return answer_of_step("Its job has all its nodes.\nIt serves slurm-71.0.\n"); });
     const auto found = find_daemon({"127.0.0.1",
                                     {closed_port(), program.endpoint().port, other.endpoint().port,
-                                     unnamed.endpoint().port, wanted.endpoint().port},
+                                     unnamed.endpoint().port, earlier.endpoint().port, wanted.endpoint().port},
                                     "slurm-71.0",
                                     "step 0 of SLURM job 71"},
                                    std::chrono::seconds(30), [](const std::string&) {});
@@ -50,6 +52,13 @@ TEST_CASE("a daemon of a step that is not found is an error with the reason", "[
     CHECK_THAT(elsewhere.error().message,
                Contains("the rendezvous daemon of step 0 of SLURM job 71 was not found on 127.0.0.1 within 0.3 s") &&
                    Contains("only the daemon of another job (slurm-70.0) answers") && Contains("--rdzv-endpoint"));
+    const HttpServer earlier(
+        [](const std::string&) { return answer_of_step("Its job is ending.\nIt serves slurm-71.0.\n"); });
+    CHECK_THAT(search(earlier.endpoint().port).error().message,
+               Contains("only the daemon of an earlier ddprun of this step answers, and its job is ending"));
+    const HttpServer stranger([](const std::string&) { return answer_of_step("It serves \x1b[2J\n.\n"); });
+    CHECK_THAT(search(stranger.endpoint().port).error().message,
+               Contains("another job (\\x1b[2J\\x0a) answers") && !Contains("\x1b"));
     const auto nothing = search(closed_port());
     REQUIRE_FALSE(nothing.has_value());
     CHECK_THAT(nothing.error().message, Contains("refused"));
