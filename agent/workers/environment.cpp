@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "common/scheduler_step.hpp"
 #include "common/text/words.hpp"
 
 namespace ddprun::agent {
@@ -73,6 +74,9 @@ Environment worker_environment(Environment base, const protocol::Assignment& ass
     env["DDPRUN_GENERATION"] = std::to_string(number(assignment.generation));
     env["DDPRUN_NODE_NAME"] = slot.node_name;
     env["DDPRUN_RUN_ID"] = slot.run_id;
+
+    env.erase(kSchedulerStepVariable);  // of an outer job
+    if (std::string step = scheduler_step(base); !step.empty()) env[kSchedulerStepVariable] = std::move(step);
 
     env.erase("DDPRUN_LOCAL_ADDR");  // of an outer job
     if (!slot.local_address.empty()) env["DDPRUN_LOCAL_ADDR"] = slot.local_address;

@@ -70,6 +70,16 @@ TEST_CASE("a worker sees the local address of its node, and never that of an out
         worker_environment({{"DDPRUN_LOCAL_ADDR", "10.9.9.9"}}, second_node(), place()).contains("DDPRUN_LOCAL_ADDR"));
 }
 
+TEST_CASE("a worker sees the scheduler's step of its node, and never that of an outer job", "[agent]") {
+    const Environment stale{{"DDPRUN_SCHEDULER_STEP", "70.3"}};
+    CHECK_FALSE(worker_environment(stale, second_node(), place()).contains("DDPRUN_SCHEDULER_STEP"));
+    Environment script = stale;
+    script["SLURM_JOB_ID"] = "71";
+    CHECK(worker_environment(script, second_node(), place()).at("DDPRUN_SCHEDULER_STEP") == "71.");
+    script["SLURM_STEP_ID"] = "0";
+    CHECK(worker_environment(script, second_node(), place()).at("DDPRUN_SCHEDULER_STEP") == "71.0");
+}
+
 TEST_CASE("the user's variables are kept, stale ones of an outer job are replaced", "[agent]") {
     const Environment env = worker_environment(
         {{"PATH", "/bin"}, {"RANK", "99"}, {"OMP_NUM_THREADS", "1"}, {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "0"}},
