@@ -5,13 +5,11 @@
 #include <string>
 #include <utility>
 
+#include "common/scheduler_step.hpp"
 #include "common/text/number.hpp"
 
 namespace ddprun::launcher {
 namespace {
-
-/// A worker of ddprun has this variable. A ddprun that it starts runs beside the job that has the allocation.
-constexpr const char* kSessionVariable = "DDPRUN_SESSION";
 
 Error world_error(std::string text) { return {Errc::kUsage, std::move(text)}; }
 
@@ -19,11 +17,37 @@ bool names_endpoint(const Options& options) {
     return options.rdzv_endpoint || options.master_addr || options.master_port;
 }
 
+bool meets_elsewhere(const Options& options) { return uses_etcd(options) || options.rdzv_dir.has_value(); }
+
 /// Returns whether the user has named the nodes of the job, so that the scheduler has nothing to add.
 bool names_nodes(const Options& options, const Given& given) {
-    if (options.standalone || options.local_nodes || options.as_local_node) return true;
-    const bool meets = names_endpoint(options) || uses_etcd(options) || options.rdzv_dir;
-    return given.nodes && (meets || options.nodes.max == 1);
+    return given.nodes && (names_endpoint(options) || meets_elsewhere(options) || options.nodes.max == 1);
+}
+
+/// Returns whether this ddprun runs beside the job that has the allocation: a worker of that job has started it.
+bool is_inside_job(const Environment& environment) {
+    const auto outer = environment.find(kSchedulerStepVariable);
+    return outer != environment.end() && outer->second == scheduler_step(environment);
+}
+
+/// Returns whether each node has an endpoint of its own, so that one with --nnodes 1:N begins alone.
+bool names_loopback(const Options& options) {
+    if (!names_endpoint(options) || meets_elsewhere(options)) return false;
+    if (options.rdzv_endpoint) return !may_leave_host(*options.rdzv_endpoint);
+    return !may_leave_host({options.master_addr.value_or("localhost"), 0});
+}
+
+/// Refuses a job that the user has named if each of several tasks of a step would run it as a world of its own.
+Result<void> check_named(const Options& options, const Environment& environment) {
+    const std::optional<StepSize> step = step_size(environment);
+    if (!step || step->tasks == 1 || options.nodes.min > 1) return {};
+    const bool waits_as_spare = options.spare && (names_endpoint(options) || meets_elsewhere(options));
+    const bool is_alone = options.nodes.max == 1 && !waits_as_spare;
+    if (!is_alone && !(step->nodes > 1 && names_loopback(options))) return {};
+    return world_error(
+        fmt::format("srun has started ddprun {} times, and each would train alone. For one job of all, leave out "
+                    "--nnodes and the endpoint; for a job of each, pass --standalone.",
+                    step->tasks));
 }
 
 Result<void> check_default(const Allocation& allocation) {
@@ -55,7 +79,8 @@ Result<void> check_given(const Options& options, const Allocation& allocation) {
 }  // namespace
 
 Result<void> complete_from_allocation(Options& options, const Given& given, const Environment& environment) {
-    if (names_nodes(options, given) || environment.contains(kSessionVariable)) return {};
+    if (options.standalone || options.local_nodes || options.as_local_node || is_inside_job(environment)) return {};
+    if (names_nodes(options, given)) return check_named(options, environment);
     auto found = find_allocation(environment);
     if (!found) return found.error();
     if (!*found) return {};

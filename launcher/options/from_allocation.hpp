@@ -15,7 +15,7 @@ struct Given {
 };
 
 /// Sets the allocation, and from it the number of nodes, the workers per node and the run id that the user has left
-/// open. Does nothing without a scheduler, and where the user has named the nodes. Errors: kUsage, those of
+/// open. Does nothing without a scheduler, and leaves the nodes that the user has named. Errors: kUsage, those of
 /// find_allocation(), and a world that would be smaller than the allocation.
 [[nodiscard]] Result<void> complete_from_allocation(Options& options, const Given& given,
                                                     const Environment& environment);

@@ -18,7 +18,7 @@ struct Allocation {
     std::vector<std::string> hosts;  ///< of the step, in the order of their numbers, as the scheduler writes them
     int node = 0;                    ///< the number of this node, an index of `hosts`
     int job_nodes = 1;               ///< of the whole job, of which the step may have a part
-    std::string start_on_all;        ///< the line that starts ddprun once on each node of the job
+    std::string start_on_all;        ///< the line that starts ddprun once on each node of the job, with "…"
     std::optional<int> gpus;         ///< that the scheduler gave to the step on this node; nullopt: it does not say
     std::optional<int> cpus;         ///< the same for CPUs
     friend bool operator==(const Allocation&, const Allocation&) = default;
@@ -28,6 +28,15 @@ struct Allocation {
 /// started once for several nodes, or several times on a node, with the line to use; or a variable is missing or
 /// malformed.
 [[nodiscard]] Result<std::optional<Allocation>> find_allocation(const Environment& environment);
+
+/// How often a scheduler has started this program in one step.
+struct StepSize {
+    int tasks = 1;
+    int nodes = 1;
+};
+
+/// Returns the size of the step that runs this process; nullopt: it is in none, or its variables do not say.
+[[nodiscard]] std::optional<StepSize> step_size(const Environment& environment);
 
 /// Returns the ports at which the daemon of the step `name` may listen, in the order in which they are tried. The same
 /// on all nodes.

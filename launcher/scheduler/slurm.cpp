@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "common/job_limits.hpp"
 #include "common/text/number.hpp"
@@ -59,25 +62,32 @@ private:
     const Environment& environment_;
 };
 
-/// Returns the number of nodes of the job, all components of a heterogeneous one included.
-Result<int> nodes_of_job(const SlurmVariables& slurm) {
+/// Returns the number of nodes of each component of the job, of which only a heterogeneous job has several.
+Result<std::vector<int>> nodes_of_components(const SlurmVariables& slurm) {
     const auto here = slurm.number("SLURM_JOB_NUM_NODES", kMaxNodes, 1);
     const auto components = slurm.number("SLURM_HET_SIZE", kMaxNodes, 0);
-    if (!here || !components) return here ? components : here;
-    int sum = 0;
+    if (!here || !components) return here ? components.error() : here.error();
+    std::vector<int> all;
     for (int component = 0; component < *components; ++component) {
         const auto nodes = slurm.number(fmt::format("SLURM_JOB_NUM_NODES_HET_GROUP_{}", component), kMaxNodes, 0);
-        if (!nodes) return nodes;
-        sum += *nodes;
+        if (!nodes) return nodes.error();
+        all.push_back(*nodes);
     }
-    return std::max(*here, sum);
+    const int sum = std::accumulate(all.begin(), all.end(), 0);
+    return sum < *here ? std::vector<int>{*here} : all;
 }
 
-/// Returns the option of srun that includes all components of a heterogeneous job; "" for any other job.
-Result<std::string> het_option(const SlurmVariables& slurm) {
-    const auto components = slurm.number("SLURM_HET_SIZE", kMaxNodes, 0);
-    if (!components) return components.error();
-    return *components > 1 ? fmt::format(" --het-group=0-{}", *components - 1) : std::string();
+/// Returns the command that starts ddprun once on each node. --ntasks is named because the number in the job script
+/// (SLURM_NTASKS) outweighs --ntasks-per-node; and each component needs a command of its own, because srun takes the
+/// options of one for the size of each component.
+std::string start_on_all(const std::vector<int>& nodes) {
+    std::string line = "srun";
+    for (std::size_t component = 0; component < nodes.size(); ++component) {
+        if (component > 0) line += " :";
+        if (nodes.size() > 1) line += fmt::format(" --het-group={}", component);
+        line += fmt::format(" --nodes={0} --ntasks={0} ddprun …", nodes[component]);
+    }
+    return line;
 }
 
 /// Returns the greatest number of tasks on a node in "1(x3),2".
@@ -151,7 +161,7 @@ Result<std::optional<Allocation>> in_step(const SlurmVariables& slurm, Allocatio
     if (*tasks > 1) {
         return slurm_error(fmt::format(
             "srun has started {} tasks on a node, but ddprun is started once per node and starts the workers "
-            "itself. Start it with {} --nproc-per-node {} …",
+            "itself. Start it with {}, with --nproc-per-node {} for as many workers.",
             *tasks, allocation.start_on_all, *tasks));
     }
     auto hosts = slurm.hosts("SLURM_STEP_NODELIST");
@@ -181,20 +191,26 @@ Result<std::optional<Allocation>> find_slurm(const Environment& environment) {
     if (!job) return std::optional<Allocation>();
     if (!parse_number<std::uint32_t>(*job))
         return slurm_error(fmt::format("SLURM_JOB_ID={}: not the number of a job. {}", *job, kRemedy));
-    const auto nodes = nodes_of_job(slurm);
+    const auto nodes = nodes_of_components(slurm);
     if (!nodes) return nodes.error();
-    const auto het = het_option(slurm);
-    if (!het) return het.error();
     const auto attempt = slurm.number("SLURM_RESTART_COUNT", 1'000'000, 0);
     if (!attempt) return attempt.error();
     Allocation allocation;
-    allocation.job_nodes = *nodes;
-    allocation.start_on_all = fmt::format("srun{} --ntasks-per-node=1 --nodes={} ddprun", *het, *nodes);
+    allocation.job_nodes = std::accumulate(nodes->begin(), nodes->end(), 0);
+    allocation.start_on_all = start_on_all(*nodes);
     const auto step = step_of(slurm);
     auto found = step ? in_step(slurm, std::move(allocation), std::string(*job), *step)
                       : outside_steps(slurm, std::move(allocation), std::string(*job));
     if (found && *attempt > 0) (*found)->name += fmt::format("-r{}", *attempt);
     return found;
+}
+
+std::optional<StepSize> slurm_step_size(const Environment& environment) {
+    const SlurmVariables slurm(environment);
+    const auto tasks = slurm.number("SLURM_STEP_NUM_TASKS", kMaxNodes * kMaxSlots);
+    const auto nodes = slurm.number("SLURM_STEP_NUM_NODES", kMaxNodes);
+    if (!slurm.text("SLURM_JOB_ID") || !step_of(slurm) || !tasks || !nodes) return std::nullopt;
+    return StepSize{*tasks, *nodes};
 }
 
 }  // namespace ddprun::launcher

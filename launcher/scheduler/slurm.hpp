@@ -12,4 +12,7 @@ namespace ddprun::launcher {
 /// As find_allocation(), for SLURM.
 [[nodiscard]] Result<std::optional<Allocation>> find_slurm(const Environment& environment);
 
+/// As step_size(), for SLURM.
+[[nodiscard]] std::optional<StepSize> slurm_step_size(const Environment& environment);
+
 }  // namespace ddprun::launcher

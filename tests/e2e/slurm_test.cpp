@@ -128,16 +128,42 @@ TEST_CASE("a step that would become a smaller world is refused with the line to 
         return outcome.err;
     };
     CHECK_THAT(refused(srun({"-N2", "--ntasks-per-node=2"}, kShowWorld)),
-               Contains("srun has started 2 tasks on a node") && Contains("srun --ntasks-per-node=1 --nodes=2 ddprun"));
-    CHECK_THAT(refused({"salloc", "-N2", program(), "echo"}),
-               Contains("has 2 nodes, and each of them needs its own ddprun") && Contains("srun --ntasks-per-node=1"));
+               Contains("srun has started 2 tasks on a node") && Contains("srun --nodes=2 --ntasks=2 ddprun"));
+    CHECK_THAT(
+        refused({"salloc", "-N2", program(), "echo"}),
+        Contains("has 2 nodes, and each of them needs its own ddprun") && Contains("srun --nodes=2 --ntasks=2 ddprun"));
     CHECK_THAT(refused({"salloc", "-N1", program(), "echo"}), Contains("this shell is not on n"));
     CHECK_THAT(refused({"salloc", "-N2", "srun", "-n1", "-N1", program(), "echo"}),
                Contains("has 1 of the 2 nodes of the job. Pass --nnodes 1 if that is intended"));
+    CHECK_THAT(refused(srun({"-N2"}, {"--nnodes", "1", "echo"})), Contains("each would train alone"));
     const auto intended = e2e::run(
         sandbox, slurm.login({"salloc", "-N2", "srun", "-n1", "-N1", program(), "--nnodes", "1", "echo", "alone"}),
         Seconds(60));
     CHECK(intended.out == "alone\n");
+}
+
+TEST_CASE("the line of a refusal makes one world although the job asks for more tasks", "[e2e]") {
+    if (e2e::no_hosts_here()) return;
+    const e2e::Sandbox sandbox("slurm-line");
+    const e2e::Slurm slurm(sandbox, 3, {"--cpus", "4"});
+    const std::vector<std::string> show{program(), "sh", "-c", "echo world $WORLD_SIZE"};
+    const std::vector<std::string> next{":", "--het-group=1", "--nodes=2", "--ntasks=2"};
+    const auto joined = [](const std::vector<std::vector<std::string>>& parts) {
+        std::vector<std::string> all;
+        for (const auto& part : parts) all.insert(all.end(), part.begin(), part.end());
+        return all;
+    };
+    const auto check = [&](const std::vector<std::string>& argv, const std::multiset<std::string>& lines) {
+        const auto outcome = e2e::run(sandbox, slurm.login(argv), Seconds(60));
+        CAPTURE(outcome.err);
+        CHECK(outcome.status.exit_code() == 0);
+        CHECK(lines_of(outcome.out) == lines);
+    };
+    check(joined({{"salloc", "-N2", "--ntasks-per-node=2", "srun", "--nodes=2", "--ntasks=2"}, show}),
+          {"world 2", "world 2"});
+    const std::vector<std::string> het{"salloc", "-N1", "-n2", ":", "-N2", "-n4"};
+    check(joined({het, {"srun", "--het-group=0", "--nodes=1", "--ntasks=1"}, show, next, show}),
+          {"world 3", "world 3", "world 3"});
 }
 
 TEST_CASE("a heterogeneous step is one world", "[e2e]") {

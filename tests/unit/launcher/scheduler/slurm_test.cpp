@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "common/scheduler_step.hpp"
 #include "launcher/options/options.hpp"
 #include "tests/catch.hpp"
 
@@ -20,6 +21,7 @@ Environment second_of_two() {
             {"SLURMD_NODENAME", "n2"},
             {"SLURM_STEP_ID", "0"},
             {"SLURM_STEP_NUM_NODES", "2"},
+            {"SLURM_STEP_NUM_TASKS", "2"},
             {"SLURM_STEP_NODELIST", "n[1-2]"},
             {"SLURM_STEP_TASKS_PER_NODE", "1(x2)"},
             {"SLURM_NODEID", "1"},
@@ -108,15 +110,17 @@ TEST_CASE("a heterogeneous step has the nodes of all components", "[launcher]") 
         batch_script(1),
         {{"SLURM_HET_SIZE", "2"}, {"SLURM_JOB_NUM_NODES_HET_GROUP_0", "1"}, {"SLURM_JOB_NUM_NODES_HET_GROUP_1", "2"}});
     CHECK_THAT(refusal(script), Contains("SLURM job 71 has 3 nodes") &&
-                                    Contains("srun --het-group=0-1 --ntasks-per-node=1 --nodes=3 ddprun"));
+                                    Contains("Start it with srun --het-group=0 --nodes=1 --ntasks=1 ddprun … : "
+                                             "--het-group=1 --nodes=2 --ntasks=2 ddprun …; or"));
 }
 
 TEST_CASE("a world smaller than the allocation is refused with the line to use", "[launcher]") {
     CHECK(refusal(batch_script(2)) ==
           "ddprun was started once, but SLURM job 71 has 2 nodes, and each of them needs its own ddprun. Start it with "
-          "srun --ntasks-per-node=1 --nodes=2 ddprun; or pass --standalone to use one node alone.");
+          "srun --nodes=2 --ntasks=2 ddprun …; or pass --standalone to use one node alone.");
     CHECK_THAT(refusal(with(second_of_two(), {{"SLURM_STEP_TASKS_PER_NODE", "1,4(x1)"}})),
-               Contains("srun has started 4 tasks on a node") && Contains("--nproc-per-node 4"));
+               Contains("srun has started 4 tasks on a node") &&
+                   Contains("Start it with srun --nodes=2 --ntasks=2 ddprun …, with --nproc-per-node 4 for as many"));
     const Environment part = with(second_of_two(), {{"SLURM_JOB_NUM_NODES", "3"}});
     CHECK_THAT(refusal(part), Contains("step 0 of SLURM job 71 has 2 of the 3 nodes") && Contains("Pass --nnodes 2 "));
     CHECK(refusal(part, {"--nnodes", "2", "train"}) == "");
@@ -130,7 +134,7 @@ TEST_CASE("a world smaller than the allocation is refused with the line to use",
     CHECK(refusal(three, {"--nnodes", "1:2", "train"}) == "");  // the third waits as a spare
     Environment elsewhere = batch_script(1);
     elsewhere.erase("SLURMD_NODENAME");
-    CHECK_THAT(refusal(elsewhere), Contains("this shell is not on n1") && Contains("srun --ntasks-per-node=1"));
+    CHECK_THAT(refusal(elsewhere), Contains("this shell is not on n1") && Contains("srun --nodes=1 --ntasks=1"));
     // An interactive step (srun --pty in salloc) and the batch step have numbers of their own.
     for (const char* id : {"4294967290", "4294967291"}) {
         const Environment shell = with(batch_script(2), {{"SLURM_STEP_ID", id}});
@@ -150,8 +154,47 @@ TEST_CASE("options that name the nodes leave the scheduler out", "[launcher]") {
     const Options parsed = options(batch_script(2), arguments);
     CHECK_FALSE(parsed.allocation.has_value());
     CHECK(parsed.rdzv_id.value_or("x") == "x");
-    // A worker that starts ddprun is inside the job that has the allocation.
-    CHECK_FALSE(options(with(batch_script(2), {{"DDPRUN_SESSION", "0f"}})).allocation.has_value());
+}
+
+TEST_CASE("tasks of one step that would each train alone are refused", "[launcher]") {
+    const auto arguments = GENERATE(values<std::vector<std::string>>({
+        {"--nnodes", "1", "train"},
+        {"--nnodes", "1", "--spare", "train"},
+        {"--nnodes", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", "train"},
+        {"--nnodes", "1:2", "--rdzv-endpoint", "localhost:29400", "train"},
+        {"--nnodes", "1:2", "--master-port", "29500", "train"},
+    }));
+    CHECK_THAT(refusal(second_of_two(), arguments),
+               Contains("srun has started ddprun 2 times, and each would train alone") &&
+                   Contains("leave out --nnodes and the endpoint") && Contains("--standalone"));
+    CHECK_THAT(refusal(with(second_of_two(), {{"PET_NNODES", "1"}})), Contains("each would train alone"));
+    CHECK(refusal(second_of_two(), {"--standalone", "train"}) == "");
+    const Environment one = with(second_of_two(), {{"SLURM_STEP_NUM_NODES", "1"}, {"SLURM_STEP_NUM_TASKS", "1"}});
+    CHECK(refusal(one, arguments) == "");
+}
+
+TEST_CASE("tasks of one step may share the endpoint that the user names", "[launcher]") {
+    const auto arguments = GENERATE(values<std::vector<std::string>>({
+        {"--nnodes", "1:2", "--rdzv-endpoint", "n1:29400", "train"},
+        {"--nnodes", "1", "--spare", "--rdzv-endpoint", "n1:29400", "train"},
+        {"--nnodes", "1:2", "--rdzv-dir", "/shared", "--rdzv-id", "x", "train"},
+    }));
+    CHECK(refusal(second_of_two(), arguments) == "");
+    const Environment one_host = with(second_of_two(), {{"SLURM_STEP_NUM_NODES", "1"}});
+    CHECK(refusal(one_host, {"--nnodes", "1:2", "--rdzv-endpoint", "localhost:29400", "train"}) == "");
+}
+
+TEST_CASE("a worker's own ddprun is inside the job that has the allocation, a job that a worker submits is not",
+          "[launcher]") {
+    const auto worker_of = [](const Environment& agent) {
+        return with(agent, {{kSchedulerStepVariable, scheduler_step(agent)}});
+    };
+    CHECK_FALSE(options(worker_of(second_of_two())).allocation.has_value());
+    CHECK_FALSE(options(worker_of(batch_script(2))).allocation.has_value());
+    CHECK(options(with(worker_of(second_of_two()), {{"SLURM_JOB_ID", "72"}})).nodes == NodeRange{2, 2});
+    CHECK(options(with(worker_of(batch_script(1)), second_of_two())).nodes == NodeRange{2, 2});  // by its own srun
+    CHECK(options(with(second_of_two(), {{"DDPRUN_SESSION", "0f"}})).nodes ==
+          NodeRange{2, 2});  // by a worker elsewhere
 }
 
 TEST_CASE("an endpoint of the user's keeps its meaning, and the allocation says how many nodes there are",
