@@ -118,10 +118,10 @@ Result<std::optional<int>> count_of(const SlurmVariables& slurm, std::string_vie
     return count ? Result<std::optional<int>>(*count) : count.error();
 }
 
-/// Adds what srun has given to this node. Without --cpus-per-task a step has all CPUs of its job on the node.
+/// Adds the devices on this node. SLURM_CPUS_PER_TASK may be that of the job script, of whose tasks ddprun is none.
 Result<void> add_devices(const SlurmVariables& slurm, Allocation& allocation) {
     const auto gpus = count_of(slurm, "SLURM_GPUS_ON_NODE");
-    const auto cpus = count_of(slurm, slurm.text("SLURM_CPUS_PER_TASK") ? "SLURM_CPUS_PER_TASK" : "SLURM_CPUS_ON_NODE");
+    const auto cpus = count_of(slurm, "SLURM_CPUS_ON_NODE");
     if (!gpus) return gpus.error();
     if (!cpus) return cpus.error();
     allocation.gpus = *gpus;

@@ -69,6 +69,8 @@ TEST_CASE("a task of srun is one node of its step", "[launcher]") {
     CHECK((*found)->cpus == 4);
     CHECK((*found)->gpus == std::nullopt);
     CHECK_FALSE(find_slurm({})->has_value());
+    // Of `#SBATCH --ntasks-per-node=2 --cpus-per-task=2`: the step of one task per node has the CPUs of both.
+    CHECK((*find_slurm(with(second_of_two(), {{"SLURM_CPUS_PER_TASK", "2"}})))->cpus == 4);
 }
 
 TEST_CASE("each attempt of a job that is requeued has a name of its own", "[launcher]") {
