@@ -145,7 +145,8 @@ void StatusReporter::report_job_notice(const std::string& text) {
 
 /// Prints that this node has another number than the one that the user gave it.
 void StatusReporter::report_other_number(const Assignment& assignment) {
-    if (config_.emulated || !config_.node_rank || *config_.node_rank == number(assignment.node_rank)) return;
+    if (config_.emulated || config_.node_rank_is_hint) return;
+    if (!config_.node_rank || *config_.node_rank == number(assignment.node_rank)) return;
     if (std::exchange(other_number_reported_, true)) return;
     const std::string why =
         *config_.node_rank < assignment.node_count

@@ -48,6 +48,7 @@ agent::AgentConfig agent_config(Plan plan, const Endpoint& endpoint) {
     config.run_id = options.rdzv_id;
     config.node_name = host_name();
     config.node_rank = options.node_rank ? options.node_rank : rank_in_allocation(options);
+    config.node_rank_is_hint = !options.node_rank;
     config.min_nodes = options.nodes.min;
     config.max_nodes = options.nodes.max;
     config.command_line = started_command(plan.programs);

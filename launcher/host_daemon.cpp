@@ -11,17 +11,20 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <optional>
 #include <thread>
 
 #include "common/clock.hpp"
 #include "common/system/probe_bind.hpp"
 #include "common/system/unique_fd.hpp"
 #include "launcher/host/this_host.hpp"
+#include "launcher/meeting/reach.hpp"
 
 namespace ddprun::launcher {
 namespace {
 
 constexpr std::chrono::milliseconds kLookAgain{20};
+constexpr std::chrono::seconds kStepAnswerLimit{3};  // of a daemon, which answers at once unless it is stopped
 /// A daemon starts within a few milliseconds; longer waits for one are reported.
 constexpr std::chrono::milliseconds kSilentWait{500};
 
@@ -110,6 +113,14 @@ Error cannot_bind(const DaemonRequest& request, int error) {
                         request.at_meeting_point ? "--local-addr" : "--rdzv-endpoint, --master-addr and is_host")};
 }
 
+/// Returns whether a daemon of this user serves the job step at `bind`, and its job goes on.
+bool serves_step(const Endpoint& bind, const std::string& step) {
+    const auto holder = find_port_holder(bind);
+    if (!holder || !is_joinable(*holder)) return false;
+    const StepAnswer answer = ask_step(for_local_agent(bind), Clock::now() + kStepAnswerLimit);
+    return answer.step == step && !answer.is_ending;
+}
+
 /// Starts the standby of a daemon that was joined at the address of `request`. Without it the job must be started again
 /// if that one ends, so a failure is only logged.
 UniqueFd standby_for(const DaemonRequest& request) {
@@ -154,17 +165,25 @@ Result<Hosted> host_or_join(const DaemonRequest& request) {
     }
 }
 
-Result<Hosted> host_at_first_free(DaemonRequest request, const std::vector<std::uint16_t>& ports) {
+Result<Hosted> host_or_join_step(DaemonRequest request, const std::vector<std::uint16_t>& ports) {
+    for (const std::uint16_t port : ports) {  // before one that is free: this ddprun may come back to a job that runs
+        request.bind.port = port;
+        if (probe_bind(request.bind) == EADDRINUSE && serves_step(request.bind, request.step))
+            return Hosted{for_local_agent(request.bind), false};
+    }
+    const TimePoint give_up = Clock::now() + request.ready_within;
     for (const std::uint16_t port : ports) {
         request.bind.port = port;
-        const StartLock lock(request.bind);
-        if (!lock.held()) continue;  // another job of this user is starting its daemon there
+        std::optional<StartLock> lock(std::in_place, request.bind);
+        while (!lock->held() && lock->wait_for_holder(give_up) && Clock::now() < give_up) lock.emplace(request.bind);
         const int error = probe_bind(request.bind);
-        if (error == EADDRINUSE) continue;
-        if (error != 0) return cannot_bind(request, error);
-        auto daemon = start_daemon(request);
-        if (daemon) return hosted_here(std::move(*daemon));
-        if (probe_bind(request.bind) != EADDRINUSE) return daemon.error();
+        if (error != 0 && error != EADDRINUSE) return cannot_bind(request, error);
+        if (error == 0) {
+            auto daemon = start_daemon(request);
+            if (daemon) return hosted_here(std::move(*daemon));
+            if (probe_bind(request.bind) != EADDRINUSE) return daemon.error();
+        }
+        if (serves_step(request.bind, request.step)) return Hosted{for_local_agent(request.bind), false};
     }
     return Error{
         Errc::kInUse,

@@ -34,9 +34,9 @@ struct Hosted {
 /// kSystem when the address cannot be bound; those of start_daemon().
 [[nodiscard]] Result<Hosted> host_or_join(const DaemonRequest& request);
 
-/// Starts the daemon that `request` describes at the first of `ports` that is free; joins none. Errors: kInUse, all are
-/// taken; kSystem when the address cannot be bound; those of start_daemon().
-[[nodiscard]] Result<Hosted> host_at_first_free(DaemonRequest request, const std::vector<std::uint16_t>& ports);
+/// Joins the daemon of this user that serves the job step of `request` at one of `ports`, else starts one at the first
+/// port that is free. Errors: kInUse, all are taken; kSystem when the address cannot be bound; those of start_daemon().
+[[nodiscard]] Result<Hosted> host_or_join_step(DaemonRequest request, const std::vector<std::uint16_t>& ports);
 
 /// DaemonOfJob: owns the daemon of this job while it may still be starting. Used on the main thread; the process may
 /// fork meanwhile.

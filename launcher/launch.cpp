@@ -170,7 +170,7 @@ Result<DaemonOfJob> begin_daemon(const Plan& plan, std::optional<JobMeeting>& me
         return address_here(host, look_up(host, "Pass --local-addr with a numeric address"), this_host());
     };
     if (!plan.placement.ports.empty()) {
-        auto hosted = host_at_first_free(request, plan.placement.ports);
+        auto hosted = host_or_join_step(request, plan.placement.ports);
         return hosted ? Result<DaemonOfJob>(DaemonOfJob(std::move(*hosted))) : hosted.error();
     }
     if (!meeting) return DaemonOfJob::begin(request);

@@ -54,7 +54,8 @@ struct AgentConfig {
     std::string node_name;              ///< in messages, and for workers (DDPRUN_NODE_NAME)
     std::string session = {};           ///< of the daemon, once it is known; empty: it has none
     std::string worker_key = {};        ///< of the daemon, as the session (protocol::Welcome); never logged
-    std::optional<int> node_rank;
+    std::optional<int> node_rank;       ///< that this node asks for
+    bool node_rank_is_hint = false;     ///< a scheduler gave it, and another one is as good
     int min_nodes = 1;
     int max_nodes = 1;
     std::vector<WorkerProgram> programs = {};  ///< at least one; local ranks follow their order

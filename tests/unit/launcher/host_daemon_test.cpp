@@ -245,7 +245,7 @@ TEST_CASE("every requested setting becomes an argument of the daemon", "[launche
     CHECK(daemon_arguments(request, 3, 4) == expected);
 }
 
-TEST_CASE("the daemon of a job step takes the first free port, and joins no other daemon", "[launcher][unit]") {
+TEST_CASE("the daemon of a job step takes the first free port, and joins no other program", "[launcher][unit]") {
     const TemporaryDirectory temp;
     // Reports the port that it was given: its fourth argument.
     const auto script = temp.file("ddprund",
@@ -253,20 +253,17 @@ TEST_CASE("the daemon of a job step takes the first free port, and joins no othe
                                   "exec 3>&-\nexec cat <&4\n",
                                   0755);
     const Listener taken("127.0.0.1");
-    const Endpoint starting = BoundSocket("127.0.0.1").endpoint;
-    const NameOfStart other(starting);  // another ddprun is about to take this port
-    REQUIRE(::listen(other.socket.get(), 1) == 0);
     const Endpoint free = BoundSocket("127.0.0.1").endpoint;
     DaemonRequest request = request_for(script);
     request.step = "slurm-71.0";
-    const auto hosted = host_at_first_free(request, {taken.endpoint.port, starting.port, free.port});
+    const auto hosted = host_or_join_step(request, {taken.endpoint.port, free.port});
     REQUIRE(hosted.has_value());
     CHECK(hosted->started_here);
     CHECK(hosted->endpoint == free);
     release_daemon(hosted->lifeline);
     CHECK(daemon_ends_within(hosted->lifeline, 10s));
 
-    const auto none = host_at_first_free(request, {taken.endpoint.port});
+    const auto none = host_or_join_step(request, {taken.endpoint.port});
     REQUIRE_FALSE(none.has_value());
     CHECK(none.error().code == Errc::kInUse);
     CHECK_THAT(none.error().message, Catch::Contains("cannot host the rendezvous of slurm-71.0 at 127.0.0.1") &&

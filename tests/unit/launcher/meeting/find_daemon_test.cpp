@@ -1,6 +1,11 @@
 #include "launcher/meeting/find_daemon.hpp"
 
+#include <sys/prctl.h>
+
+#include <array>
+
 #include "common/daemon_answer.hpp"
+#include "launcher/host_daemon.hpp"
 #include "launcher/meeting/reach.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/launcher/meeting/http_server.hpp"
@@ -73,6 +78,29 @@ TEST_CASE("a search that takes longer is reported with its reason", "[launcher]"
     REQUIRE(lines.size() == 1);
     CHECK_THAT(lines.front(), Contains("waiting for the rendezvous daemon of step 0 of SLURM job 71 on 127.0.0.1") &&
                                   Contains("refused"));
+}
+
+TEST_CASE("a ddprun that comes back to its step joins the daemon that runs, and not one that is ending", "[launcher]") {
+    const bool is_ending = GENERATE(false, true);
+    const HttpServer daemon([is_ending](const std::string&) {
+        return answer_of_step(std::string(is_ending ? kJobIsEnding : "") + "It serves slurm-71.0.\n");
+    });
+    DaemonRequest request;
+    request.program = "/bin/false";
+    request.bind.host = "127.0.0.1";
+    request.step = "slurm-71.0";
+    std::array<char, 16> own_name{};
+    REQUIRE(::prctl(PR_GET_NAME, own_name.data()) == 0);
+    REQUIRE(::prctl(PR_SET_NAME, "ddprund") == 0);  // only a ddprund is asked
+    const auto hosted = host_or_join_step(request, {closed_port(), daemon.endpoint().port});
+    REQUIRE(::prctl(PR_SET_NAME, own_name.data()) == 0);
+    REQUIRE(hosted.has_value() == !is_ending);
+    if (is_ending) {
+        CHECK(hosted.error().code == Errc::kClosed);  // of the program that does not listen
+    } else {
+        CHECK_FALSE(hosted->started_here);
+        CHECK(hosted->endpoint == daemon.endpoint());
+    }
 }
 
 }  // namespace
