@@ -336,9 +336,11 @@ void Checker::check_daemon_end(const State& state, const std::vector<Action>& ac
     const bool has_lost_its_node = state.starter_ended && std::ranges::all_of(state.nodes, [](const auto& entry) {
                                        return entry.second.beside_daemon;
                                    });
+    if (!state.starter_ended) starter_seen_ = state.now;  // its end begins the wait again
     const Duration deserted =
         has_lost_its_node ? state.config.linger : std::max(state.config.linger, kHoldsOfSearch * state.config.hold);
-    expect(daemon_end_ || verdict_ || state.now - std::max(*last_connected_, awake_since_) <= deserted + slack,
+    expect(daemon_end_ || verdict_ ||
+               state.now - std::max({*last_connected_, starter_seen_, awake_since_}) <= deserted + slack,
            "the daemon stays without agents");
     expect(daemon_end_ || !verdict_ ||
                state.now - std::max(verdict_at_, awake_since_) <=

@@ -76,6 +76,7 @@ private:
     std::optional<protocol::Verdict> verdict_;
     TimePoint verdict_at_;
     std::optional<int> daemon_end_;
+    TimePoint starter_seen_{};                 ///< the newest event before the end of the daemon's starter
     std::optional<TimePoint> last_connected_;  ///< when a node was connected last; the first event, if none was
     std::optional<Generation> open_store_;
     std::optional<Generation> failed_store_;  ///< that could not be opened

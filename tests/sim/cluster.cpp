@@ -106,7 +106,10 @@ SimCluster::SimCluster(std::uint64_t seed, bool calm, int nodes)
                 .at_daemon = [this](ConnectionId id, std::optional<AgentMessage> message) { at_daemon(id, message); },
                 .at_agent =
                     [this](ConnectionId id, std::optional<DaemonMessage> message) {
-                        agents_.at(connections_.owner.at(id))->receive(id, message);
+                        const NodeId& node = connections_.owner.at(id);
+                        if (message && std::holds_alternative<Heartbeat>(*message))
+                            connections_.heartbeat_at[node] = time_.now();
+                        agents_.at(node)->receive(id, message);
                     }}),
       inspectors_(time_, dice_, [this](const diagnosis::InquiryHappening& what) { from_inspector(what); }),
       decisions_(config(nodes)) {
@@ -462,8 +465,11 @@ void SimCluster::check_forwarding(const State& before, const NodeMessage& notifi
     }
     std::set<NodeId> members;
     const auto& group = before.group;
+    const Duration since_event = time_.now() - before.now;
+    const Duration pause =
+        since_event > 5 * coordinator::kTickInterval ? since_event : Duration::zero();  // not counted
     const bool is_recent = std::ranges::any_of(group.notifications, [&](const Notification& sent) {
-        return time_.now() - sent.at < 1s && !sent.origins.contains(notification.node);
+        return time_.now() - sent.at - pause < 1s && !sent.origins.contains(notification.node);
     });
     const bool known = notify.known || is_recent;  // the node had it from the daemon; this message may be late
     if (before.phase == Phase::kRunning && notify.generation == group.generation && !known) {
@@ -650,13 +656,13 @@ bool SimCluster::may_be_lost_in_cut(const NodeId& id) const {
     return time_.now() > cut_->begun + decisions_.job().config.hold - kNewestMessageWithin;
 }
 
-/// Expects a node to give up a daemon that listens only after three times `hold`.
+/// Expects a node to give up a daemon that listens only three times `hold` after it last heard from that.
 void SimCluster::gave_up(const Agent& agent) {
     const State& job = decisions_.job();
-    const auto node = job.nodes.find(agent.id());
-    if (!daemon_.listens || node == job.nodes.end()) return;
-    if (daemon_.paused_until > node->second.heard_at - kOwnResetsWithin) return;  // it moves that time, and was silent
-    expect(time_.now() - node->second.heard_at > kHoldsOfSearch * job.config.hold - kOwnResetsWithin,
+    const auto heartbeat_at = connections_.heartbeat_at.find(agent.id());
+    if (!daemon_.listens || heartbeat_at == connections_.heartbeat_at.end()) return;
+    if (daemon_.paused_until > heartbeat_at->second - kOwnResetsWithin) return;  // it was silent for longer
+    expect(time_.now() - heartbeat_at->second > kHoldsOfSearch * job.config.hold - kOwnResetsWithin,
            agent.id() + " has given the daemon up too early");
 }
 

@@ -133,6 +133,7 @@ private:
         std::map<ConnectionId, NodeId> owner;   ///< the agent at the other end
         std::map<ConnectionId, NodeId> joined;  ///< connections that the daemon knows by node
         std::map<NodeId, ConnectionId> of_node;
+        std::map<NodeId, TimePoint> heartbeat_at;  ///< when the node got the newest one
         /// Those whose Join got a Welcome, or a refusal.
         std::map<ConnectionId, std::optional<coordinator::Refuse>> answered;
     };
