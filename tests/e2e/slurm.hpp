@@ -26,7 +26,8 @@ public:
     /// Runs a command of the tool, such as {"kill-node", "n1"}, which must succeed. Returns its output.
     std::string call(std::vector<std::string> arguments) const {
         arguments.insert(arguments.begin(), tool());
-        const Outcome outcome = run(sandbox_, {.argv = std::move(arguments)});
+        const Outcome outcome =
+            run(sandbox_, {.argv = std::move(arguments)}, Seconds(240));  // the first installs SLURM
         INFO(outcome.out << outcome.err);
         REQUIRE(outcome.status.success());
         return outcome.out;
