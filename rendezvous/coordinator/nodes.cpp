@@ -126,9 +126,10 @@ Cause loss(const Cause& before, const std::string& host, std::string_view why) {
     cause.lost = before.lost;
     if (before.lost.empty() || before.why_lost == why) cause.why_lost = why;
     if (!std::ranges::count(cause.lost, host)) cause.lost.push_back(host);
-    cause.reason =
-        fmt::format("{} {} {} lost{}{}", inflect(cause.lost.size(), "node", "nodes"), list_of(cause.lost),
-                    inflect(cause.lost.size(), "was", "were"), cause.why_lost.empty() ? "" : ": ", cause.why_lost);
+    const std::string nodes =
+        cause.lost.size() == 1 ? name_node(cause.lost.front()) : fmt::format("nodes {}", list_of(cause.lost));
+    cause.reason = fmt::format("{} {} lost{}{}", nodes, inflect(cause.lost.size(), "was", "were"),
+                               cause.why_lost.empty() ? "" : ": ", cause.why_lost);
     return cause;
 }
 
