@@ -1,6 +1,6 @@
 #pragma once
-// MachinePauses: measures how long this machine stood still. A busy kernel of few cores may run nothing else for a
-// second or more, as when network namespaces are removed; a test of a time limit must not report that as a fault.
+// MachinePauses: measures how long this machine stood still. A busy machine of few cores may run a process a second or
+// more too late, and a test of a time limit must not report that as a fault.
 
 #include <atomic>
 #include <chrono>
