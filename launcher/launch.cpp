@@ -169,12 +169,9 @@ Result<DaemonOfJob> begin_daemon(const Plan& plan, std::optional<JobMeeting>& me
     const auto look_up_here = [](const std::string& host) {
         return address_here(host, look_up(host, "Pass --local-addr with a numeric address"), this_host());
     };
-    if (!plan.placement.ports.empty()) {
-        auto hosted = host_or_join_step(request, plan.placement.ports);
-        return hosted ? Result<DaemonOfJob>(DaemonOfJob(std::move(*hosted))) : hosted.error();
-    }
-    if (!meeting) return DaemonOfJob::begin(request);
-    auto hosted = meeting->host_or_join(request, look_up_here);
+    const std::vector<std::uint16_t>& ports = plan.placement.ports;
+    if (!meeting && ports.empty()) return DaemonOfJob::begin(request);
+    auto hosted = meeting ? meeting->host_or_join(request, look_up_here) : host_or_join_step(request, ports);
     return hosted ? Result<DaemonOfJob>(DaemonOfJob(std::move(*hosted))) : hosted.error();
 }
 
