@@ -80,6 +80,8 @@ private:
     void perform(const SignalGroup& action) { group_.signal(action.signal); }
     void perform(const SignalSpared&) { group_.signal_spared(); }
     void perform(const NotifyWorkers& action) { group_.notify_workers(action.signal); }
+    void perform(const GiveNotice& action);
+    void perform(const SetStop& action) { group_.set_stop(action.call); }
     void perform(const SuspendGroup&) { group_.suspend(); }
     void perform(const ContinueGroup&) { group_.resume(); }
     void perform(const FreezeGroup&) { group_.set_frozen(true); }
@@ -96,6 +98,7 @@ private:
     void perform(const PrintStopWait& action) { status_reporter_.report_stop_wait(action.text); }
     void perform(const PrintDetail& action) { status_reporter_.report_detail(action.text); }
     void perform(const PrintNotice& action) { status_reporter_.report_job_notice(action.text); }
+    void perform(const PrintPreemption& action) { status_reporter_.report_preemption(action.text); }
     void perform(const PrintConnection& action) { status_reporter_.report_problem(action.text); }
     void perform(const PrintLogFileProblem& action) { status_reporter_.report_problem(action.text); }
     void perform(const Finish& action);
@@ -174,7 +177,7 @@ void Agent::handle(const Event& event) {
 
 /// Closes everything that the agent has open, in the order in which the parts depend on each other.
 asio::awaitable<void> Agent::shut_down() {
-    sources_.stop_stall_checks();
+    sources_.stop_timers();
     co_await link_.close();
     sources_.close_signals();
     event_log_.close();
@@ -216,6 +219,11 @@ void Agent::perform(const ForwardSignal& action) {
     const protocol::AgentMessage message =
         protocol::Notify{.generation = action.generation, .signal = action.signal, .known = action.known};
     if (!link_.try_send(message) && !action.known) status_reporter_.report_lost_notification(action.signal);
+}
+
+void Agent::perform(const GiveNotice& action) {
+    const std::uint64_t calls = group_.give_notice(action.notice);
+    link_.send(protocol::StepsTaken{action.notice.generation, calls});
 }
 
 void Agent::perform(const ReportFailure& action) {

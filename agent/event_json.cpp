@@ -95,6 +95,10 @@ Description describe(const Event& event, const worker_group::State& state, const
             [](const StopSignal& stop) -> Description { return with_signal("signal", stop.signal); },
             [](const NotifySignal& notify) -> Description { return with_signal("signal", notify.signal); },
             [](const NotifyReceived& notify) -> Description { return with_signal("signal_forwarded", notify.signal); },
+            [&](const PreemptReceived& preempt) -> Description {
+                if (preempt.notice.stop_at > 0) return std::nullopt;  // sent again with the step at which to stop
+                return with_reason("preemption", preempt.notice.reason);
+            },
             [](const NoticeReceived& notice) -> Description { return with_reason("notice", notice.notice.text); },
             [](const Suspended&) -> Description { return named("suspended"); },
             [](const Continued&) -> Description { return named("continued"); },

@@ -8,7 +8,13 @@ namespace asio = boost::asio;
 using boost::system::error_code;
 
 EventSources::EventSources(asio::io_context& io, EventQueue& events, AgentConfig& config)
-    : events_(events), signals_(io, events, config.handled_signals), guard_(io), deadline_(io), stall_timer_(io) {
+    : events_(events),
+      signals_(io, events, config.handled_signals),
+      guard_(io),
+      deadline_(io),
+      stall_timer_(io),
+      time_limit_(config.time_limit),
+      time_limit_timer_(io) {
     if (config.guard_pipe) guard_.assign(config.guard_pipe.release());
 }
 
@@ -16,6 +22,15 @@ void EventSources::start(std::chrono::nanoseconds stall_interval) {
     stall_interval_ = stall_interval;
     watch_guard();
     wait_for_stall_check();
+    wait_for_time_limit();
+}
+
+void EventSources::wait_for_time_limit() {
+    if (!time_limit_) return;
+    time_limit_timer_.expires_at(time_limit_->notice_at);
+    time_limit_timer_.async_wait([this](const error_code& error) {
+        if (!error) events_.push(TimeLimitNear{time_limit_->why});
+    });
 }
 
 void EventSources::watch_guard() {

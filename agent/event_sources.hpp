@@ -21,17 +21,21 @@ public:
     /// `events` outlives this object. Takes the guard's pipe out of `config`; without one the guard is not watched.
     EventSources(boost::asio::io_context& io, EventQueue& events, AgentConfig& config);
 
-    /// Begins to watch the guard, and pushes StallCheckDue every `stall_interval`.
+    /// Begins to watch the guard and the time limit, and pushes StallCheckDue every `stall_interval`.
     void start(std::chrono::nanoseconds stall_interval);
     /// Pushes a Tick at `deadline`, in place of an earlier deadline; empty: pushes none.
     void arm_deadline(const std::optional<TimePoint>& deadline);
-    void stop_stall_checks() { stall_timer_.cancel(); }
+    void stop_timers() {
+        stall_timer_.cancel();
+        time_limit_timer_.cancel();
+    }
     /// Stops turning signals into events; they then wait for end_on_stop_signal().
     void close_signals() { signals_.close(); }
 
 private:
     void watch_guard();
     void wait_for_stall_check();
+    void wait_for_time_limit();
 
     EventQueue& events_;
     SignalSource signals_;
@@ -39,6 +43,8 @@ private:
     std::array<char, 1> guard_byte_{};
     boost::asio::steady_timer deadline_;
     boost::asio::steady_timer stall_timer_;
+    std::optional<TimeLimit> time_limit_;
+    boost::asio::steady_timer time_limit_timer_;
     std::chrono::nanoseconds stall_interval_{};
 };
 

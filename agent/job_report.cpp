@@ -121,6 +121,7 @@ std::string_view result_of(const Verdict* verdict, int exit_code) {
             case Outcome::kWorkerFailed:  // if a worker was never started, its program cannot be executed
                 return verdict->culprit && verdict->culprit->pid == 0 ? "usage" : "worker_failed";
             case Outcome::kStopped: return "interrupted";
+            case Outcome::kPreempted: return "preempted";
             case Outcome::kInfrastructure: return "infrastructure";
         }
     }

@@ -78,6 +78,7 @@ void LocalGroup::start(const protocol::Assignment& assignment) {
     set_frozen(false);  // a worker that is born in a frozen group would stop before its exec, and this process with it
     assignment_ = assignment;
     error_texts_.clear();
+    preemption_ = {};
     processes_.reset();  // before the next one is made: there may be one at a time
     processes_.emplace(io_,
                        WorkerProcesses::Callbacks{
@@ -129,7 +130,21 @@ Result<void> LocalGroup::start_worker(LocalRank rank) {
                                  "another program removes control groups, start the job with --fence guard",
                                  config_.control_group)};
     }
-    return processes_->start(spec_builder_.make(*assignment_, run_id_, rank));
+    WorkerSpec spec = spec_builder_.make(*assignment_, run_id_, rank);
+    if (spec.record) spec.record->set(preemption_);
+    return processes_->start(std::move(spec));
+}
+
+std::uint64_t LocalGroup::give_notice(const protocol::Preempt& notice) {
+    spec_builder_.write_notice(notice);
+    preemption_.noticed = true;
+    processes_->set_preemption(preemption_);  // before the calls are read: see flight_record::Preemption
+    return processes_->most_stop_calls();
+}
+
+void LocalGroup::set_stop(std::uint64_t call) {
+    preemption_.stop_at = call;
+    processes_->set_preemption(preemption_);
 }
 
 void LocalGroup::start_more(LocalRank next) {

@@ -65,6 +65,11 @@ public:
         if (fence_.is_open()) fence_.set_frozen(frozen);
     }
     void notify_workers(int signal) { processes_->notify_workers(signal); }
+    /// Gives the workers notice of a preemption, also those of the group that are started later. Returns the most calls
+    /// of agree_to_stop() that one of them had made.
+    [[nodiscard]] std::uint64_t give_notice(const protocol::Preempt& notice);
+    /// Gives them the call in which they stop.
+    void set_stop(std::uint64_t call);
 
     /// Returns the report to the daemon about a worker that failed or could not be started.
     [[nodiscard]] protocol::FailureReport failure_report(const ReportFailure& failure);
@@ -89,6 +94,7 @@ private:
     std::function<void(const std::string&)> warn_;
     WorkerSpecBuilder spec_builder_;
     ControlGroup fence_;
+    PreemptionWords preemption_;  ///< of the latest group
     std::string run_id_;
     std::optional<protocol::Assignment> assignment_;  ///< of the latest group
     std::optional<WorkerProcesses> processes_;        ///< of the latest group

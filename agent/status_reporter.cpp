@@ -36,9 +36,10 @@ constexpr const char* kLoopbackHint =
 /// Returns the text that the launcher of emulated nodes prints about the end of the job; empty: none.
 std::string final_text(const JobReport& report, CulpritStderr shown) {
     if (!report.verdict) return "";
-    if (report.verdict->outcome == protocol::Outcome::kStopped)
-        return fmt::format("[ddprun] {}\n", printable(report.verdict->reason));
-    return format_verdict(*report.verdict, report.job, shown);
+    const protocol::Verdict& verdict = *report.verdict;
+    if (verdict.outcome != protocol::Outcome::kSucceeded && !needs_box(verdict))
+        return fmt::format("[ddprun] {}\n", printable(verdict.reason));
+    return format_verdict(verdict, report.job, shown);
 }
 
 }  // namespace
@@ -138,6 +139,11 @@ void StatusReporter::report_log_folder(const std::string& folder) {
                  config_.output.temporary ? "; the folder is removed if the job succeeds, --log-dir keeps it" : "");
 }
 
+void StatusReporter::report_preemption(const std::string& text) const {
+    if (config_.emulated && node_rank_ && number(*node_rank_) != 0) return;
+    spdlog::info("{}", text);
+}
+
 void StatusReporter::report_job_notice(const std::string& text) {
     if (config_.emulated && node_rank_ && number(*node_rank_) != 0) return;
     spdlog::warn("{} [the operations of all ranks: ddpctl dump --rdzv-endpoint {}]", text, to_string(config_.endpoint));
@@ -202,7 +208,7 @@ void StatusReporter::report_verdict(const JobReport& report) {
     const protocol::Verdict& verdict = *report.verdict;
     const std::string reason = printable(verdict.reason);
     const bool first = !node_rank_ || number(*node_rank_) == 0;
-    if (verdict.outcome == protocol::Outcome::kStopped) {
+    if (!needs_box(verdict)) {
         spdlog::error("{}{}", tag(), reason);
     } else if (first || (verdict.culprit && verdict.culprit->host == config_.node_name)) {
         write_block(console_, format_verdict(verdict, report.job, stderr_in_box(report.verdict)),

@@ -32,6 +32,8 @@ public:
     void report_wait(const std::string& reason, bool needs_nodes = false);
     /// Adds to the verdict of a job that never had enough nodes the likely reason, if the wait for them has shown one.
     void add_hint(protocol::Verdict& verdict) const;
+    /// Prints that the workers have notice of a preemption; of several emulated nodes one prints it.
+    void report_preemption(const std::string& text) const;
     /// Prints a notice about the whole job; of several emulated nodes, which share a terminal, one prints it.
     void report_job_notice(const std::string& text);
     /// Prints the processes that a stop by a signal waits for. Of emulated nodes the launcher does so, once for all.

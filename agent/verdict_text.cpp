@@ -237,8 +237,20 @@ std::string describe_others(const std::vector<protocol::FailedRanks>& also_faile
 
 }  // namespace
 
+bool needs_box(const Verdict& verdict) {
+    switch (verdict.outcome) {
+        case Outcome::kSucceeded:
+        case Outcome::kStopped: return false;
+        case Outcome::kPreempted: return !verdict.diagnosis.empty();
+        case Outcome::kWorkerFailed:
+        case Outcome::kInfrastructure: return true;
+    }
+    return true;
+}
+
 std::string advice(const Verdict& verdict, const JobName& job) {
-    if (verdict.outcome == Outcome::kSucceeded || verdict.outcome == Outcome::kStopped) return "";
+    if (!needs_box(verdict)) return "";
+    if (verdict.outcome == Outcome::kPreempted) return "Start the job again: it resumes from its newest checkpoint.";
     const bool ran_out = verdict.culprit && verdict.culprit->oom == OomKill::kYes;  // whatever the diagnosis is
     if (!verdict.hint.empty() && !ran_out) return verdict.hint + ".";
     if (verdict.culprit && verdict.outcome == Outcome::kWorkerFailed) {
@@ -248,13 +260,15 @@ std::string advice(const Verdict& verdict, const JobName& job) {
 }
 
 std::string format_verdict(const Verdict& verdict, const JobName& job, CulpritStderr shown) {
-    if (verdict.outcome == Outcome::kSucceeded || verdict.outcome == Outcome::kStopped) return "";
+    if (!needs_box(verdict)) return "";
     std::string text = rule('=');
     const bool named = verdict.culprit && !verdict.culprit->program.empty();  // one of several programs
     const std::string& failed = named ? verdict.culprit->program : job.program;
-    text += verdict.outcome == Outcome::kInfrastructure
-                ? fmt::format("INFRASTRUCTURE FAILURE (not a failure of {})\n", job.program)
-                : fmt::format("{} FAILED\n", failed);
+    if (verdict.outcome == Outcome::kInfrastructure)
+        text += fmt::format("INFRASTRUCTURE FAILURE (not a failure of {})\n", job.program);
+    else
+        text +=
+            fmt::format("{} {}\n", failed, verdict.outcome == Outcome::kPreempted ? "DID NOT STOP IN TIME" : "FAILED");
     text += rule('-');
     // The first victim comes after the diagnosis that names the culprit.
     const std::string& first = verdict.first_victim ? verdict.diagnosis : verdict.reason;

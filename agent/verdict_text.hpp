@@ -27,8 +27,10 @@ enum class CulpritStderr {
 /// Returns what the user can do about the verdict, in sentences; empty: nothing that the verdict does not say.
 [[nodiscard]] std::string advice(const protocol::Verdict& verdict, const JobName& job);
 
-/// Returns a text box, with a line end behind every line, for a job that failed. Empty for a job that succeeded, or
-/// that was stopped by a signal: the one line of verdict.reason is enough then.
+/// Returns whether the end of the job needs more than the line of verdict.reason: it failed, or did not stop in time.
+[[nodiscard]] bool needs_box(const protocol::Verdict& verdict);
+
+/// Returns a text box, with a line end behind every line; empty: needs_box() is false.
 [[nodiscard]] std::string format_verdict(const protocol::Verdict& verdict, const JobName& job,
                                          CulpritStderr shown = CulpritStderr::kQuoted);
 

@@ -10,6 +10,7 @@ inline constexpr int kUsage = 2;              ///< bad options, environment or a
 inline constexpr int kInfrastructure = 69;    ///< the rendezvous or a node failed (EX_UNAVAILABLE)
 inline constexpr int kInternal = 70;          ///< a bug in ddprun (EX_SOFTWARE)
 inline constexpr int kOutput = 74;            ///< requested output could not be written (EX_IOERR)
+inline constexpr int kPreempted = 75;         ///< the workers stopped at a notice of preemption (EX_TEMPFAIL): requeue
 inline constexpr int kDoNotRequeue = 93;      ///< of a worker: another attempt is useless, so none is made
 inline constexpr int kNeverRan = 94;          ///< the job succeeded without this node, a spare that was not needed
 inline constexpr int kCannotExecute = 126;    ///< the program exists but cannot be executed

@@ -1,8 +1,8 @@
 #pragma once
 // Defines the layout of a worker's flight record: memory that its agent creates and keeps, so that the agent can read
 // what the worker did after the worker was killed. FlightRecorder (worker_lib/src/recorder/) writes it, agent/recorder/
-// reads it. It consists of lock-free words, so a worker that is killed while it writes leaves nothing locked. The
-// reader trusts none of it.
+// reads it. Only Preemption goes both ways. It consists of lock-free words, so a worker that is killed while it writes
+// leaves nothing locked. The reader trusts none of it.
 
 #include <array>
 #include <atomic>
@@ -14,7 +14,7 @@
 
 namespace ddprun::flight_record {
 
-inline constexpr std::uint64_t kMagic = 0x3772616f42706464u;  // "ddpBoar7"
+inline constexpr std::uint64_t kMagic = 0x3872616f42706464u;  // "ddpBoar8"
 inline constexpr std::size_t kOperations = 2'000;             ///< entries: the newest ones, as in c10d's recorder
 inline constexpr std::size_t kGroups = 64;                    ///< live groups; others are only counted
 inline constexpr std::size_t kRuns = 32;                      ///< of a group's members
@@ -171,11 +171,21 @@ struct GroupSlot {
     std::atomic<std::uint64_t> left_after{0};  ///< as Abort::after; written before `left`
 };
 
+/// A notice of preemption, and the workers' agreement on when to stop (docs/design/031-preemption.md). An agent that
+/// has stored `noticed` and then reads `calls` knows that the worker sees the notice in its next call at the latest:
+/// both sides store and load with sequential consistency.
+struct Preemption {
+    std::atomic<std::uint64_t> noticed{0};  ///< by the agent: 1 after a notice
+    std::atomic<std::uint64_t> stop_at{0};  ///< by the agent: the call in which all ranks stop; 0: not agreed yet
+    std::atomic<std::uint64_t> calls{0};    ///< by the worker: its calls of ddp::agree_to_stop()
+};
+
 /// The whole memory of one flight record.
 struct Memory {
     std::uint64_t magic = kMagic;
     std::uint64_t bytes = sizeof(Memory);
     std::atomic<std::int64_t> pid{0};  ///< of the writer; 0: none yet; negative: it clears what its predecessor wrote
+    alignas(64) Preemption preemption;
     alignas(64) std::atomic<std::uint64_t> last_operation{0};
     alignas(64) Guarded<Phase> phase;
     std::atomic<std::uint64_t> hidden_groups{0};  ///< that live now and have no slot

@@ -20,6 +20,7 @@ using protocol::Order;
 constexpr std::uint16_t kDefaultPort = 29400;
 constexpr double kMinSeconds = 0.1;
 constexpr double kMaxSeconds = 3'600;
+constexpr double kMaxDeadline = 86'400;
 
 constexpr const char* kFooter =
     "\n"
@@ -31,13 +32,15 @@ constexpr const char* kFooter =
     "drain takes a node out of the job: its workers are stopped, the job starts again without it, and its ddprun "
     "waits.\n"
     "undrain lets it take part again. NODE is its name in the status. A node that the job needs cannot be drained.\n"
+    "preempt gives the workers of all nodes notice of a preemption: they save a checkpoint and exit, and the job ends "
+    "with 75.\n"
     "\n"
     "Exit codes: 0 shown or done; 1 no rank has a flight record (dump); 2 wrong usage, an order that was refused,\n"
     "or no job or several to choose from; 69 the job cannot be reached; 74 a file or stdout could not be written;\n"
     "70 a bug.";
 
-constexpr std::array<std::string_view, 4> kCommands{"status", "dump", "drain", "undrain"};
-constexpr const char* kCommandList = "status, dump, drain or undrain";
+constexpr std::array<std::string_view, 5> kCommands{"status", "dump", "drain", "undrain", "preempt"};
+constexpr const char* kCommandList = "status, dump, drain, undrain or preempt";
 
 /// Returns the error for an option before the command: ddpctl itself has only --help and --version.
 std::string before_the_command(const std::string& word, const std::string& command) {
@@ -52,6 +55,10 @@ std::string check_decisions(const std::string& typed) {
     return fmt::format("'{}' is not a whole number from 0 to {}", typed, protocol::kMaxDecisions);
 }
 
+std::chrono::milliseconds milliseconds_of(double seconds) {
+    return std::chrono::milliseconds(std::llround(seconds * 1000));
+}
+
 int refuse_without_node(const CLI::App& app, const std::string& command) {
     return refuse_usage(app, fmt::format("which node? Write ddpctl {} NODE", command));
 }
@@ -64,6 +71,7 @@ struct Typed {
     DumpOptions dump;
     std::string node;
     bool wait = false;
+    double deadline = 0;
     bool insecure = false;
 };
 
@@ -102,6 +110,10 @@ void add_commands(CLI::App& app, Typed& typed) {
             ->type_name("");
     app.get_subcommand("drain")->add_flag("--wait", typed.wait,
                                           "return when the node has no workers any more, or the job has ended");
+    add_command(app, "preempt", "have all workers save a checkpoint and exit", typed)
+        ->add_option("--deadline", typed.deadline, "stop workers that have not ended by then (default: never)")
+        ->check([](const std::string& text) { return check_seconds(text, kMinSeconds, kMaxDeadline); })
+        ->type_name("SECONDS");
 }
 
 }  // namespace
@@ -113,7 +125,8 @@ std::string unknown_command(std::string_view typed) {
 
 std::variant<StatusOptions, DumpOptions, OrderOptions, int> parse_options(int argc, const char* const* argv) {
     Typed typed;
-    CLI::App app("ddpctl: looks at a running job of ddprun, and drains its nodes.", "ddpctl");
+    CLI::App app("ddpctl: looks at a running job of ddprun, drains its nodes, and has it stop with a checkpoint.",
+                 "ddpctl");
     app.footer(kFooter);
     app.set_version_flag("--version", "ddpctl " DDPRUN_VERSION);
     app.require_subcommand(1);
@@ -138,9 +151,7 @@ std::variant<StatusOptions, DumpOptions, OrderOptions, int> parse_options(int ar
     }
     const CLI::App& command = *app.get_subcommands().front();
     const std::string name = command.get_name();
-    JobOptions job{.typed = name,
-                   .timeout = std::chrono::milliseconds(std::llround(typed.seconds * 1000)),
-                   .insecure = typed.insecure};
+    JobOptions job{.typed = name, .timeout = milliseconds_of(typed.seconds), .insecure = typed.insecure};
     if (command.count("--rdzv-endpoint") > 0) {
         const auto parsed = parse_endpoint(typed.endpoint, kDefaultPort);
         if (!parsed)
@@ -157,10 +168,15 @@ std::variant<StatusOptions, DumpOptions, OrderOptions, int> parse_options(int ar
         static_cast<JobOptions&>(typed.dump) = std::move(job);
         return typed.dump;
     }
+    if (name == "preempt") {
+        OrderOptions order{job, Order::Command::kPreempt, {}, false};
+        if (command.count("--deadline") > 0) order.deadline = milliseconds_of(typed.deadline);
+        return order;
+    }
     if (typed.node.empty()) return refuse_without_node(app, name);
     job.typed += " " + typed.node;
     return OrderOptions{job, name == "drain" ? Order::Command::kDrain : Order::Command::kUndrain, typed.node,
-                        typed.wait};
+                        typed.wait, std::nullopt};
 }
 
 }  // namespace ddprun::ctl

@@ -31,11 +31,12 @@ struct DumpOptions : JobOptions {
     std::string output;  ///< folder for one file per rank; empty: none
 };
 
-/// The options of `ddpctl drain` and `ddpctl undrain`.
+/// The options of `ddpctl drain`, `ddpctl undrain` and `ddpctl preempt`.
 struct OrderOptions : JobOptions {
     protocol::Order::Command command = protocol::Order::Command::kDrain;
     std::string node;
-    bool wait = false;  ///< of drain: return when the node has no workers
+    bool wait = false;                                  ///< of drain: return when the node has no workers
+    std::optional<std::chrono::milliseconds> deadline;  ///< of preempt: when workers that have not ended are stopped
 };
 
 /// Returns "there is no command 'dmup'. Did you mean dump?"; empty if it is a command or an option.

@@ -46,7 +46,7 @@ asio::awaitable<int> show_status(client::ControlClient& daemon, const StatusOpti
 }
 
 asio::awaitable<int> give_order(client::ControlClient& daemon, const OrderOptions& options) {
-    const protocol::Order order{protocol::kProtocolVersion, options.command, options.node};
+    const protocol::Order order{protocol::kProtocolVersion, options.command, options.node, options.deadline};
     const auto answer = co_await answer_to<protocol::Answer>(daemon, order);
     if (!answer) co_return fail(answer.error(), exit_code::kInfrastructure);
     const std::string text = escape_controls(answer->text);

@@ -3,10 +3,13 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "common/text/number.hpp"
 #include "launcher/host/this_host.hpp"
 #include "launcher/local_cluster.hpp"
 #include "launcher/options/options.hpp"
@@ -25,10 +28,25 @@ std::optional<Endpoint> master_of(const Plan& plan, const Endpoint& dialed) {
     return master;
 }
 
+/// --preempt-before, unless it would take more than a tenth of the job's time.
+constexpr std::chrono::milliseconds kPreemptBefore{120'000};
+
 /// Returns the node rank that this node prefers; nullopt: it has none, or is a spare.
 std::optional<int> rank_in_allocation(const Options& options) {
     if (!options.allocation || options.allocation->node >= options.nodes.max) return std::nullopt;
     return options.allocation->node;
+}
+
+/// Returns when the workers get notice of the job's end; nullopt: never.
+std::optional<agent::TimeLimit> time_limit(const Options& options) {
+    using std::chrono::milliseconds;
+    if (!options.job_ends_at || options.preempt_before == milliseconds(0)) return std::nullopt;
+    const auto left = std::chrono::duration_cast<milliseconds>(*options.job_ends_at - std::chrono::system_clock::now());
+    if (left <= milliseconds(0)) return std::nullopt;  // the variable is an older job's
+    const milliseconds before = options.preempt_before.value_or(std::min(kPreemptBefore, left / 10));
+    return agent::TimeLimit{Clock::now() + std::max(milliseconds(0), left - before),
+                            fmt::format("the job's time limit ends in {} (SLURM_JOB_END_TIME)",
+                                        rounded_seconds_text(std::min(before, left)))};
 }
 
 }  // namespace
@@ -70,6 +88,7 @@ agent::AgentConfig agent_config(Plan plan, const Endpoint& endpoint) {
     config.connect_timeout = connect_timeout(options, elsewhere);
     config.grace = options.grace;
     config.stall_warning = options.stall_warning;
+    config.time_limit = time_limit(options);
     config.device_variables = std::move(plan.device_variables);
     config.bindings = bindings_of_node(options, plan.slots, plan.resources);
     config.handled_signals = options.handled_signals;

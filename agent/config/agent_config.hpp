@@ -10,6 +10,7 @@
 
 #include "agent/config/worker_binding.hpp"
 #include "agent/config/worker_program.hpp"
+#include "common/clock.hpp"
 #include "common/endpoint.hpp"
 #include "common/logging.hpp"
 #include "common/rank_ranges.hpp"
@@ -44,6 +45,12 @@ struct OutputConfig {
     bool prompts = false;     ///< stdin is a terminal: the console shows a line that stays without its end
 };
 
+/// A scheduler's time limit, before which the job gets notice of a preemption.
+struct TimeLimit {
+    TimePoint notice_at;
+    std::string why;  ///< one clause: "the time limit of the job ends at 12:00:00 (SLURM_JOB_END_TIME)"
+};
+
 /// One member for each setting of the launcher that the agent needs.
 struct AgentConfig {
     Endpoint endpoint;                  ///< of the daemon
@@ -64,6 +71,7 @@ struct AgentConfig {
     protocol::Launch launch;                   ///< on which the nodes of a job agree
     std::chrono::milliseconds connect_timeout{60'000};
     std::chrono::milliseconds grace{};  ///< at most, from the first signal to SIGKILL; Options::grace has the default
+    std::optional<TimeLimit> time_limit = {};
     std::chrono::milliseconds stall_warning{30'000};  ///< for one operation of a worker, until it is reported; 0: never
     /// With --virtual-local-rank workers have LOCAL_RANK=0, and each sees one device by these variables; else empty.
     std::vector<std::string> device_variables = {};

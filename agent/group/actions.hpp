@@ -2,6 +2,7 @@
 // Defines the actions of an agent as plain values. worker_group::step() returns them in the order in which
 // Agent::perform() performs them. Pure.
 
+#include <cstdint>
 #include <optional>
 #include <set>
 #include <string>
@@ -44,6 +45,16 @@ struct NotifyWorkers {
     friend bool operator==(const NotifyWorkers&, const NotifyWorkers&) = default;
 };
 
+/// Gives the workers notice of a preemption, and answers the daemon with StepsTaken.
+struct GiveNotice {
+    protocol::Preempt notice;
+    friend bool operator==(const GiveNotice&, const GiveNotice&) = default;
+};
+/// Gives the workers the call of agree_to_stop() in which they stop.
+struct SetStop {
+    std::uint64_t call = 0;
+    friend bool operator==(const SetStop&, const SetStop&) = default;
+};
 /// Stops every process of the group (SIGSTOP), or continues it.
 struct SuspendGroup {
     friend bool operator==(const SuspendGroup&, const SuspendGroup&) = default;
@@ -133,6 +144,10 @@ struct PrintDetail {
     friend bool operator==(const PrintDetail&, const PrintDetail&) = default;
 };
 /// Prints a line about the whole job.
+struct PrintPreemption {
+    std::string text;
+    friend bool operator==(const PrintPreemption&, const PrintPreemption&) = default;
+};
 struct PrintNotice {
     std::string text;
     friend bool operator==(const PrintNotice&, const PrintNotice&) = default;
@@ -158,10 +173,10 @@ struct Finish {
     friend bool operator==(const Finish&, const Finish&) = default;
 };
 
-using Action =
-    std::variant<StartWorkers, StartMoreWorkers, EndStart, SignalGroup, SignalSpared, NotifyWorkers, SuspendGroup,
-                 ContinueGroup, FreezeGroup, ThawGroup, ForwardSignal, DropConnection, SendMessage, ReportFailure,
-                 ReportTimeouts, CheckForStalls, SendRecord, AdoptNames, PrintWait, PrintStopWait, PrintDetail,
-                 PrintNotice, PrintConnection, PrintLogFileProblem, Finish>;
+using Action = std::variant<StartWorkers, StartMoreWorkers, EndStart, SignalGroup, SignalSpared, NotifyWorkers,
+                            GiveNotice, SetStop, SuspendGroup, ContinueGroup, FreezeGroup, ThawGroup, ForwardSignal,
+                            DropConnection, SendMessage, ReportFailure, ReportTimeouts, CheckForStalls, SendRecord,
+                            AdoptNames, PrintWait, PrintStopWait, PrintDetail, PrintNotice, PrintPreemption,
+                            PrintConnection, PrintLogFileProblem, Finish>;
 
 }  // namespace ddprun::agent

@@ -51,6 +51,10 @@ struct NotifyReceived {
     std::uint64_t number = 0;  ///< of the notification in the job; one that is not newer than the last is repeated
     std::chrono::milliseconds ago{};  ///< since the daemon got it: not 0 for one that is repeated after a reconnect
 };
+/// The workers get notice of a preemption, or are to stop at a step.
+struct PreemptReceived {
+    protocol::Preempt notice;
+};
 struct NoticeReceived {
     protocol::Notice notice;
 };
@@ -116,6 +120,10 @@ struct StopSignal {
 struct NotifySignal {
     int signal = 0;
 };
+/// The job's time limit is near.
+struct TimeLimitNear {
+    std::string why;  ///< one clause
+};
 /// SIGTSTP (Ctrl-Z): the workers are to stop until Continued.
 struct Suspended {};
 /// SIGCONT (fg).
@@ -130,10 +138,10 @@ struct LogFileProblem {
 };
 
 using Happening =
-    std::variant<Welcomed, WaitReceived, Assigned, AbortReceived, JobFinished, NotifyReceived, NoticeReceived,
-                 RecordsRequested, ConnectionChanged, LeaseEnded, HoldEnded, DaemonLost, StartPaused, SpawnFailed,
-                 WorkerExited, WorkersSpared, GroupReaped, RecordSent, StopSignal, NotifySignal, Suspended, Continued,
-                 GuardLost, Tick, StallCheckDue, LogFileProblem>;
+    std::variant<Welcomed, WaitReceived, Assigned, AbortReceived, JobFinished, NotifyReceived, PreemptReceived,
+                 NoticeReceived, RecordsRequested, ConnectionChanged, LeaseEnded, HoldEnded, DaemonLost, StartPaused,
+                 SpawnFailed, WorkerExited, WorkersSpared, GroupReaped, RecordSent, StopSignal, NotifySignal,
+                 TimeLimitNear, Suspended, Continued, GuardLost, Tick, StallCheckDue, LogFileProblem>;
 
 /// `now` is the time at which it happened, and the only clock that step() sees.
 struct Event {

@@ -49,6 +49,7 @@ bool Transition::is_second_of_pair(int signal, int step, TimePoint sent) {
 }
 
 void Transition::on(const NotifySignal& event) {
+    if (event.signal == SIGUSR1 && !leaving()) send(protocol::PreemptionNotice{.reason = "SIGUSR1", .by_signal = true});
     if (state_.phase != Phase::kRunning)
         return act(PrintDetail{fmt::format("got {}; no worker runs that could get it", signal_name(event.signal))});
     const bool known = is_second_of_pair(event.signal, -1, now_);
@@ -64,6 +65,23 @@ void Transition::on(const NotifyReceived& event) {
     if (is_second_of_pair(event.signal, 1, now_ - event.ago)) return;  // this process got it, too
     act(NotifyWorkers{event.signal});
     act(PrintDetail{fmt::format("another node forwards {} to the workers", signal_name(event.signal))});
+}
+
+void Transition::on(const TimeLimitNear& event) {
+    if (!leaving()) send(protocol::PreemptionNotice{.reason = event.why});
+}
+
+/// The notice comes again after a reconnect, and with the step at which to stop when all nodes have answered.
+void Transition::on(const PreemptReceived& event) {
+    const protocol::Preempt& notice = event.notice;
+    if (notice.generation != state_.generation || state_.phase != Phase::kRunning) return;
+    if (!std::exchange(state_.noticed, true)) {
+        act(GiveNotice{notice});
+        if (!notice.by_signal) act(NotifyWorkers{SIGUSR1});
+        act(PrintPreemption{
+            fmt::format("notice of preemption: {}; the workers are to stop in one step", notice.reason)});
+    }
+    if (notice.stop_at > 0) act(SetStop{notice.stop_at});
 }
 
 /// Stops the workers, but not this process: its heartbeats keep this node in the job, and the workers of other nodes

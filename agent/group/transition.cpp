@@ -18,6 +18,7 @@ void Transition::start(const Assignment& assignment) {
     state_.next.reset();
     state_.failure.clear();
     state_.failed_here = false;
+    state_.noticed = state_.preempted = false;
     for (int i = 0; i < state_.slots; ++i) state_.running.insert(LocalRank{i});
     act(StartWorkers{assignment});
 }

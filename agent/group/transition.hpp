@@ -36,6 +36,8 @@ public:
     void on(const StopSignal& event);
     void on(const NotifySignal& event);
     void on(const NotifyReceived& event);
+    void on(const PreemptReceived& event);
+    void on(const TimeLimitNear& event);
     void on(const Suspended& event);
     void on(const Continued& event);
     void on(const DaemonLost& event);

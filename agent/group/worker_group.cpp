@@ -34,19 +34,23 @@ void Transition::on(const Assigned& event) {
 
 void Transition::on(const WorkerExited& event) {
     state_.running.erase(event.rank);
+    const bool stopped_at_notice = state_.noticed && event.status.kind == ExitStatus::Kind::kExited &&
+                                   event.status.number == exit_code::kPreempted;
+    if (stopped_at_notice) state_.preempted = true;
+    const bool ended_well = event.status.success() || stopped_at_notice;
     // The worker may have caught the error of a deadline. ReportFailure includes this check.
-    if (event.status.success()) act(ReportTimeouts{event.rank});
-    if (state_.phase == Phase::kStopping && event.by_itself && !event.status.success()) {
+    if (ended_well) act(ReportTimeouts{event.rank});
+    if (state_.phase == Phase::kStopping && event.by_itself && !ended_well) {
         // Peers may have failed because of this failure and been noticed first: the daemon must know the cause.
         act(ReportFailure{state_.generation, event.rank, event.status, ""});
     }
     if (state_.phase != Phase::kRunning) return;  // a victim, or too late to matter
-    if (!event.status.success()) {
+    if (!ended_well) {
         explain_stop(fmt::format("rank {} {}; stopping the other workers of this node",
                                  state_.rank_base + number(event.rank), to_string(event.status)));
         fail(event.rank, event.status, "");
     } else if (state_.running.empty()) {
-        send(GroupSucceeded{state_.generation});
+        send(GroupSucceeded{state_.generation, state_.preempted});
         state_.group_signal = SIGTERM;
         act(SignalGroup{SIGTERM});  // for processes that the workers left behind
         state_.phase = Phase::kSucceeded;

@@ -80,6 +80,8 @@ struct State {
     std::optional<LocalRank> held_start;   ///< held before this worker was started
     std::map<int, Notification> notified;  ///< by signal
     std::uint64_t newest_forwarded = 0;    ///< the number of the newest notification that another node forwarded
+    bool noticed = false;                  ///< the workers of the latest group have notice of a preemption
+    bool preempted = false;                ///< one of them has ended because of that
 };
 
 /// Returns whether the workers are held: they stop, and none is started.

@@ -299,6 +299,10 @@ void Transition::on(Received event) {
                    [this](const Notify& notify) {
                        raise(NotifyReceived{notify.generation, notify.signal, notify.number, notify.ago});
                    },
+                   [this](Preempt& notice) {
+                       notice.reason = printable(notice.reason);
+                       raise(PreemptReceived{std::move(notice)});
+                   },
                    [this](const Notice& notice) {
                        raise(NoticeReceived{{notice.generation, printable(notice.text)}});
                    },

@@ -25,17 +25,24 @@ Result<WorkerFlightRecord> WorkerFlightRecord::make() {
         ::fcntl(descriptor.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
         return system_error("cannot make a worker's flight record (ulimit -f limits it too)", errno);
     }
-    void* const memory = ::mmap(nullptr, kSize, PROT_READ, MAP_SHARED, descriptor.get(), 0);
+    void* const memory = ::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor.get(), 0);
     if (memory == MAP_FAILED) return system_error("cannot map a flight record", errno);
-    return WorkerFlightRecord(std::move(descriptor), static_cast<const flight_record::Memory*>(memory));
+    return WorkerFlightRecord(std::move(descriptor), static_cast<flight_record::Memory*>(memory));
 }
 
 WorkerFlightRecord::~WorkerFlightRecord() {
-    if (memory_ != nullptr) ::munmap(const_cast<flight_record::Memory*>(memory_), sizeof(flight_record::Memory));
+    if (memory_ != nullptr) ::munmap(memory_, sizeof(flight_record::Memory));
 }
 
 WorkerFlightRecord::WorkerFlightRecord(WorkerFlightRecord&& other) noexcept
     : descriptor_(std::move(other.descriptor_)), memory_(std::exchange(other.memory_, nullptr)) {}
+
+void WorkerFlightRecord::set(const PreemptionWords& words) {
+    memory_->preemption.stop_at.store(words.stop_at);
+    memory_->preemption.noticed.store(words.noticed ? 1 : 0);
+}
+
+std::uint64_t WorkerFlightRecord::stop_calls() const { return memory_->preemption.calls.load(); }
 
 pid_t WorkerFlightRecord::writer() const {
     const std::int64_t pid = memory_->pid.load();

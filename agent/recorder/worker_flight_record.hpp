@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <cstddef>
+#include <cstdint>
 
 #include "common/clock.hpp"
 #include "common/error.hpp"
@@ -17,6 +18,12 @@ struct Memory;
 }
 
 namespace ddprun::agent {
+
+/// What a worker is to know about a preemption (flight_record::Preemption).
+struct PreemptionWords {
+    bool noticed = false;
+    std::uint64_t stop_at = 0;  ///< the call of agree_to_stop() in which it stops; 0: not agreed yet
+};
 
 class WorkerFlightRecord {
 public:
@@ -34,15 +41,19 @@ public:
     /// Returns the record as it is now: the newest `max_operations`, and up to 32 older ones that are in progress. If
     /// `max_operations` is 0: all that are in progress.
     [[nodiscard]] protocol::FlightRecord view(std::size_t max_operations) const;
+    /// Writes what the worker is to know about a preemption.
+    void set(const PreemptionWords& words);
+    /// Returns how often the worker has called agree_to_stop().
+    [[nodiscard]] std::uint64_t stop_calls() const;
     /// Returns the pid that the writing process has entered; 0: none so far.
     [[nodiscard]] pid_t writer() const;
 
 private:
-    WorkerFlightRecord(UniqueFd descriptor, const flight_record::Memory* memory)
+    WorkerFlightRecord(UniqueFd descriptor, flight_record::Memory* memory)
         : descriptor_(std::move(descriptor)), memory_(memory) {}
 
     UniqueFd descriptor_;
-    const flight_record::Memory* memory_;
+    flight_record::Memory* memory_;  ///< written to for set() alone
 };
 
 }  // namespace ddprun::agent

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "agent/workers/signs_of_failure.hpp"
+#include "common/system/handled_signals.hpp"
 #include "common/system/host_pid.hpp"
 #include "common/system/process.hpp"
 #include "common/system/process_state.hpp"
@@ -84,7 +85,7 @@ void Worker::send_to_group(int signal) const {
 }
 
 void Worker::notify(int signal) {
-    if (process_ && !status_) process_->signal(signal);
+    if (process_ && !status_ && handles_signal(pid_, signal)) process_->signal(signal);
 }
 
 bool Worker::is_ending_by_itself() {

@@ -111,6 +111,16 @@ void WorkerProcesses::notify_workers(int signal) {
     for (const auto& worker : workers_) worker->notify(signal);
 }
 
+void WorkerProcesses::set_preemption(const PreemptionWords& words) {
+    for (const auto& worker : workers_) worker->set_preemption(words);
+}
+
+std::uint64_t WorkerProcesses::most_stop_calls() const {
+    std::uint64_t most = 0;
+    for (const auto& worker : workers_) most = std::max(most, worker->stop_calls());
+    return most;
+}
+
 /// Sends a signal that ends no process to the workers' process groups and to the strays.
 void WorkerProcesses::send_to_all(int signal) const {
     for (const auto& worker : workers_) worker->send_to_group(signal);

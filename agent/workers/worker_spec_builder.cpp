@@ -77,6 +77,8 @@ WorkerSpec WorkerSpecBuilder::make(const Assignment& assignment, const std::stri
         warn_once(made.error(),
                   "the job goes on, but reports of a crash or stall will not show what a worker was doing");
     }
+    environment.erase(kNoticeFileVariable);
+    if (const NoticeFile* const file = notice_file()) environment[kNoticeFileVariable] = file->path();
     environment[worker_secret::kDescriptorVariable] = worker_secret::kNoSecret;
     if (!config_.worker_key.empty()) {
         if (auto made = make_secret_memory(derive_worker_secret(config_.worker_key, assignment.generation))) {
@@ -198,6 +200,21 @@ std::optional<ErrorFile> WorkerSpecBuilder::error_file() {
     if (file) return std::move(*file);
     warn_once(file.error(), "the job goes on, but reports of a failure will not show the exceptions of Python workers");
     return std::nullopt;
+}
+
+/// Returns the file for notices of preemption, which all workers of this node share; null: it cannot be made.
+const NoticeFile* WorkerSpecBuilder::notice_file() {
+    if (notice_file_) return &*notice_file_;
+    Result<NoticeFile> file = NoticeFile::make();
+    if (file) return &notice_file_.emplace(std::move(*file));
+    warn_once(file.error(), "workers without ddp::ddp learn of a preemption by SIGUSR1 alone");
+    return nullptr;
+}
+
+void WorkerSpecBuilder::write_notice(const protocol::Preempt& notice) {
+    if (!notice_file_) return;
+    if (const Result<void> written = notice_file_->write(notice); !written)
+        warn_once(written.error(), "workers without ddp::ddp learn of the preemption by SIGUSR1 alone");
 }
 
 /// Warns about `error`, unless an equal code has had the same consequence: the message may contain the path of one of

@@ -12,6 +12,7 @@
 #include "agent/config/agent_config.hpp"
 #include "agent/output/console.hpp"
 #include "agent/output/log_writer.hpp"
+#include "agent/workers/notice_file.hpp"
 #include "agent/workers/worker.hpp"
 #include "common/ids.hpp"
 #include "common/stream_code.hpp"
@@ -36,6 +37,9 @@ public:
     /// worker starts without it.
     [[nodiscard]] WorkerSpec make(const protocol::Assignment& assignment, const std::string& run_id, LocalRank rank);
 
+    /// Writes a notice of preemption into the file that the workers know by DDPRUN_PREEMPT_FILE.
+    void write_notice(const protocol::Preempt& notice);
+
     /// Returns the path of the file for a worker's stderr; empty if its stderr goes to no file.
     [[nodiscard]] std::string log_file(const protocol::Assignment& assignment, const std::string& run_id,
                                        LocalRank rank) const;
@@ -47,12 +51,14 @@ private:
     [[nodiscard]] std::optional<PseudoTerminal> make_terminal(const Route& route);
     void open_own_file(Route& route, const std::string& path);
     [[nodiscard]] std::optional<ErrorFile> error_file();
+    [[nodiscard]] const NoticeFile* notice_file();
     void warn_once(const Error& error, const std::string& consequence);
 
     const AgentConfig& config_;
     Console& console_;
     LogWriter& logs_;
     std::function<void(const std::string&)> warn_;
+    std::optional<NoticeFile> notice_file_;         ///< made for the first worker
     std::set<std::pair<std::string, int>> warned_;  ///< consequences and error codes
     bool own_files_hang_ = false;                   ///< the file system of the log folder has not answered in time
 };

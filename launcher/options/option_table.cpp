@@ -340,7 +340,9 @@ constexpr std::array kTable{
         "signals-to-handle", 0, kOutput, "NAME,NAME,...",
         "signals that end the job with the grace of --shutdown-timeout and reach the workers as themselves (default "
         "SIGTERM,SIGINT,SIGHUP,SIGQUIT); those four end it in any case, and reach the workers as SIGTERM unless named "
-        "here; SIGUSR1 and SIGUSR2 are passed on to the workers of all nodes without ending the job unless named",
+        "here; unless named, SIGUSR1 gives the workers of all nodes notice of a preemption, and SIGUSR2 is passed on "
+        "to "
+        "them",
         [](Options& o, Text t) { return store(o.handled_signals, parse_signals(t)); }},
     OptionRow{
         "fence", 0, kOutput, "auto|cgroup|namespace|guard",
@@ -351,6 +353,10 @@ constexpr std::array kTable{
               "report which ranks keep others waiting when a worker has waited this long for one operation (a "
               "collective, a send or receive); 0: never (default 30)",
               [](Options& o, Text t) { return store(o.stall_warning, parse_seconds(t, true)); }},
+    OptionRow{"preempt-before", 0, kOutput, "SECONDS",
+              "how long before the scheduler's time limit (SLURM_JOB_END_TIME) the workers get notice of a preemption; "
+              "0: never (default 120, or a tenth of the time that is left at the start if that is shorter)",
+              [](Options& o, Text t) { return store(o.preempt_before, parse_seconds(t, true)); }},
     OptionRow{"report", 0, kOutput, "FILE",
               "write to FILE how the job ended, as one JSON object: result, exit code, reason, culprit, the other "
               "ranks that failed, phases",

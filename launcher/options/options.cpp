@@ -325,6 +325,9 @@ Result<Invocation> parse_options(const std::vector<std::string>& arguments, cons
     const Given given{is_given("nnodes"), is_given("nproc-per-node") || is_given("gpus")};
     if (const Result<void> completed = complete_from_allocation(options, given, environment); !completed)
         return completed.error();
+    const auto ends_at = job_end(environment);
+    if (!ends_at) return ends_at.error();
+    options.job_ends_at = *ends_at;
     if (const Result<void> checked = check_together(options); !checked) return checked.error();
     if (const Result<void> checked = check_meeting_point(options); !checked) return checked.error();
     const bool several = line->programs.size() > 1;

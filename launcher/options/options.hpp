@@ -109,7 +109,11 @@ struct Options {
     std::optional<std::string> events;  ///< file to which the events are appended
     Fence fence = Fence::kAuto;
     std::chrono::milliseconds stall_warning{30'000};  ///< 0: none
-    bool verbose = false;                             ///< log the decisions of ddprun
+    /// How long before the end of the job the workers get notice of a preemption; 0: they get none; absent: the
+    /// default.
+    std::optional<std::chrono::milliseconds> preempt_before;
+    std::optional<std::chrono::system_clock::time_point> job_ends_at;  ///< by the scheduler; absent: it does not say
+    bool verbose = false;                                              ///< log the decisions of ddprun
 
     std::optional<LocalNode> as_local_node;  ///< set in the processes that --local-nodes starts
     std::vector<std::string> notes;          ///< one sentence for each option that lacks the effect that was expected

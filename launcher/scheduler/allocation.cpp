@@ -16,6 +16,10 @@ constexpr std::uint64_t kPortsOfStep = 8;
 
 Result<std::optional<Allocation>> find_allocation(const Environment& environment) { return find_slurm(environment); }
 
+Result<std::optional<std::chrono::system_clock::time_point>> job_end(const Environment& environment) {
+    return slurm_job_end(environment);
+}
+
 std::optional<StepSize> step_size(const Environment& environment) { return slurm_step_size(environment); }
 
 std::vector<std::uint16_t> ports_of_step(const std::string& name) {

@@ -2,6 +2,7 @@
 // Allocation: the nodes that a scheduler gave to the job step that runs this process. Read from the scheduler's
 // variables alone, so it works inside containers. Pure. docs/design/030 has the reasons.
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -37,6 +38,9 @@ struct StepSize {
 
 /// Returns the size of the step that runs this process; nullopt: it is in none, or its variables do not say.
 [[nodiscard]] std::optional<StepSize> step_size(const Environment& environment);
+
+/// Returns when the scheduler ends the job; nullopt: it does not say. Errors: kUsage, the variable is malformed.
+[[nodiscard]] Result<std::optional<std::chrono::system_clock::time_point>> job_end(const Environment& environment);
 
 /// Returns the ports at which the daemon of the step `name` may listen, in the order in which they are tried. The same
 /// on all nodes.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
@@ -20,6 +21,9 @@ namespace {
 
 // Step ids from here on are of SLURM's own steps: the batch script, an interactive shell, the prolog.
 constexpr std::uint32_t kFirstReservedStep = 0xffff'fff0;
+
+// The year 2200: a clock of nanoseconds reaches as far as 2262.
+constexpr std::int64_t kLatestTime = 7'258'118'400;
 
 constexpr std::string_view kRemedy = "Name the nodes with --nnodes and --rdzv-endpoint, or use --standalone for one.";
 
@@ -203,6 +207,17 @@ Result<std::optional<Allocation>> find_slurm(const Environment& environment) {
                       : outside_steps(slurm, std::move(allocation), std::string(*job));
     if (found && *attempt > 0) (*found)->name += fmt::format("-r{}", *attempt);
     return found;
+}
+
+Result<std::optional<std::chrono::system_clock::time_point>> slurm_job_end(const Environment& environment) {
+    using std::chrono::system_clock;
+    const auto text = SlurmVariables(environment).text("SLURM_JOB_END_TIME");
+    if (!text) return std::optional<system_clock::time_point>();
+    const auto seconds = parse_number<std::int64_t>(*text);
+    if (seconds && *seconds >= 0 && *seconds <= kLatestTime)
+        return std::optional(system_clock::time_point(std::chrono::seconds(*seconds)));
+    return slurm_error(fmt::format(
+        "SLURM_JOB_END_TIME={}: not a time in seconds since 1970. Unset it if the job has no time limit.", *text));
 }
 
 std::optional<StepSize> slurm_step_size(const Environment& environment) {

@@ -1,6 +1,7 @@
 #pragma once
 // Reads the variables of SLURM, as srun and sbatch set them (man srun, "OUTPUT ENVIRONMENT VARIABLES"). Pure.
 
+#include <chrono>
 #include <optional>
 
 #include "common/error.hpp"
@@ -11,6 +12,10 @@ namespace ddprun::launcher {
 
 /// As find_allocation(), for SLURM.
 [[nodiscard]] Result<std::optional<Allocation>> find_slurm(const Environment& environment);
+
+/// As job_end(), for SLURM.
+[[nodiscard]] Result<std::optional<std::chrono::system_clock::time_point>> slurm_job_end(
+    const Environment& environment);
 
 /// As step_size(), for SLURM.
 [[nodiscard]] std::optional<StepSize> slurm_step_size(const Environment& environment);

@@ -9,6 +9,7 @@
 #include "rendezvous/coordinator/hosts.hpp"
 #include "rendezvous/coordinator/nodes.hpp"
 #include "rendezvous/coordinator/notifications.hpp"
+#include "rendezvous/coordinator/preemption.hpp"
 #include "rendezvous/coordinator/running.hpp"
 #include "rendezvous/coordinator/transition.hpp"
 #include "rendezvous/coordinator/waiting.hpp"
@@ -83,8 +84,10 @@ void receive(Transition& t, const NodeMessage& event) {
             [&](const WorkerFailed& m) { worker_failed(t, event.node, m); },
             [&](const WorkerFinished& m) { worker_finished(t, event.node, m); },
             [&](const GroupStopped& m) { group_ended(t, event.node, m.generation, false); },
-            [&](const GroupSucceeded& m) { group_ended(t, event.node, m.generation, true); },
+            [&](const GroupSucceeded& m) { group_ended(t, event.node, m.generation, true, m.preempted); },
             [&](const Leave& m) { leave(t, event.node, m.signal); }, [&](const Notify& m) { notify(t, event.node, m); },
+            [&](const PreemptionNotice& m) { preemption_noticed(t, event.node, m); },
+            [&](const StepsTaken& m) { steps_taken(t, event.node, m); },
             // Events of the inquiries (rendezvous/diagnosis/inquiry); they change nothing here.
             [](const Stalled&) {}, [](const RecordReply&) {}, [](const Inspect&) {},
             [](const Order&) {},  // comes as Ordered
@@ -102,9 +105,16 @@ bool keeps_due(const State& state, const Happening& what) {
     return joins || std::holds_alternative<Heartbeat>(message->message);
 }
 
+Result<std::string> perform(Transition& t, const Order& order) {
+    switch (order.command) {
+        case Order::Command::kDrain: return drain(t, order.node);
+        case Order::Command::kPreempt: return order_preemption(t, order.time_left);
+        default: return undrain(t, order.node);
+    }
+}
+
 void follow(Transition& t, const Order& order) {
-    const Result<std::string> done =
-        order.command == Order::Command::kDrain ? drain(t, order.node) : undrain(t, order.node);
+    const Result<std::string> done = perform(t, order);
     t.actions.push_back(Reply{{.refused = !done, .text = done ? *done : done.error().message}});
 }
 
@@ -112,6 +122,7 @@ void tick(Transition& t) {
     if (t.state.phase == Phase::kFinished) return end_after_verdict(t);
     lose_unstopped_nodes(t);
     lose_silent_nodes(t);
+    end_overdue_preemption(t);
     if (t.state.phase == Phase::kStopping) conclude_if_stopped(t);  // it may have waited for a diagnosis
     if (t.state.phase == Phase::kFinished) return;
     retry_store(t);

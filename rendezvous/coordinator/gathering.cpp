@@ -11,6 +11,7 @@
 #include "rendezvous/coordinator/growth.hpp"
 #include "rendezvous/coordinator/hosts.hpp"
 #include "rendezvous/coordinator/nodes.hpp"
+#include "rendezvous/coordinator/preemption.hpp"
 #include "rendezvous/coordinator/ranks.hpp"
 #include "rendezvous/coordinator/running.hpp"
 #include "rendezvous/coordinator/verdicts.hpp"
@@ -195,6 +196,7 @@ bool departure_ends_job(const State& state) {
 void gather(Transition& t) {
     State& state = t.state;
     if (state.phase != Phase::kGathering || !state.shape || ended_for_lack_of_nodes(t)) return;
+    if (ends_instead_of_starting(state)) return finish(t, preempted_verdict(state));
     const int here = state.nodes.count(Subset::kEligible);
     if (here < state.shape->min_nodes) {
         state.round.last_call_ends.reset();
@@ -252,6 +254,7 @@ void store_opened(Transition& t, const StoreOpened& event) {
     const int workers = state.group.members.begin()->second.assignment.world_size;
     t.say(fmt::format("generation {} runs with {} and {}", number(state.generation), counted(nodes, "node"),
                       counted(workers, "worker")));
+    give_notice(t);
 }
 
 void store_failed(Transition& t, const StoreFailed& event) {

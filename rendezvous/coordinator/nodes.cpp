@@ -14,6 +14,7 @@
 #include "rendezvous/coordinator/hosts.hpp"
 #include "rendezvous/coordinator/natural_order.hpp"
 #include "rendezvous/coordinator/notifications.hpp"
+#include "rendezvous/coordinator/preemption.hpp"
 #include "rendezvous/coordinator/running.hpp"
 #include "rendezvous/coordinator/verdicts.hpp"
 #include "rendezvous/coordinator/waiting.hpp"
@@ -44,6 +45,7 @@ void catch_up(Transition& t, const NodeId& id, const Node& node) {
     if (of_this_group && !node.given_up && state.phase == Phase::kRunning) {
         t.send(id, state.group.members.at(id).assignment);
         repeat_notifications(t, id);
+        repeat_notice(t, id);
     } else if (of_this_group && !node.given_up) {
         t.send(id, abort_for_cause(state, *node.busy));
     } else {

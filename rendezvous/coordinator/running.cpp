@@ -11,6 +11,7 @@
 #include "rendezvous/coordinator/growth.hpp"
 #include "rendezvous/coordinator/hosts.hpp"
 #include "rendezvous/coordinator/nodes.hpp"
+#include "rendezvous/coordinator/preemption.hpp"
 #include "rendezvous/coordinator/verdicts.hpp"
 #include "rendezvous/diagnosis/cause.hpp"
 
@@ -58,6 +59,13 @@ bool all_succeeded(const Group& group) {
     return std::ranges::all_of(group.members, [](const auto& entry) { return entry.second.succeeded; });
 }
 
+/// Returns the verdict of a job whose workers have all ended well.
+Verdict verdict_of_success(const State& state) {
+    const bool preempted =
+        std::ranges::any_of(state.group.members, [](const auto& entry) { return entry.second.preempted; });
+    return preempted ? preempted_verdict(state) : success_verdict();
+}
+
 void release_leaving_nodes(Transition& t) {
     std::vector<NodeId> ids;
     for (const auto& [id, node] : t.state.nodes) {
@@ -89,7 +97,7 @@ void conclude(Transition& t) {
     close_store(t);
     Cause& cause = state.cause;
     // If every worker had just finished when the stop came, the job has succeeded.
-    if (!cause.failure && all_succeeded(state.group)) return finish(t, success_verdict());
+    if (!cause.failure && all_succeeded(state.group)) return finish(t, verdict_of_success(state));
     if (cause.verdict) return finish(t, *cause.verdict);
     // Stopping the workers may take long, so the time before that counts.
     const Duration lasted = cause.failure ? cause.failed_after : state.group.stopping_since - state.group.started_at;
@@ -108,6 +116,7 @@ void conclude(Transition& t) {
         }
         const std::string& text = diagnosis.dead ? diagnosis.detail : diagnosis.text;
         if (of_this && !text.empty()) cause.reason += fmt::format("; {}", text);
+        if (ends_instead_of_starting(state)) return finish(t, preempted_verdict(state));
         strike(state, cause.failure->host);
         if (!departure_ends_job(state)) spend_restart(t);
     }
@@ -262,7 +271,7 @@ void stop_group(Transition& t, Cause cause) {
     conclude_if_stopped(t);
 }
 
-void group_ended(Transition& t, const NodeId& id, Generation generation, bool succeeded) {
+void group_ended(Transition& t, const NodeId& id, Generation generation, bool succeeded, bool preempted) {
     State& state = t.state;
     const Node& node = state.nodes.at(id);
     if (node.busy != generation) {
@@ -282,6 +291,7 @@ void group_ended(Transition& t, const NodeId& id, Generation generation, bool su
     if (of_this_group && succeeded) {
         state.group.is_ending = true;
         state.group.members.at(id).succeeded = true;
+        state.group.members.at(id).preempted = preempted;
         state.group.members.at(id).succeeded_at = state.now;
         std::erase_if(state.group.finished, [&](const auto& entry) { return is_of(state, id, entry.first); });
     }
@@ -294,9 +304,9 @@ void group_ended(Transition& t, const NodeId& id, Generation generation, bool su
     if (!succeeded) {  // it was cut off for a while, and stopped its workers by itself
         return stop_group(t, because(fmt::format("{} stopped its workers", name_node(host))));
     }
-    if (!all_succeeded(state.group)) return;
+    if (!all_succeeded(state.group)) return agree_on_stop(t);
     close_store(t);
-    finish(t, success_verdict());
+    finish(t, verdict_of_success(state));
 }
 
 void reconsider_cause(Transition& t, TimePoint left_at, Cause other) {

@@ -26,8 +26,9 @@ namespace ddprun::coordinator {
 void worker_failed(Transition& t, const NodeId& id, const WorkerFailed& message);
 /// Remembers that a worker exited with code 0 while others of its node still run.
 void worker_finished(Transition& t, const NodeId& id, const WorkerFinished& message);
-/// Handles the report of a node that none of its workers of that generation runs any more.
-void group_ended(Transition& t, const NodeId& id, Generation generation, bool succeeded);
+/// Handles the report of a node that none of its workers of that generation runs any more. `preempted`: they have
+/// succeeded, some of them by stopping at the notice of preemption.
+void group_ended(Transition& t, const NodeId& id, Generation generation, bool succeeded, bool preempted = false);
 /// Goes from kRunning to kStopping, or further when no worker runs.
 void stop_group(Transition& t, Cause cause);
 /// Changes the reason of the stop, and sends it to the members that are still stopping.

@@ -66,8 +66,10 @@ struct Host {
 /// A node of the newest worker group.
 struct Member {
     Assignment assignment;   ///< as it was sent, to send it again after a reconnect
-    bool succeeded = false;  ///< all its workers exited with 0; it is parked until the others have ended
+    bool succeeded = false;  ///< all its workers exited well; it is parked until the others have ended
+    bool preempted = false;  ///< some of them because of the notice of preemption
     TimePoint succeeded_at;
+    std::optional<std::uint64_t> steps_taken = {};  ///< StepsTaken::calls
 };
 
 /// A signal for the workers that nodes have forwarded.
@@ -82,6 +84,13 @@ struct FailedWorker {
     ExitStatus status;
     OomKill oom = OomKill::kUnknown;
     bool victim = false;  ///< another rank had failed before it
+};
+
+/// The notice of preemption that the job got. It holds for every later group, too.
+struct Preemption {
+    Preempt message;  ///< without the generation and the call at which to stop
+    std::optional<TimePoint> deadline = {};
+    TimePoint overdue_since = {};  ///< of the running group: its diagnosis is awaited; min(): not overdue
 };
 
 /// The newest worker group. A member is missing from State::nodes if it was lost, or left, without a process.
@@ -99,6 +108,7 @@ struct Group {
     std::optional<TimePoint> diagnosis_pending_since = {};  ///< set: Diagnosed will follow
     Diagnosis diagnosis = {};                               ///< the newest
     TimePoint diagnosed_at = {};
+    std::uint64_t stop_at = 0;  ///< Preempt::stop_at
 };
 
 /// The reason why a worker group is being stopped.
@@ -190,6 +200,7 @@ struct State {
     std::uint64_t last_notification = 0;    ///< the number of the newest Notification of all groups
     Cause cause;                            ///< of kStopping; kept afterwards to explain the wait for the next group
     std::optional<Departure> departure;
+    std::optional<Preemption> preemption;
     std::optional<Verdict> verdict;  ///< of kFinished
     TimePoint finished_at;           ///< of kFinished
 

@@ -107,6 +107,29 @@ std::string describe(const Departure& departure) {
 
 Verdict success_verdict() { return {.reason = "every worker exited with code 0", .culprit = {}}; }
 
+Verdict preempted_verdict(const State& state) {
+    const std::string& why = state.preemption->message.reason;
+    std::string reason;
+    if (state.groups_started == 0)
+        reason = fmt::format("preempted before a worker ran: {}", why);
+    else if (state.cause.reason.empty())
+        reason =
+            fmt::format("preempted: {}; every worker has stopped by itself, and the job may be started again", why);
+    else
+        reason = fmt::format("preempted: {}; before the next start of the workers: {}", why, state.cause.reason);
+    return {
+        .outcome = Outcome::kPreempted, .exit_code = exit_code::kPreempted, .reason = std::move(reason), .culprit = {}};
+}
+
+Verdict overdue_verdict(const State& state, const std::vector<int>& ranks) {
+    return {.outcome = Outcome::kPreempted,
+            .exit_code = exit_code::kPreempted,
+            .reason = fmt::format("preempted: {}; {} had not ended at the deadline, and {} stopped",
+                                  state.preemption->message.reason, name_rank_ranges(ranks),
+                                  inflect(ranks.size(), "was", "were")),
+            .culprit = {}};
+}
+
 Verdict failure_verdict(const State& state) {
     FailureReport culprit = *state.cause.failure;
     const int max_restarts = state.roles.at(culprit.role).max_restarts;

@@ -43,10 +43,11 @@ inline constexpr std::array<std::pair<ProcessState, std::string_view>, 6> kProce
      {ProcessState::kNotStarted, "not_started"}}};
 inline constexpr std::array<std::pair<OomKill, std::string_view>, 3> kOomKillNames{
     {{OomKill::kNo, "no"}, {OomKill::kMaybe, "maybe"}, {OomKill::kYes, "yes"}}};
-inline constexpr std::array<std::pair<Outcome, std::string_view>, 4> kOutcomeNames{
+inline constexpr std::array<std::pair<Outcome, std::string_view>, 5> kOutcomeNames{
     {{Outcome::kSucceeded, "succeeded"},
      {Outcome::kWorkerFailed, "worker_failed"},
      {Outcome::kStopped, "stopped"},
+     {Outcome::kPreempted, "preempted"},
      {Outcome::kInfrastructure, "infrastructure"}}};
 
 void visit_fields(Is<ExitStatus> auto& status, auto& field) {
@@ -243,7 +244,10 @@ void visit_fields(Is<GroupStopped> auto& message, auto& field) { field("generati
 
 template <>
 inline constexpr std::string_view kType<GroupSucceeded> = "group_succeeded";
-void visit_fields(Is<GroupSucceeded> auto& message, auto& field) { field("generation", message.generation); }
+void visit_fields(Is<GroupSucceeded> auto& message, auto& field) {
+    field("generation", message.generation);
+    field.optional("preempted", message.preempted);
+}
 
 template <>
 inline constexpr std::string_view kType<Leave> = "leave";
@@ -257,6 +261,21 @@ void visit_fields(Is<Notify> auto& message, auto& field) {
     field.optional("number", message.number);
     field.optional("ago_ms", message.ago, Range{0, 3'600'000});
     field.optional("known", message.known);
+}
+
+template <>
+inline constexpr std::string_view kType<PreemptionNotice> = "preemption_notice";
+void visit_fields(Is<PreemptionNotice> auto& message, auto& field) {
+    field("reason", message.reason);
+    field.optional("by_signal", message.by_signal);
+    field.optional("time_left_ms", message.time_left);
+}
+
+template <>
+inline constexpr std::string_view kType<StepsTaken> = "steps_taken";
+void visit_fields(Is<StepsTaken> auto& message, auto& field) {
+    field("generation", message.generation);
+    field("calls", message.calls);
 }
 
 template <>
@@ -289,8 +308,11 @@ void visit_fields(Is<Inspect> auto& message, auto& field) {
     field.optional("rank", message.rank, kRankRange);
 }
 
-inline constexpr std::array<std::pair<Order::Command, std::string_view>, 3> kOrderNames{
-    {{Order::Command::kStatus, "status"}, {Order::Command::kDrain, "drain"}, {Order::Command::kUndrain, "undrain"}}};
+inline constexpr std::array<std::pair<Order::Command, std::string_view>, 4> kOrderNames{
+    {{Order::Command::kStatus, "status"},
+     {Order::Command::kDrain, "drain"},
+     {Order::Command::kUndrain, "undrain"},
+     {Order::Command::kPreempt, "preempt"}}};
 
 template <>
 inline constexpr std::string_view kType<Order> = "order";
@@ -299,6 +321,7 @@ void visit_fields(Is<Order> auto& order, auto& field) {
     if (order.protocol != kProtocolVersion) return;
     field("command", order.command, OneOf<Order::Command>{kOrderNames});
     field.optional("node", order.node, kName);
+    field.optional("time_left_ms", order.time_left);
 }
 
 // ---- daemon → agent ----
@@ -363,6 +386,16 @@ void visit_fields(Is<Abort> auto& message, auto& field) {
     field("reason", message.reason);
     field.optional("signal", message.signal, Range{0, 127});
     field.optional("failed", message.failed);
+}
+
+template <>
+inline constexpr std::string_view kType<Preempt> = "preempt";
+void visit_fields(Is<Preempt> auto& message, auto& field) {
+    field("generation", message.generation);
+    field("reason", message.reason);
+    field.optional("by_signal", message.by_signal);
+    field.optional("stop_at", message.stop_at);
+    field.optional("time_left_ms", message.time_left);
 }
 
 template <>

@@ -122,10 +122,12 @@ struct Order {
         kStatus,   ///< describe the job
         kDrain,    ///< the node's workers are to stop, and it gets none any more
         kUndrain,  ///< the node may take part again
+        kPreempt,  ///< the workers of all nodes get notice of a preemption
     };
     int protocol = 0;
     Command command = Command::kStatus;
-    std::string node = {};  ///< its name in the job; empty for kStatus
+    std::string node = {};                                    ///< its name in the job; empty for kStatus and kPreempt
+    std::optional<std::chrono::milliseconds> time_left = {};  ///< of kPreempt: when the workers are stopped anyway
     friend bool operator==(const Order&, const Order&) = default;
 };
 

@@ -18,7 +18,7 @@
 namespace ddprun::protocol {
 
 /// Raised whenever a message changes its meaning; both sides must agree.
-inline constexpr int kProtocolVersion = 8;
+inline constexpr int kProtocolVersion = 9;
 
 /// Identifies an agent: ddprun::random_id(), drawn once per agent process.
 using NodeId = std::string;
@@ -74,6 +74,7 @@ enum class Outcome {
     kSucceeded,       ///< every worker exited with 0
     kWorkerFailed,    ///< a worker failed and no restart was left; `culprit` is set
     kStopped,         ///< ended by a signal to a node (drain)
+    kPreempted,       ///< the workers stopped at a notice of preemption, or did not in time
     kInfrastructure,  ///< too few nodes, a node lost, a port that could not be opened, …
 };
 
@@ -162,13 +163,15 @@ struct GroupStopped {
     friend bool operator==(const GroupStopped&, const GroupStopped&) = default;
 };
 
-/// All workers of this node exited with 0.
+/// All workers of this node exited with 0, or with the code for "preempted" after a notice.
 struct GroupSucceeded {
     Generation generation{};
+    bool preempted = false;  ///< at least one did the latter
     friend bool operator==(const GroupSucceeded&, const GroupSucceeded&) = default;
 };
 
-/// One worker of several on this node exited with 0 while others go on. Not sent for the last one: see GroupSucceeded.
+/// One worker of several on this node exited well, as in GroupSucceeded, while others go on. Not sent for the last one:
+/// see GroupSucceeded.
 struct WorkerFinished {
     Generation generation{};
     Rank rank{};
@@ -186,6 +189,23 @@ struct Notify {
     friend bool operator==(const Notify&, const Notify&) = default;
 };
 
+/// This node got a notice of preemption: the workers of all nodes are to stop at one step. Only the first of a job
+/// counts, and an earlier deadline.
+struct PreemptionNotice {
+    std::string reason;      ///< one clause, or the name of the signal
+    bool by_signal = false;  ///< a signal that goes to the workers on its own way (Notify)
+    std::optional<std::chrono::milliseconds> time_left = {};  ///< until the workers are stopped anyway; absent: unknown
+    friend bool operator==(const PreemptionNotice&, const PreemptionNotice&) = default;
+};
+
+/// Answers the first Preempt of a generation: every worker of this node sees the notice in the call of agree_to_stop()
+/// after `calls` at the latest.
+struct StepsTaken {
+    Generation generation{};
+    std::uint64_t calls = 0;  ///< the most that a worker of this node had made when it got the notice
+    friend bool operator==(const StepsTaken&, const StepsTaken&) = default;
+};
+
 /// This node got a signal to end and takes no further part. Its workers are being stopped; GroupStopped follows.
 struct Leave {
     int signal = 0;
@@ -193,7 +213,7 @@ struct Leave {
 };
 
 using AgentMessage = std::variant<Join, Heartbeat, WorkerFailed, WorkerFinished, GroupStopped, GroupSucceeded, Leave,
-                                  Notify, Stalled, RecordReply, Inspect, Order, Vouch>;
+                                  Notify, PreemptionNotice, StepsTaken, Stalled, RecordReply, Inspect, Order, Vouch>;
 
 // ---- daemon → agent ----
 
@@ -268,6 +288,17 @@ struct Abort {
     friend bool operator==(const Abort&, const Abort&) = default;
 };
 
+/// Gives the workers of `generation` notice of a preemption. Sent to each of its nodes, and again with `stop_at` when
+/// all have answered.
+struct Preempt {
+    Generation generation{};
+    std::string reason;         ///< one clause: "node n1 got SIGUSR1"
+    bool by_signal = false;     ///< as of PreemptionNotice
+    std::uint64_t stop_at = 0;  ///< the call of agree_to_stop() in which all ranks stop; 0: not agreed yet
+    std::optional<std::chrono::milliseconds> time_left = {};  ///< as of PreemptionNotice
+    friend bool operator==(const Preempt&, const Preempt&) = default;
+};
+
 /// The job is over. The agent exits with verdict.exit_code.
 struct Finished {
     Verdict verdict;
@@ -284,6 +315,6 @@ struct Rejected {
 };
 
 using DaemonMessage = std::variant<Welcome, Heartbeat, Waiting, Assignment, Abort, Finished, Rejected, RequestRecords,
-                                   Notice, Notify, RecordReply, Inspected, Answer, Status, VouchRequest>;
+                                   Notice, Notify, Preempt, RecordReply, Inspected, Answer, Status, VouchRequest>;
 
 }  // namespace ddprun::protocol

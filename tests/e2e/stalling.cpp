@@ -2,7 +2,7 @@
 //
 // usage: stalling
 // tags|small|large|swap|circle|posted|finisher|meeting|stopped|halted|loop|deadline|caught|quit|behind|eat|mismatch|abort|
-// hurry|sizes|offers|throws|zero|left
+// hurry|sizes|offers|throws|zero|left|sleeper
 //
 // small     rank 1 waits for another tag than rank 0 has sent, rank 0 goes on to a barrier; both give up after 2 s
 // large     the same with a message that is offered
@@ -25,6 +25,7 @@
 // throws    rank 1 leaves by an exception while the others wait, and prints the reason when one of them has ended
 // zero      rank 1 ends with exit code 0 while the others wait for it
 // hurry     as circle, but all give up after a second
+// sleeper   rank 1 computes in its third step, the others wait for it; all would end after a notice of preemption
 // eat       rank 1 takes memory until it is killed, while the others wait for it
 
 #include <fmt/format.h>
@@ -234,6 +235,16 @@ void eat(ddp::Context& context) {
     context.world().barrier({.timeout = 10min, .tag = "meal"}).wait();
 }
 
+/// Trains until the notice of a preemption. Rank 1 computes for ever in its third step.
+int sleeper(ddp::Context& context) {
+    std::vector<float> values(10);
+    for (int step = 1; !ddp::agree_to_stop(); ++step) {
+        if (context.rank() == 1 && step == 3) compute();
+        context.world().all_reduce(ddp::buffer(std::span(values)), ddp::ReduceOp::Sum, {}, {.tag = "gradients"}).wait();
+    }
+    return ddp::kPreemptedExitCode;
+}
+
 int run(const std::string& what) {
     ddp::Context context = ddp::init_from_env({.backend = ddp::Backend::Native});
     if (what == "tags") tags(context);
@@ -260,6 +271,7 @@ int run(const std::string& what) {
     if (what == "quit") quit(context);
     if (what == "behind") behind(context);
     if (what == "eat") eat(context);
+    if (what == "sleeper") return sleeper(context);
     return EXIT_SUCCESS;
 }
 

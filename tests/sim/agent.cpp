@@ -221,6 +221,24 @@ void Agent::perform(const agent::ForwardSignal& action) {
     try_send(Notify{.generation = action.generation, .signal = action.signal, .known = action.known});
 }
 
+/// The workers go on: a user's request for a checkpoint looks the same.
+void Agent::perform(const agent::GiveNotice& action) {
+    const auto calls = static_cast<std::uint64_t>(world_.dice.between(0, 1'000));
+    const Generation generation = action.notice.generation;
+    if (!facts_.calls.emplace(generation, calls).second)
+        world_.mistake(fmt::format("{} gives notice twice in generation {}", id(), number(generation)));
+    to_link(link::Reported{StepsTaken{generation, calls}});
+}
+
+/// Workers that had made as many calls wait in the next one at the latest.
+void Agent::perform(const agent::SetStop& action) {
+    const Generation generation = group_.generation;
+    const auto calls = facts_.calls.find(generation);
+    const bool passed = calls == facts_.calls.end() || calls->second >= action.call;
+    if (passed || facts_.stops.emplace(generation, action.call).first->second != action.call)
+        world_.mistake(fmt::format("the workers of {} cannot stop in call {}", id(), action.call));
+}
+
 void Agent::perform(const agent::DropConnection&) { close_connection(); }
 
 void Agent::perform(const agent::ReportFailure& action) {

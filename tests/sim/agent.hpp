@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -42,7 +43,10 @@ public:
         std::optional<protocol::Verdict> verdict = {};
         std::string refused = {};               ///< the reason; empty: it was not
         std::set<std::uint64_t> notified = {};  ///< the notifications that its workers got
-        int freezes = 0;                        ///< of its workers, because a lease had ended
+        /// By generation: the calls of agree_to_stop() that its workers had made at the notice, and the agreed one.
+        std::map<Generation, std::uint64_t> calls = {};
+        std::map<Generation, std::uint64_t> stops = {};
+        int freezes = 0;  ///< of its workers, because a lease had ended
     };
 
     Agent(protocol::Join greeting, Luck luck, World world);
@@ -121,6 +125,8 @@ private:
     void perform(const agent::ContinueGroup&) { workers_.set_stopped(false); }
     void perform(const agent::FreezeGroup&);
     void perform(const agent::ThawGroup&) { workers_.set_frozen(false); }
+    void perform(const agent::GiveNotice& action);
+    void perform(const agent::SetStop& action);
     void perform(const agent::ForwardSignal& action);
     void perform(const agent::DropConnection&);
     void perform(const agent::SendMessage& action) { to_link(agent::link::Reported{action.message}); }

@@ -262,6 +262,7 @@ void Checker::check_verdict(const State& state, const Truth& truth) {
         case Outcome::kStopped:
             expect(truth.signals > 0 && verdict.exit_code == exit_code::kSignalBase + 15, "stopped without a signal");
             break;
+        case Outcome::kPreempted: expect(false, "preempted without an order or a time limit"); break;
         case Outcome::kInfrastructure: {
             const bool by_breaker =
                 verdict.reason.find("of a start, and the job cannot do without") != std::string::npos;

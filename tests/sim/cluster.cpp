@@ -336,6 +336,12 @@ int SimCluster::notified() const {
     return sum;
 }
 
+int SimCluster::agreements() const {
+    int sum = 0;
+    for (const auto& [id, agent] : agents_) sum += static_cast<int>(agent->facts().stops.size());
+    return sum;
+}
+
 int SimCluster::stuck() const {
     int sum = 0;
     for (const auto& [id, agent] : agents_) sum += agent->workers().stuck;
@@ -668,6 +674,10 @@ void SimCluster::gave_up(const Agent& agent) {
 
 void SimCluster::check_the_end() {
     settled_ = true;
+    std::map<Generation, std::uint64_t> stops;
+    for (const auto& [id, agent] : agents_)
+        for (const auto& [generation, call] : agent->facts().stops)
+            expect(stops.emplace(generation, call).first->second == call, id + " stops its workers in another step");
     for (const auto& [id, agent] : agents_) {
         expect(!agent->has_processes(), id + " has processes at the end");
         expect(agent->life() != Agent::Life::kAlive, id + " has not ended");

@@ -63,6 +63,8 @@ public:
     [[nodiscard]] int refusals() const;
     /// Returns how many notifications have reached workers of other nodes.
     [[nodiscard]] int notified() const;
+    /// Returns how often the workers of a node learned in which step all stop.
+    [[nodiscard]] int agreements() const;
     /// Returns how often workers were frozen.
     [[nodiscard]] int freezes() const;
     /// Returns how often the kernel did not let killed workers end for long.

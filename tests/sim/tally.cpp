@@ -17,6 +17,7 @@ void Tally::add(const SimCluster& cluster) {
     pauses += cluster.checker().pauses();
     refusals += cluster.refusals();
     notified += cluster.notified();
+    agreements += cluster.agreements();
     freezes += cluster.freezes();
     stuck += cluster.stuck();
     orders += cluster.orders();
@@ -45,6 +46,7 @@ std::string Tally::too_seldom() const {
     expect("stuck nodes", stuck, runs / 100);
     expect("orders", orders, runs / 50);
     expect("notified nodes", notified, runs / 20);
+    expect("agreements on a step", agreements, runs / 20);
     expect("requests", requests, runs);
     expect("answers", answers, runs / 2);
     expect("diagnoses", diagnoses, runs / 4);
@@ -59,11 +61,12 @@ std::string Tally::text() const {
     };
     return fmt::format(
         "{} runs: {} succeeded, {} failed, {} stopped, {} infrastructure; {} restarts ({} within a minute at most), {} "
-        "pauses, {} refusals, {} notified, {} freezes, {} stuck, {} orders, {} requests, {} answers, {} diagnoses, {} "
+        "pauses, {} refusals, {} notified, {} agreements, {} freezes, {} stuck, {} orders, {} requests, {} answers, {} "
+        "diagnoses, {} "
         "conclusions",
         runs, ended(Outcome::kSucceeded), ended(Outcome::kWorkerFailed), ended(Outcome::kStopped),
-        ended(Outcome::kInfrastructure), restarts, most_starts, pauses, refusals, notified, freezes, stuck, orders,
-        requests, answers, diagnoses, conclusions);
+        ended(Outcome::kInfrastructure), restarts, most_starts, pauses, refusals, notified, agreements, freezes, stuck,
+        orders, requests, answers, diagnoses, conclusions);
 }
 
 std::string finding(std::uint64_t seed, const SimCluster& cluster, std::size_t lines) {

@@ -16,6 +16,7 @@ struct Tally {
     int pauses = 0;
     int refusals = 0;
     int notified = 0;
+    int agreements = 0;
     int freezes = 0;
     int stuck = 0;
     int orders = 0;

@@ -7,6 +7,7 @@
 #include "rendezvous/diagnosis/inquiry/failures.hpp"
 #include "rendezvous/diagnosis/inquiry/inspections.hpp"
 #include "rendezvous/diagnosis/inquiry/last_ranks.hpp"
+#include "rendezvous/diagnosis/inquiry/overdue.hpp"
 #include "rendezvous/diagnosis/inquiry/requests.hpp"
 #include "rendezvous/diagnosis/inquiry/stalls.hpp"
 
@@ -27,6 +28,7 @@ void tick(InquiryTransition& t) {
     if (t.job.phase == coordinator::Phase::kRunning && t.state.generation == t.job.group.generation)
         ask_about_timeouts(t);
     ask_about_last_ranks(t);
+    ask_about_overdue_ranks(t);
     ask_about_remembered_stall(t);
 }
 

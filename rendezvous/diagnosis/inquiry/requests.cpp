@@ -8,6 +8,7 @@
 #include "rendezvous/diagnosis/inquiry/failures.hpp"
 #include "rendezvous/diagnosis/inquiry/inspections.hpp"
 #include "rendezvous/diagnosis/inquiry/last_ranks.hpp"
+#include "rendezvous/diagnosis/inquiry/overdue.hpp"
 #include "rendezvous/diagnosis/inquiry/stalls.hpp"
 
 namespace ddprun::diagnosis {
@@ -18,6 +19,7 @@ const char* to_string(Subject subject) {
         case Subject::kStall: return "a stall";
         case Subject::kFailure: return "a failure";
         case Subject::kLastRanks: return "the last ranks";
+        case Subject::kOverdue: return "ranks that are overdue";
         case Subject::kInspector: return "an inspector";
     }
     return "unknown";
@@ -28,6 +30,7 @@ void conclude(InquiryTransition& t, const Inquiry& inquiry) {
         case Subject::kStall: return conclude_stall(t, inquiry);
         case Subject::kFailure: return conclude_failure(t, inquiry);
         case Subject::kLastRanks: return conclude_last_ranks(t, inquiry);
+        case Subject::kOverdue: return conclude_overdue(t, inquiry);
         case Subject::kInspector: return answer_inspector(t, inquiry);
     }
 }

@@ -31,6 +31,7 @@ enum class Subject {
     kStall,      ///< an operation takes too long: stalls.hpp
     kFailure,    ///< a worker has failed, by a deadline or by its end: failures.hpp
     kLastRanks,  ///< the ranks that are left when others have ended well: last_ranks.hpp
+    kOverdue,    ///< the deadline of a preemption has passed: overdue.hpp
     kInspector,  ///< an inspector asks: inspections.hpp
 };
 
@@ -96,6 +97,7 @@ struct InquiryState {
     StallReports stalls = {};
     FailureReports failures = {};
     LastRanks last_ranks = {};
+    bool overdue_asked = false;  ///< why the ranks have not ended at the deadline of a preemption (overdue.cpp)
 };
 
 }  // namespace ddprun::diagnosis

@@ -58,6 +58,7 @@ void forget_older_generations(InquiryTransition& t, Generation current) {
     t.state.stalls = {};
     t.state.failures = {};
     t.state.last_ranks = {};
+    t.state.overdue_asked = false;
 }
 
 }  // namespace ddprun::diagnosis

@@ -40,6 +40,7 @@ int leave(ddp::Context& context, std::string_view message, int exit_code) {
 int train_and_report(const train::Options& options, ddp::Context& context) {
     try {
         const train::Summary summary = train::train(options, context);
+        if (summary.preempted) return ddp::kPreemptedExitCode;
         return context.rank() == 0 ? train::print_result(train::to_json(summary) + "\n") : EXIT_SUCCESS;
     } catch (const train::LoneUserError& error) {
         // The other ranks do not go to a barrier: they notice the end of this process, and later than the launcher.

@@ -44,10 +44,16 @@ std::size_t Recovery::resume() {
 
 void Recovery::save_if_due(std::size_t step) {
     if (!checkpointer_ || options_.checkpoint_every == 0) return;
-    if (step % options_.checkpoint_every != 0 && step != options_.steps) return;
+    if (step % options_.checkpoint_every == 0 || step == options_.steps) save(step);
+}
+
+bool Recovery::save(std::size_t step) {
+    if (!checkpointer_ || saved_ == step) return checkpointer_.has_value();
     losses_ = {run_.loss_first, run_.loss_last};
     origin_ = {run_.seed, run_.global_batch, run_.text};
     checkpointer_->save(step, state());
+    saved_ = step;
+    return true;
 }
 
 }  // namespace train

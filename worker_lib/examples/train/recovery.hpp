@@ -31,6 +31,9 @@ public:
 
     /// Saves a checkpoint if one is due. Call it after each step. Collective.
     void save_if_due(std::size_t step);
+    /// Saves a checkpoint unless that of this step is there. Returns whether there is one: not without
+    /// --checkpoint-dir. Collective.
+    bool save(std::size_t step);
 
 private:
     [[nodiscard]] std::vector<ddp::NamedBuffer> state();
@@ -42,6 +45,7 @@ private:
     std::array<std::uint64_t, 3> origin_{};
     std::vector<ddp::NamedBuffer> tensors_;
     std::optional<ddp::Checkpointer> checkpointer_;
+    std::optional<std::size_t> saved_;  ///< the newest step that was saved
 };
 
 }  // namespace train

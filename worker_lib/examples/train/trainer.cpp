@@ -134,6 +134,8 @@ Summary train(const Options& options, ddp::Context& context) {
     std::chrono::duration<double> elapsed{};
     double samples = 0;
     Waiting waiting;
+    std::size_t last_step = resumed_step;
+    bool preempted = false;
     for (std::size_t step = resumed_step + 1; step <= options.steps; ++step) {
         const Batch& batch = batches.of_step(step);
         loss = network.forward(batch);
@@ -164,14 +166,24 @@ Summary train(const Options& options, ddp::Context& context) {
                        .samples = samples,
                        .elapsed = elapsed,
                        .waiting = waiting.total()});
+        last_step = step;
+        // 6. Before a preemption all ranks stop here in the same step, and save it.
+        preempted = step < options.steps && ddp::agree_to_stop();
+        if (!preempted) continue;
+        progress.note(
+            recovery.save(step)
+                ? fmt::format("train: preempted: saved step {}", step)
+                : fmt::format("train: preempted at step {}; with --checkpoint-dir DIR it would resume", step));
+        break;
     }
     return {.world_size = context.world_size(),
-            .steps = options.steps,
+            .steps = last_step,
             .loss_first = run.loss_first,
             .loss_last = run.loss_last,
             .samples_per_s = samples > 0 ? samples / elapsed.count() : 0,
             .exposed_ms = waiting.exposed_ms(context),
-            .restarts = context.restart_count()};
+            .restarts = context.restart_count(),
+            .preempted = preempted};
 }
 
 std::string to_json(const Summary& summary) {

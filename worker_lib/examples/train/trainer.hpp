@@ -18,6 +18,7 @@ struct Summary {
     double samples_per_s = 0;
     double exposed_ms = 0;  ///< communication per step that backward did not hide: see Waiting
     int restarts = 0;
+    bool preempted = false;  ///< it has stopped after `steps` because of a notice
 };
 
 /// Trains with the given options. Collective: every rank of the job calls it. Throws UserError or ddp::Error.

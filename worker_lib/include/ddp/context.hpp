@@ -61,6 +61,9 @@ public:
     /// Returns how often the job's workers were restarted; 0 in an undisturbed job.
     [[nodiscard]] int restart_count() const { return environment_.restart_count; }
     [[nodiscard]] std::int64_t generation() const { return environment_.generation; }
+    /// Returns whether this rank has notice of a preemption. Other ranks may get it a moment earlier or later: stop by
+    /// agree_to_stop() (preemption.hpp). Costs one load of memory. Any thread.
+    [[nodiscard]] bool preempted() const;
 
     [[nodiscard]] Store& store() { return *store_; }
     [[nodiscard]] ProcessGroup& world() { return *world_; }

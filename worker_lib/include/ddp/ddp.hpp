@@ -9,6 +9,7 @@
 #include "ddp/error.hpp"
 #include "ddp/join.hpp"
 #include "ddp/phase.hpp"
+#include "ddp/preemption.hpp"
 #include "ddp/process_group.hpp"
 #include "ddp/reducer.hpp"
 #include "ddp/sampler.hpp"

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <numeric>
 #include <string>
@@ -67,6 +68,14 @@ Backend agree_on_backend(const GroupSpec& spec, Backend asked) {
     return choice.backend;
 }
 
+/// Ignores SIGUSR1 if this process does not handle it: a scheduler announces a preemption by it to every process of a
+/// job, and it would end them.
+void survive_notices() {
+    struct sigaction action {};
+    if (detail::process_recorder() == nullptr || ::sigaction(SIGUSR1, nullptr, &action) != 0) return;
+    if ((action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler == SIG_DFL) ::signal(SIGUSR1, SIG_IGN);
+}
+
 void check(const InitOptions& options) {
     if (options.timeout.count() < 0) {
         throw Error(ErrorCode::InvalidArgument, fmt::format("InitOptions::timeout is {} ms, and must not be negative. "
@@ -88,6 +97,7 @@ Context::Context(Environment environment, std::shared_ptr<Store> store, const In
     : environment_(std::move(environment)), store_(std::move(store)) {
     check(options);
     detail::check(environment_);
+    survive_notices();
     GroupSpec spec = world_spec(environment_, store_, options);
     const detail::InitWait waiting(spec);
     waiting.run([&] {
@@ -98,6 +108,11 @@ Context::Context(Environment environment, std::shared_ptr<Store> store, const In
         auto made = backend == Backend::Nccl ? detail::make_nccl_backend(spec) : detail::make_native_backend(spec);
         world_ = detail::make_group(std::move(spec), std::move(made));
     });
+}
+
+bool Context::preempted() const {
+    const detail::FlightRecorder* const recorder = detail::process_recorder();
+    return recorder != nullptr && recorder->preempted();
 }
 
 Context::Context(Context&&) noexcept = default;

@@ -4,14 +4,17 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <thread>
 #include <tuple>
 
 #include "common/fnv.hpp"
 #include "common/text/cut.hpp"
 #include "common/text/number.hpp"
 #include "ddp/phase.hpp"
+#include "ddp/preemption.hpp"
 #include "worker_lib/src/recorder/flight_recorder_memory.hpp"
 #include "worker_lib/src/recorder/recording.hpp"
 
@@ -20,6 +23,9 @@ namespace ddp::detail {
 namespace layout = ddprun::flight_record;
 
 namespace {
+
+/// How often a rank looks whether the agents have agreed on the step at which all stop.
+constexpr std::chrono::milliseconds kAgreementPoll{1};
 
 /// Shortens a name that is too long to its beginning, a hash of all of it, and its end. Readers distinguish groups by
 /// name, and the names of a split's parts differ at the end or, in parts of parts, anywhere.
@@ -162,9 +168,25 @@ void FlightRecorder::set_phase(std::string_view text) {
     memory_.phase.store(phase);
 }
 
+/// The order of the store and the load is half of the agreement: see flight_record::Preemption.
+bool FlightRecorder::agree_to_stop() {
+    layout::Preemption& preemption = memory_.preemption;
+    const std::uint64_t call = preemption.calls.load(std::memory_order_relaxed) + 1;
+    preemption.calls.store(call);
+    if (preemption.noticed.load() == 0) return false;
+    std::uint64_t stop_at = 0;
+    while ((stop_at = preemption.stop_at.load()) == 0) std::this_thread::sleep_for(kAgreementPoll);
+    return call >= stop_at;
+}
+
 }  // namespace ddp::detail
 
 namespace ddp {
+
+bool agree_to_stop() {
+    detail::FlightRecorder* const recorder = detail::process_recorder();
+    return recorder != nullptr && recorder->agree_to_stop();
+}
 
 void set_phase(std::string_view text) {
     if (detail::FlightRecorder* recorder = detail::process_recorder()) recorder->set_phase(text);

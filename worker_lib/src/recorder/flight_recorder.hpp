@@ -45,6 +45,10 @@ public:
     /// Records that the program destroys the group, which has not failed.
     void leave(bool by_exception, const GroupEntry& group);
     void set_phase(std::string_view text) EXCLUDES(mutex_);
+    /// As Context::preempted().
+    [[nodiscard]] bool preempted() const { return memory_.preemption.noticed.load(std::memory_order_relaxed) != 0; }
+    /// As ddp::agree_to_stop().
+    [[nodiscard]] bool agree_to_stop();
 
 private:
     static void write(const EntrySlot& claim, ddprun::flight_record::Operation& entry);

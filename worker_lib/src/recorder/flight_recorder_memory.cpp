@@ -37,6 +37,7 @@ void clear(layout::Memory& memory) {
         for (auto* number : {&queued, &started, &done, &left_after}) number->store(0, std::memory_order_relaxed);
         left.store(0, std::memory_order_relaxed);
     }
+    memory.preemption.calls.store(0, std::memory_order_relaxed);
     memory.phase.clear();
     memory.hidden_groups.store(0, std::memory_order_relaxed);
     memory.last_operation.store(0, std::memory_order_release);

@@ -350,3 +350,64 @@ TEST_CASE("after the end events have no effect", "[agent]") {
     CHECK(group.actions.empty());
     CHECK(group.state.phase == Phase::kDone);
 }
+
+TEST_CASE("SIGUSR1 gives the job notice of a preemption", "[agent]") {
+    const Action notice = SendMessage{PreemptionNotice{.reason = "SIGUSR1", .by_signal = true}};
+    Group group = running() << NotifySignal{SIGUSR1};
+    CHECK(group.actions == Actions{notice, NotifyWorkers{SIGUSR1}, ForwardSignal{Generation{1}, SIGUSR1, false}});
+    group << NotifySignal{SIGUSR2};
+    CHECK(group.actions == Actions{NotifyWorkers{SIGUSR2}, ForwardSignal{Generation{1}, SIGUSR2, false}});
+    SECTION("also before workers run") {
+        Group early = Group() << NotifySignal{SIGUSR1};
+        CHECK(early.actions.front() == notice);
+    }
+    SECTION("but not from a node that leaves") {
+        group << StopSignal{SIGTERM} << NotifySignal{SIGUSR1};
+        CHECK(std::ranges::count(group.actions, notice) == 0);
+    }
+    SECTION("and so does the time limit") {
+        group << TimeLimitNear{"the time limit"};
+        CHECK(group.actions == Actions{SendMessage{PreemptionNotice{.reason = "the time limit"}}});
+    }
+}
+
+TEST_CASE("workers get notice of a preemption once, and the step when it is known", "[agent]") {
+    const bool by_signal = GENERATE(false, true);
+    Preempt notice{.generation = Generation{1}, .reason = "n2 got SIGUSR1", .by_signal = by_signal};
+    Group group = running() << PreemptReceived{notice};
+    REQUIRE(group.actions.size() == (by_signal ? 2 : 3));
+    CHECK(group.actions.front() == Action{GiveNotice{notice}});
+    // Their SIGUSR1 comes as any other node's does.
+    CHECK(std::ranges::count(group.actions, Action{NotifyWorkers{SIGUSR1}}) == (by_signal ? 0 : 1));
+    CHECK((group << PreemptReceived{notice}).actions.empty());  // after a reconnect
+    notice.stop_at = 12;
+    CHECK((group << PreemptReceived{notice}).actions == Actions{SetStop{12}});
+    Preempt other = notice;
+    other.generation = Generation{2};
+    CHECK((group << PreemptReceived{other}).actions.empty());
+}
+
+TEST_CASE("a worker that exits with 75 has failed, or stopped at the notice", "[agent]") {
+    Group group = running();
+    SECTION("failed") {
+        group << WorkerExited{LocalRank{0}, exited(75)};
+        CHECK(group.state.phase == Phase::kStopping);
+    }
+    SECTION("stopped") {
+        group << PreemptReceived{Preempt{.generation = Generation{1}, .reason = "", .by_signal = true}};
+        group << WorkerExited{LocalRank{0}, exited(75)};
+        CHECK(group.actions ==
+              Actions{ReportTimeouts{LocalRank{0}}, SendMessage{WorkerFinished{Generation{1}, Rank{2}}}});
+        group << WorkerExited{LocalRank{1}, exited(0)};
+        CHECK(group.actions[1] == Action{SendMessage{GroupSucceeded{Generation{1}, true}}});
+        SECTION("but not in the next group, which has no notice yet") {
+            group << GroupReaped{} << Assigned{assignment(2)} << WorkerExited{LocalRank{0}, exited(75)};
+            CHECK(group.state.phase == Phase::kStopping);
+        }
+    }
+    SECTION("and another code is a failure in any case") {
+        group << PreemptReceived{Preempt{.generation = Generation{1}, .reason = "", .by_signal = true}};
+        group << WorkerExited{LocalRank{0}, exited(76)};
+        CHECK(group.state.phase == Phase::kStopping);
+    }
+}

@@ -50,6 +50,7 @@ const std::map<std::string_view, std::string> kSamples{
     {"temporary-log-dir", "/tmp/x"},
     {"shutdown-timeout", "5"},
     {"stall-warning", "30"},
+    {"preempt-before", "60"},
     {"fence", "cgroup"},
     {"local-addr", "10.0.0.1"},
     {"monitor-interval", "5"},
@@ -196,6 +197,11 @@ TEST_CASE("each option sets its member of Options", "[launcher][unit]") {
     CHECK(parsed({"--nnodes", "2", "--nnodes", "5", "prog"}).nodes == NodeRange{5, 5});
     CHECK(parsed({"prog"}, {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "7"}}).grace == 7s);
     CHECK(parsed({"--stall-warning", "0", "prog"}).stall_warning == 0s);
+    CHECK_FALSE(parsed({"prog"}).preempt_before);
+    CHECK(parsed({"--preempt-before", "90", "prog"}).preempt_before == 90s);
+    CHECK_FALSE(parsed({"prog"}).job_ends_at);
+    CHECK(parsed({"--standalone", "prog"}, {{"SLURM_JOB_END_TIME", "1790000000"}}).job_ends_at ==
+          std::chrono::system_clock::time_point(1'790'000'000s));
     CHECK(parsed({"--virtual_local_rank", "prog"}).virtual_local_rank);
     CHECK(parsed({"prog"}, {{"PET_VIRTUAL_LOCAL_RANK", "1"}}).virtual_local_rank);
     CHECK(parsed({"prog"}).handled_signals == std::vector<int>{SIGTERM, SIGINT, SIGHUP, SIGQUIT});

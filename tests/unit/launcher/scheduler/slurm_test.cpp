@@ -242,3 +242,15 @@ TEST_CASE("the ports of a step are distinct, below those of outgoing connections
 
 }  // namespace
 }  // namespace ddprun::launcher
+
+TEST_CASE("the end of the job is a time in seconds, if SLURM gives one", "[launcher][unit]") {
+    CHECK(ddprun::launcher::slurm_job_end({}).value() == std::nullopt);
+    CHECK(ddprun::launcher::slurm_job_end({{"SLURM_JOB_END_TIME", ""}}).value() == std::nullopt);
+    CHECK(ddprun::launcher::slurm_job_end({{"SLURM_JOB_END_TIME", "1790000000"}}).value() ==
+          std::chrono::system_clock::time_point(std::chrono::seconds(1'790'000'000)));
+    for (const char* const bad : {"noon", "-1", "1790000000.5", "99999999999999"}) {
+        const auto refused = ddprun::launcher::slurm_job_end({{"SLURM_JOB_END_TIME", bad}});
+        REQUIRE(refused.has_error());
+        CHECK_THAT(refused.error().message, Catch::Contains("not a time in seconds since 1970"));
+    }
+}

@@ -124,7 +124,7 @@ TEST_CASE("a Join that cannot be served is refused with a sentence and changes n
         bad = Join{};
         bad.node = "n2";
         bad.protocol = kProtocolVersion + 1;
-        says = "version 8 of the control protocol, this node version 9";
+        says = "version 9 of the control protocol, this node version 10";
     }
     SECTION("no workers") {
         bad.programs.clear();

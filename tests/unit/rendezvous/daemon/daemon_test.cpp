@@ -383,7 +383,7 @@ TEST_CASE("a ddpctl gets the flight records of agents that know them, older ones
         newer->send(other_version);
         const DaemonMessage refusal = (co_await newer->receive()).value();
         CHECK(std::get<Rejected>(refusal).reason ==
-              "ddpctl uses version 9 of the protocol, this daemon version 8: use the same ddprun for both");
+              "ddpctl uses version 10 of the protocol, this daemon version 9: use the same ddprun for both");
 
         n1->crash();
         const auto abort = co_await n2->expect<Abort>();  // the first message since its assignment

@@ -24,7 +24,7 @@ std::string failed_with(const std::string& member, const std::string& value) {
 }
 
 std::string join_and(const std::string& rest) {
-    return R"({"type":"join","protocol":8,"node":"a","host":"h","pid":1,"programs":[{"role":"c","slots":1,"max_restarts":0}],"min_nodes":1,"max_nodes":1,"scale_up":"never","stop_grace_ms":9)" +
+    return R"({"type":"join","protocol":9,"node":"a","host":"h","pid":1,"programs":[{"role":"c","slots":1,"max_restarts":0}],"min_nodes":1,"max_nodes":1,"scale_up":"never","stop_grace_ms":9)" +
            rest;
 }
 
@@ -69,7 +69,7 @@ TEST_CASE("messages look as documented", "[coordinator]") {
     join.launch = {"train", 42, "alice", 1000};
     CHECK(
         encode(AgentMessage(join)) ==
-        R"({"type":"join","protocol":8,"node":"0a","host":"n1","pid":0,"programs":[{"role":"default","slots":1,"max_restarts":0}],)"
+        R"({"type":"join","protocol":9,"node":"0a","host":"n1","pid":0,"programs":[{"role":"default","slots":1,"max_restarts":0}],)"
         R"("min_nodes":1,"max_nodes":1,"scale_up":"immediate","stop_grace_ms":30000,"launch":{"command":"train","command_hash":"000000000000002a","user":"alice","uid":1000}})");
 }
 
@@ -151,9 +151,9 @@ TEST_CASE("the error of a malformed message names the member", "[coordinator]") 
 
 TEST_CASE("a Join of another protocol version is read as far as its version, so that it can be answered",
           "[coordinator]") {
-    const auto decoded = decode_agent_message(R"({"type":"join","protocol":9,"node":"a","host":{"name":"h"}})");
+    const auto decoded = decode_agent_message(R"({"type":"join","protocol":10,"node":"a","host":{"name":"h"}})");
     REQUIRE(decoded.has_value());
-    CHECK(std::get<Join>(*decoded).protocol == 9);
+    CHECK(std::get<Join>(*decoded).protocol == 10);
     CHECK(std::get<Join>(*decoded).node == "a");
 }
 
@@ -164,7 +164,7 @@ TEST_CASE("messages that are too large or too deep are refused", "[coordinator]"
     CHECK_THAT(agent_error(deep).message, Contains("not JSON"));
 
     const std::string host(kMaxTextBytes + 1, 'h');
-    const Error error = agent_error(R"({"type":"join","protocol":8,"node":"a","host":")" + host + "\"}");
+    const Error error = agent_error(R"({"type":"join","protocol":9,"node":"a","host":")" + host + "\"}");
     CHECK(error.code == Errc::kLimit);
     CHECK_THAT(error.message, Contains("host is longer than"));
 
