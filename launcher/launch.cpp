@@ -26,7 +26,6 @@
 #include "common/exit_codes.hpp"
 #include "common/job_key.hpp"
 #include "common/logging.hpp"
-#include "common/system/signals.hpp"
 #include "common/system/standard_fds.hpp"
 #include "common/text/list.hpp"
 #include "common/text/print.hpp"
@@ -371,14 +370,19 @@ int prepare_and_run(Plan plan, ReportTarget& report, const std::vector<std::stri
     return run(std::move(plan), std::move(meeting), arguments, environment);
 }
 
-/// Unblocks the signals that this process was started with blocked, and takes back an ignored SIGCHLD: the kernel would
-/// reap children unseen, and their pids could become those of others. USR1 and USR2, which are for workers, do nothing
-/// before there are any. An emulated node goes on holding the signals that its launcher holds, until its agent runs.
+/// Unblocks the signals that this process was started with blocked: a program that starts ddprun from a thread with a
+/// signal mask passes that mask on, and a blocked SIGTERM could not end the job. Takes back an ignored SIGCHLD: the
+/// kernel would reap children unseen, and their pids could become those of others. USR1 and USR2 wait until the agent
+/// runs: a notice of preemption must not be lost in the start. An emulated node goes on holding what its launcher
+/// holds.
 void accept_signals(const std::vector<std::string>& arguments) {
     ::signal(SIGCHLD, SIG_DFL);
-    for (const int signal : {SIGUSR1, SIGUSR2}) ::signal(signal, SIG_IGN);
+    sigset_t waiting;
+    ::sigemptyset(&waiting);
+    for (const int signal : {SIGUSR1, SIGUSR2}) ::sigaddset(&waiting, signal);
     const bool is_local_node = !arguments.empty() && arguments.front() == "--as-local-node";
-    if (!is_local_node) unblock_signals();
+    ::sigprocmask(is_local_node ? SIG_BLOCK : SIG_SETMASK, &waiting, nullptr);
+    for (const int signal : {SIGUSR1, SIGUSR2}) ::signal(signal, SIG_DFL);  // ignored, they would not wait
 }
 
 }  // namespace

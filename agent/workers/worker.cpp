@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "agent/workers/signs_of_failure.hpp"
-#include "common/system/handled_signals.hpp"
 #include "common/system/host_pid.hpp"
 #include "common/system/process.hpp"
 #include "common/system/process_state.hpp"

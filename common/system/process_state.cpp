@@ -6,7 +6,9 @@
 
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstdint>
+#include <thread>
 
 #include "common/system/files.hpp"
 #include "common/system/process_stat.hpp"
@@ -23,6 +25,13 @@ std::string stat_of(pid_t pid) {
     text.resize(static_cast<std::size_t>(size > 0 ? size : 0));
     return text;
 }
+
+/// Returns /proc/PID/status. All of it: the groups of a user, which come before the signals, may be thousands.
+std::string status_of(pid_t pid) { return content_of(fmt::format("/proc/{}/status", pid)); }
+
+// A shell blocks all signals for a moment when it forks; a program that waits for signals blocks them all the time.
+constexpr int kLooks = 5;
+constexpr std::chrono::milliseconds kBetweenLooks{5};
 
 }  // namespace
 
@@ -60,19 +69,26 @@ ProcessState process_state(pid_t pid) {
 
 pid_t parent_of(pid_t pid) { return parse_process_stat(stat_of(pid)).parent; }
 
-bool parse_ignores_signal(std::string_view status, int signal) {
-    constexpr std::string_view kKey = "\nSigIgn:\t";
-    const auto at = status.find(kKey);
+bool parse_signal_set(std::string_view status, std::string_view set, int signal) {
+    const std::string key = fmt::format("\n{}:\t", set);
+    const auto at = status.find(key);
     if (at == std::string_view::npos) return false;
-    const std::string_view digits = status.substr(at + kKey.size(), 16);
-    std::uint64_t ignored = 0;
-    std::from_chars(digits.data(), digits.data() + digits.size(), ignored, 16);
-    return (ignored >> (signal - 1) & 1) != 0;
+    const std::string_view digits = status.substr(at + key.size(), 16);
+    std::uint64_t signals = 0;
+    std::from_chars(digits.data(), digits.data() + digits.size(), signals, 16);
+    return (signals >> (signal - 1) & 1) != 0;
 }
 
-bool ignores_signal(pid_t pid, int signal) {
-    // All of it: the groups of a user, which come before, may be thousands.
-    return parse_ignores_signal(content_of(fmt::format("/proc/{}/status", pid)), signal);
+bool ignores_signal(pid_t pid, int signal) { return parse_signal_set(status_of(pid), "SigIgn", signal); }
+
+bool handles_signal(pid_t pid, int signal) {
+    for (int look = 0; look < kLooks; ++look) {
+        if (look > 0) std::this_thread::sleep_for(kBetweenLooks);
+        const std::string status = status_of(pid);
+        if (parse_signal_set(status, "SigCgt", signal)) return true;
+        if (!parse_signal_set(status, "SigBlk", signal)) return false;
+    }
+    return true;
 }
 
 bool is_below(pid_t pid, pid_t ancestor) {

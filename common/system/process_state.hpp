@@ -1,5 +1,5 @@
 #pragma once
-// Reads the state, the parent and the ignored signals of a process from /proc: for the diagnosis of a job that makes no
+// Reads the state, the parent and the signal handling of a process from /proc: for the diagnosis of a job that makes no
 // progress, and for ending processes.
 
 #include <sys/types.h>
@@ -32,8 +32,12 @@ enum class ProcessState {
 /// Returns whether a process ignores `signal`; false if there is no such process or /proc cannot be read.
 [[nodiscard]] bool ignores_signal(pid_t pid, int signal);
 
-/// Returns the same from the text of /proc/PID/status. Pure.
-[[nodiscard]] bool parse_ignores_signal(std::string_view status, int signal);
+/// Returns whether a process has a handler for `signal`, or blocks it for longer than a moment, as one that waits for
+/// it: then the signal does not end it. False as above. Takes up to 20 ms if the signal is blocked.
+[[nodiscard]] bool handles_signal(pid_t pid, int signal);
+
+/// Returns whether `signal` is in a set of signals in the text of /proc/PID/status, such as "SigIgn". Pure.
+[[nodiscard]] bool parse_signal_set(std::string_view status, std::string_view set, int signal);
 
 /// Returns whether `pid` is `ancestor` or a descendant of it; false if a process between them has ended.
 [[nodiscard]] bool is_below(pid_t pid, pid_t ancestor);

@@ -12,14 +12,6 @@ namespace ddprun {
     return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-/// Unblocks every signal. A program that starts ddprun from a thread with a signal mask passes that mask on, and a
-/// blocked SIGTERM could not end the job.
-inline void unblock_signals() noexcept {
-    sigset_t none;
-    ::sigemptyset(&none);
-    ::sigprocmask(SIG_SETMASK, &none, nullptr);
-}
-
 /// Makes write(2) fail with EPIPE or EFBIG where a signal would end this process: a reader that has ended (| head), or
 /// a limit on the size of files (ulimit -f), is no reason to end a job.
 inline void ignore_failed_writes() noexcept {

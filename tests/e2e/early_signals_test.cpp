@@ -68,12 +68,12 @@ TEST_CASE("ddprun that was started with signals blocked heeds them", "[e2e]") {
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("in the rendezvous a notification has no effect, and a signal ends ddprun", "[e2e]") {
+TEST_CASE("in the rendezvous a notification ends nothing, and a signal ends ddprun", "[e2e]") {
     const e2e::Sandbox sandbox("rendezvous");
     const std::string endpoint = fmt::format("127.0.0.1:{}", e2e::free_port());
     const int signal = GENERATE(SIGINT, SIGTERM, SIGHUP, SIGQUIT);
     e2e::Process process(sandbox, {.argv = {ddprun_program(), "--nnodes", "2", "--rdzv-endpoint", endpoint, "true"}});
-    REQUIRE(e2e::eventually(e2e::Seconds(20), [&] { return ddprun::ignores_signal(process.pid(), SIGUSR1); }));
+    REQUIRE(e2e::eventually(e2e::Seconds(20), [&] { return ddprun::handles_signal(process.pid(), SIGUSR1); }));
     REQUIRE(e2e::eventually(e2e::Seconds(20), [&] {  // while the daemon and the guard start, too
         process.signal(SIGUSR1);
         process.signal(SIGUSR2);

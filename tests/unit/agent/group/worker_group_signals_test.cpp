@@ -150,8 +150,8 @@ TEST_CASE("workers get the signal to another node that ends the job, as that nod
 }
 
 TEST_CASE("a notification reaches running workers, is forwarded to the other nodes, and stops no worker", "[agent]") {
-    Group group = running() << NotifySignal{SIGUSR1};
-    CHECK(group.actions == Actions{NotifyWorkers{SIGUSR1}, ForwardSignal{Generation{1}, SIGUSR1}});
+    Group group = running() << NotifySignal{SIGUSR2};
+    CHECK(group.actions == Actions{NotifyWorkers{SIGUSR2}, ForwardSignal{Generation{1}, SIGUSR2}});
     CHECK(group.state.phase == Phase::kRunning);
     group << NotifyReceived{Generation{1}, SIGUSR2, 1};
     CHECK(group.actions.at(0) == Action{NotifyWorkers{SIGUSR2}});
@@ -163,12 +163,12 @@ TEST_CASE("a notification reaches running workers, is forwarded to the other nod
 }
 
 TEST_CASE("without workers a notification is a line for LOGLEVEL=debug", "[agent]") {
-    CHECK((Group() << NotifySignal{SIGUSR1}).actions ==
-          Actions{PrintDetail{"got SIGUSR1; no worker runs that could get it"}});
-    CHECK((Group() << NotifyReceived{Generation{1}, SIGUSR1, 1}).actions.empty());
-    Group stopping = stopping_after_failure() << NotifySignal{SIGUSR1};
+    CHECK((Group() << NotifySignal{SIGUSR2}).actions ==
+          Actions{PrintDetail{"got SIGUSR2; no worker runs that could get it"}});
+    CHECK((Group() << NotifyReceived{Generation{1}, SIGUSR2, 1}).actions.empty());
+    Group stopping = stopping_after_failure() << NotifySignal{SIGUSR2};
     CHECK(std::holds_alternative<PrintDetail>(stopping.actions.at(0)));
-    CHECK((stopping << NotifyReceived{Generation{1}, SIGUSR1, 1}).actions.empty());
+    CHECK((stopping << NotifyReceived{Generation{1}, SIGUSR2, 1}).actions.empty());
 }
 
 namespace {
@@ -177,26 +177,26 @@ bool is_delivered(const Group& group) {
     return !group.actions.empty() && std::holds_alternative<NotifyWorkers>(group.actions.front());
 }
 
-NotifyReceived forwarded(std::uint64_t number) { return {Generation{1}, SIGUSR1, number}; }
+NotifyReceived forwarded(std::uint64_t number) { return {Generation{1}, SIGUSR2, number}; }
 
 }  // namespace
 
 TEST_CASE("a notification that a scheduler sends to every node is delivered once", "[agent]") {
-    Group first = running() << NotifySignal{SIGUSR1};
+    Group first = running() << NotifySignal{SIGUSR2};
     CHECK(is_delivered(first));
     CHECK_FALSE(is_delivered(first << forwarded(1)));
-    CHECK(is_delivered(first << NotifySignal{SIGUSR1}));  // a second one to this process is meant
+    CHECK(is_delivered(first << NotifySignal{SIGUSR2}));  // a second one to this process is meant
     CHECK_FALSE(is_delivered(first << forwarded(2)));
     CHECK(is_delivered(first.after(kSameNotification) << forwarded(3)));
     Group second = running() << forwarded(1);
     CHECK(is_delivered(second));
-    CHECK_FALSE(is_delivered(second << NotifySignal{SIGUSR1}));
-    CHECK(second.actions == Actions{ForwardSignal{Generation{1}, SIGUSR1, true}});  // the daemon tells it from a second
-    CHECK(is_delivered(second << NotifySignal{SIGUSR1}));
+    CHECK_FALSE(is_delivered(second << NotifySignal{SIGUSR2}));
+    CHECK(second.actions == Actions{ForwardSignal{Generation{1}, SIGUSR2, true}});  // the daemon tells it from a second
+    CHECK(is_delivered(second << NotifySignal{SIGUSR2}));
 }
 
 TEST_CASE("two signals that a scheduler sends to every node within a second are delivered twice", "[agent]") {
-    const NotifySignal own{SIGUSR1};
+    const NotifySignal own{SIGUSR2};
     const auto deliveries = [](std::initializer_list<Happening> events) {
         Group group = running();
         int count = 0;
@@ -212,14 +212,14 @@ TEST_CASE("two signals that a scheduler sends to every node within a second are 
 TEST_CASE("a notification that is repeated after a reconnect is that which this process got at that time", "[agent]") {
     NotifyReceived repeated = forwarded(1);
     repeated.ago = 3s;
-    Group same = running() << NotifySignal{SIGUSR1};
+    Group same = running() << NotifySignal{SIGUSR2};
     CHECK_FALSE(is_delivered(same.after(3s) << repeated));
     Group other = running();
     CHECK(is_delivered(other.after(3s) << repeated));
     NotifyReceived later = forwarded(2);
     later.ago = 500ms;
-    Group twice = running() << NotifySignal{SIGUSR1};
-    twice.after(2500ms) << NotifySignal{SIGUSR1};
+    Group twice = running() << NotifySignal{SIGUSR2};
+    twice.after(2500ms) << NotifySignal{SIGUSR2};
     twice.after(500ms) << repeated;
     CHECK_FALSE(is_delivered(twice << later));
 }
@@ -231,7 +231,7 @@ TEST_CASE("notifications of another node differ by their numbers, not by time", 
     // Both are repeated after a reconnect, and so is one that this node got itself.
     CHECK_FALSE(is_delivered(group.after(2s) << forwarded(1)));
     CHECK_FALSE(is_delivered(group << forwarded(2)));
-    Group both = running() << NotifySignal{SIGUSR1} << forwarded(1);
+    Group both = running() << NotifySignal{SIGUSR2} << forwarded(1);
     CHECK_FALSE(is_delivered(both.after(2s) << forwarded(1)));
 }
 

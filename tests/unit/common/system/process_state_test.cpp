@@ -13,16 +13,37 @@ using namespace ddprun;
 
 TEST_CASE("the signals that a process ignores are read from its status", "[common][unit]") {
     const char* status = "Name:\tx\nSigPnd:\t0000000000000000\nSigIgn:\t0000000000001006\nSigCgt:\t0000000000004000\n";
-    CHECK(parse_ignores_signal(status, SIGINT));
-    CHECK(parse_ignores_signal(status, SIGQUIT));
-    CHECK(parse_ignores_signal(status, SIGPIPE));
-    CHECK_FALSE(parse_ignores_signal(status, SIGTERM));
-    CHECK_FALSE(parse_ignores_signal("", SIGINT));
-    CHECK_FALSE(parse_ignores_signal("Name:\tx\nSigIgn:\t", SIGINT));
+    CHECK(parse_signal_set(status, "SigIgn", SIGINT));
+    CHECK(parse_signal_set(status, "SigIgn", SIGQUIT));
+    CHECK(parse_signal_set(status, "SigIgn", SIGPIPE));
+    CHECK_FALSE(parse_signal_set(status, "SigIgn", SIGTERM));
+    CHECK_FALSE(parse_signal_set("", "SigIgn", SIGINT));
+    CHECK_FALSE(parse_signal_set("Name:\tx\nSigIgn:\t", "SigIgn", SIGINT));
     ::signal(SIGUSR2, SIG_IGN);
     CHECK(ignores_signal(::getpid(), SIGUSR2));
     ::signal(SIGUSR2, SIG_DFL);
     CHECK_FALSE(ignores_signal(::getpid(), SIGUSR2));
+}
+
+TEST_CASE("a process handles the signals for which it has a handler, or which it blocks for long", "[common][unit]") {
+    const pid_t self = ::getpid();
+    CHECK_FALSE(handles_signal(self, SIGUSR2));
+    ::signal(SIGUSR2, SIG_IGN);
+    CHECK_FALSE(handles_signal(self, SIGUSR2));
+    ::signal(SIGUSR2, [](int) {});
+    CHECK(handles_signal(self, SIGUSR2));
+    ::signal(SIGUSR2, SIG_DFL);
+    sigset_t waited_for;
+    sigset_t before;
+    ::sigemptyset(&waited_for);
+    ::sigaddset(&waited_for, SIGUSR2);
+    ::sigprocmask(SIG_BLOCK, &waited_for, &before);
+    CHECK(handles_signal(self, SIGUSR2));
+    ::sigprocmask(SIG_SETMASK, &before, nullptr);
+    const pid_t ended = ::fork();
+    if (ended == 0) ::_exit(0);
+    ::waitpid(ended, nullptr, 0);
+    CHECK_FALSE(handles_signal(ended, SIGUSR2));
 }
 
 TEST_CASE("the signals that a process ignores are read although it has many groups", "[common][unit]") {
