@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <utility>
 
@@ -30,8 +31,14 @@ constexpr std::chrono::seconds kReasonIsSure{2};
 
 /// Each of several hosts has a daemon of its own at such an endpoint, and all of them wait.
 constexpr const char* kLoopbackHint =
-    "loopback address is another host on each node: if the nodes are on several hosts, pass the name of one of them to "
-    "all by --rdzv-endpoint";
+    "a loopback address is another host on each node: if the nodes are on several hosts, pass the name of one of them "
+    "to all by --rdzv-endpoint";
+
+/// Returns the likely reason why this node waits alone; empty: none is known.
+std::string apart_hint(const AgentConfig& config) {
+    if (config.max_nodes == 1 || config.emulated) return "";
+    return may_leave_host(config.endpoint) ? config.apart_hint : kLoopbackHint;
+}
 
 /// Returns the text that the launcher of emulated nodes prints about the end of the job; empty: none.
 std::string final_text(const JobReport& report, CulpritStderr shown) {
@@ -62,15 +69,16 @@ void StatusReporter::report_reason(const worker_group::Step& step) {
 
 void StatusReporter::report_wait(const std::string& reason, bool needs_nodes) {
     stop_line_.drop();  // the daemon sends it to a node whose workers have ended; it contains the cause of the stop
-    may_be_apart_ =
-        needs_nodes && !node_rank_ && config_.max_nodes > 1 && !config_.emulated && !may_leave_host(config_.endpoint);
-    const std::string hint = may_be_apart_ ? fmt::format("; a {}", kLoopbackHint) : "";
-    waiting_line_.set(fmt::format("{}waiting at {}: {}{}", tag(), to_string(config_.endpoint), reason, hint));
+    apart_hint_ = needs_nodes && !node_rank_ ? apart_hint(config_) : "";
+    waiting_line_.set(fmt::format("{}waiting at {}: {}{}{}", tag(), to_string(config_.endpoint), reason,
+                                  apart_hint_.empty() ? "" : "; ", apart_hint_));
 }
 
 void StatusReporter::add_hint(protocol::Verdict& verdict) const {
     const bool too_few = verdict.outcome == protocol::Outcome::kInfrastructure && !node_rank_;
-    if (too_few && may_be_apart_ && verdict.hint.empty()) verdict.hint = fmt::format("A {}", kLoopbackHint);
+    if (!too_few || apart_hint_.empty() || !verdict.hint.empty()) return;
+    verdict.hint = apart_hint_;
+    verdict.hint.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(verdict.hint.front())));
 }
 
 void StatusReporter::report_stop_wait(const std::string& text) {

@@ -73,7 +73,7 @@ private:
     std::string ranks_line_;             ///< the latest line about this node's ranks
     std::string absent_ranks_line_;      ///< the latest line about ranks that the job lacks
     std::optional<NodeRank> node_rank_;  ///< in the latest group
-    bool may_be_apart_ = false;          ///< as the latest wait showed: the other nodes wait at their own loopback
+    std::string apart_hint_;             ///< as the latest wait showed: why the other nodes may be in another job
     bool log_folder_reported_ = false;
     bool other_number_reported_ = false;
 };

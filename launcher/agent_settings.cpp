@@ -11,6 +11,7 @@
 
 #include "common/text/number.hpp"
 #include "launcher/host/this_host.hpp"
+#include "launcher/job_meeting.hpp"
 #include "launcher/local_cluster.hpp"
 #include "launcher/options/options.hpp"
 #include "launcher/output_settings.hpp"
@@ -69,6 +70,11 @@ agent::AgentConfig agent_config(Plan plan, const Endpoint& endpoint) {
     config.node_rank_is_hint = !options.node_rank;
     config.min_nodes = options.nodes.min;
     config.max_nodes = options.nodes.max;
+    if (meets_in_home(options)) {
+        config.apart_hint =
+            "the nodes meet in ~/.ddprun/meeting: if their hosts do not share the home, pass --rdzv-endpoint HOST:PORT "
+            "and the same job key (DDPRUN_JOB_KEY) to all";
+    }
     config.command_line = started_command(plan.programs);
     for (std::size_t index = 0; index < options.programs.size(); ++index) {
         const Program& program = options.programs[index];

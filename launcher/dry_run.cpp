@@ -139,6 +139,9 @@ std::string rendezvous_text(const DryRun& run) {
     }
     if (run.options.rdzv_dir)
         return fmt::format("ddprund on the first node, which publishes its address in {}", *run.options.rdzv_dir);
+    if (run.options.allocation && run.options.allocation->hosts.empty())
+        return fmt::format("ddprund on the first node of {}, which publishes its address in ~/.ddprun/meeting",
+                           run.options.allocation->title);
     std::vector<std::string> servers;
     for (const Endpoint& server : run.options.etcd_servers) servers.push_back(to_string(server));
     return fmt::format("ddprund on the first node, which publishes its address in etcd at {}", list_of(servers));

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <thread>
 #include <utility>
@@ -77,7 +79,26 @@ Result<std::string> password_of(const EtcdConf& conf, const Environment& environ
                              conf.user, kPasswordVariable)};
 }
 
+/// Returns the directory in which the nodes of a starter meet that names no hosts; makes it if it is not there.
+Result<std::filesystem::path> meeting_folder(const Environment& environment) {
+    const auto home = environment.find("HOME");
+    constexpr std::string_view kRemedy = "Pass --rdzv-endpoint HOST:PORT to all nodes";
+    if (home == environment.end() || home->second.empty())
+        return Error{Errc::kUsage, fmt::format("HOME is not set, below which the nodes would meet. {}.", kRemedy)};
+    const auto folder = std::filesystem::path(home->second) / ".ddprun" / "meeting";
+    for (const auto& path : {folder.parent_path(), folder}) {
+        if (::mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) continue;
+        Error error = system_error(fmt::format("cannot make {}, in which the nodes would meet", path.string()), errno);
+        return Error{Errc::kUsage, fmt::format("{}. {}.", error.message, kRemedy)};
+    }
+    return folder;
+}
+
 }  // namespace
+
+bool meets_in_home(const Options& options) {
+    return options.allocation && options.allocation->hosts.empty() && !options.rdzv_dir && !uses_etcd(options);
+}
 
 Result<JobMeeting> JobMeeting::make(const Options& options, const Environment& environment) {
     const RdzvConf& conf = options.rdzv_conf;
@@ -85,6 +106,12 @@ Result<JobMeeting> JobMeeting::make(const Options& options, const Environment& e
     const MeetingSettings settings{conf.is_host.value_or(true), options.spare, read_timeout,
                                    conf.join_timeout.value_or(kDefaultJoinTimeout)};
     const std::string id = options.rdzv_id.value_or("");
+    if (meets_in_home(options)) {
+        auto folder = meeting_folder(environment);
+        if (!folder) return folder.error();
+        return JobMeeting(std::make_unique<DirectoryPoint>(*folder, read_timeout, DirectoryPoint::Names::kUsedOnce),
+                          options.allocation->name, settings);
+    }
     if (options.rdzv_dir) {
         return JobMeeting(std::make_unique<DirectoryPoint>(*options.rdzv_dir, read_timeout),
                           fmt::format("{}/{}", kDefaultPrefix, id), settings);

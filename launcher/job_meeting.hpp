@@ -23,8 +23,8 @@ inline constexpr const char* kPasswordVariable = "DDPRUN_ETCD_PASSWORD";
 
 class JobMeeting {
 public:
-    /// Takes --rdzv-dir or the etcd options from `options`, which has one of them. Errors: kUsage, the password is
-    /// missing or its file cannot be read.
+    /// Takes --rdzv-dir, the etcd options or an allocation without hosts from `options`, which has one of them. Errors:
+    /// kUsage, the password is missing or its file cannot be read, or there is no home to meet in.
     [[nodiscard]] static Result<JobMeeting> make(const Options& options, const Environment& environment);
 
     /// Returns the daemon of the job, hosted here as `request` describes or by another node. `request.bind` has the
@@ -43,6 +43,9 @@ private:
     MeetingSettings settings_;
     std::optional<Published> mine_;
 };
+
+/// Returns whether the nodes meet in a directory of the user's home, because their starter names no hosts.
+[[nodiscard]] bool meets_in_home(const Options& options);
 
 /// Returns the address at which other nodes reach this machine: `seen_from`, the local address of a connection to
 /// another host; else the address of this machine's own name, unless it is a loopback address. Pure but for

@@ -65,6 +65,7 @@ struct AgentConfig {
     bool node_rank_is_hint = false;     ///< a scheduler gave it, and another one is as good
     int min_nodes = 1;
     int max_nodes = 1;
+    std::string apart_hint = {};  ///< the likely reason if this node waits alone, a clause; empty: none is known
     std::vector<WorkerProgram> programs = {};  ///< at least one; local ranks follow their order
     ScaleUp scale_up = ScaleUp::kImmediate;    ///< what the job does with nodes that could enlarge its world
     bool spare = false;                        ///< this node may wait beside a job that has all its nodes

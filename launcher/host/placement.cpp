@@ -54,8 +54,9 @@ Result<Placement> endpoint_at(const Named& named, const Options& options, const 
                                  options.rdzv_conf.is_host ? "is_host" : "node rank 0", named.endpoint.host)};
 }
 
-/// The first host of the allocation hosts the daemon.
+/// The first host of the allocation hosts the daemon. If no host is named, the nodes meet.
 Placement place_in(const Allocation& allocation, const AddressHere& address_here) {
+    if (allocation.hosts.empty()) return {Part::kMeet, {"", 0}, allocation.title};
     std::vector<std::uint16_t> ports = ports_of_step(allocation.name);
     Endpoint endpoint{allocation.hosts.front(), ports.front()};
     std::string reason = fmt::format("node {} of {}", allocation.node, allocation.title);

@@ -188,6 +188,12 @@ struct EntryFiles {
         return {false, std::move(there)};
     }
 
+    /// Removes the value of a name that does not come again.
+    [[nodiscard]] Result<void> remove(std::int64_t version) const {
+        if (::unlink(file(version).c_str()) == 0 || errno == ENOENT) return {};
+        return system_error(fmt::format("cannot remove {}", shown(file(version))), errno);
+    }
+
     [[nodiscard]] Result<void> withdraw(std::int64_t version) const {
         const auto withdrawn = publish_newest("", version + 1);
         return withdrawn ? Result<void>() : withdrawn.error();
@@ -262,7 +268,9 @@ Result<Claim> DirectoryPoint::claim(const std::string& name, const std::string& 
 
 Result<void> DirectoryPoint::withdraw(const std::string& name, const Published& mine) {
     return in_time(directory_, std::min(limit_, kWithdrawLimit),
-                   [files = files_of(directory_, name), version = mine.version] { return files.withdraw(version); });
+                   [files = files_of(directory_, name), version = mine.version, once = names_ == Names::kUsedOnce] {
+                       return once ? files.remove(version) : files.withdraw(version);
+                   });
 }
 
 std::string DirectoryPoint::where(const std::string& name) const {

@@ -15,8 +15,11 @@ namespace ddprun::launcher {
 /// is an error, and leaves the thread behind. A directory that is absent at the first read() is kUsage.
 class DirectoryPoint final : public MeetingPoint {
 public:
-    DirectoryPoint(std::filesystem::path directory, std::chrono::milliseconds limit)
-        : directory_(std::move(directory)), limit_(limit) {}
+    /// Whether a name may come again, so that its last version must remain.
+    enum class Names { kMayRecur, kUsedOnce };
+
+    DirectoryPoint(std::filesystem::path directory, std::chrono::milliseconds limit, Names names = Names::kMayRecur)
+        : directory_(std::move(directory)), limit_(limit), names_(names) {}
 
     [[nodiscard]] Result<std::optional<Published>> read(const std::string& name) override;
     [[nodiscard]] Result<Claim> claim(const std::string& name, const std::string& value,
@@ -28,6 +31,7 @@ public:
 private:
     std::filesystem::path directory_;
     std::chrono::milliseconds limit_;
+    Names names_;
     bool was_there_ = false;  ///< the directory, at an earlier read()
 };
 

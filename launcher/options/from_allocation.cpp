@@ -45,26 +45,24 @@ Result<void> check_named(const Options& options, const Environment& environment)
     const bool is_alone = options.nodes.max == 1 && !waits_as_spare;
     if (!is_alone && !(step->nodes > 1 && names_loopback(options))) return {};
     return world_error(
-        fmt::format("srun has started ddprun {} times, and each would train alone. For one job of all, leave out "
+        fmt::format("{} has started ddprun {} times, and each would train alone. For one job of all, leave out "
                     "--nnodes and the endpoint; for a job of each, pass --standalone.",
-                    step->tasks));
+                    step->starter, step->tasks));
 }
 
 Result<void> check_default(const Allocation& allocation) {
-    const int nodes = static_cast<int>(allocation.hosts.size());
-    if (nodes >= allocation.job_nodes) return {};
+    if (allocation.nodes >= allocation.job_nodes) return {};
     return world_error(
-        fmt::format("{} has {} of the {} nodes of the job. Pass --nnodes {} if that is intended; to use all, start "
-                    "ddprun with {}.",
-                    allocation.title, nodes, allocation.job_nodes, nodes, allocation.start_on_all));
+        fmt::format("{0} has {1} of the {2} nodes of the job. Pass --nnodes {1} if that is intended; to use all, start "
+                    "ddprun with {3}.",
+                    allocation.title, allocation.nodes, allocation.job_nodes, allocation.start_on_all));
 }
 
 Result<void> check_given(const Options& options, const Allocation& allocation) {
-    const int nodes = static_cast<int>(allocation.hosts.size());
+    const int nodes = allocation.nodes;
     if (options.nodes.min > nodes) {
-        return world_error(
-            fmt::format("--nnodes {}: {} has {}. Pass --nnodes {}, or give the step more nodes (srun --nodes).",
-                        options.nodes.min, allocation.title, counted(nodes, "node"), nodes));
+        return world_error(fmt::format("--nnodes {}: {} has {}. Pass --nnodes {}, or start ddprun on more nodes.",
+                                       options.nodes.min, allocation.title, counted(nodes, "node"), nodes));
     }
     const bool is_fixed = options.nodes.min == options.nodes.max;  // else the others wait as spares
     if (is_fixed && options.nodes.max < nodes && !options.spare) {
@@ -81,14 +79,13 @@ Result<void> check_given(const Options& options, const Allocation& allocation) {
 Result<void> complete_from_allocation(Options& options, const Given& given, const Environment& environment) {
     if (options.standalone || options.local_nodes || options.as_local_node || is_inside_job(environment)) return {};
     if (names_nodes(options, given)) return check_named(options, environment);
-    auto found = find_allocation(environment);
+    auto found = find_allocation(environment, given.nodes ? std::optional(options.nodes.max) : std::nullopt);
     if (!found) return found.error();
     if (!*found) return {};
     Allocation& allocation = **found;
     const Result<void> checked = given.nodes ? check_given(options, allocation) : check_default(allocation);
     if (!checked) return checked;
-    const int nodes = static_cast<int>(allocation.hosts.size());
-    if (!given.nodes) options.nodes = {nodes, nodes};
+    if (!given.nodes) options.nodes = {allocation.nodes, allocation.nodes};
     if (!given.workers && allocation.gpus.value_or(0) > 0)
         options.programs.front().slots = {Slots::Kind::kCount, *allocation.gpus};
     if (!options.rdzv_id && !names_endpoint(options)) options.rdzv_id = allocation.name;

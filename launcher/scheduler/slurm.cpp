@@ -15,6 +15,7 @@
 #include "common/job_limits.hpp"
 #include "common/text/number.hpp"
 #include "launcher/scheduler/host_list.hpp"
+#include "launcher/scheduler/variables.hpp"
 
 namespace ddprun::launcher {
 namespace {
@@ -25,55 +26,23 @@ constexpr std::uint32_t kFirstReservedStep = 0xffff'fff0;
 // The year 2200: a clock of nanoseconds reaches as far as 2262.
 constexpr std::int64_t kLatestTime = 7'258'118'400;
 
-constexpr std::string_view kRemedy = "Name the nodes with --nnodes and --rdzv-endpoint, or use --standalone for one.";
-
-Error slurm_error(std::string text) { return {Errc::kUsage, std::move(text)}; }
-
-/// SlurmVariables: looks up the variables of SLURM and reports which one is missing or malformed.
-class SlurmVariables {
-public:
-    explicit SlurmVariables(const Environment& environment) : environment_(environment) {}
-
-    [[nodiscard]] std::optional<std::string_view> text(std::string_view name) const {
-        const auto it = environment_.find(name);
-        return it == environment_.end() || it->second.empty() ? std::nullopt
-                                                              : std::optional<std::string_view>(it->second);
-    }
-    [[nodiscard]] Result<std::string_view> required(std::string_view name) const {
-        if (const auto value = text(name)) return *value;
-        return slurm_error(
-            fmt::format("SLURM_JOB_ID is set, but {} is not, so the nodes of the job are unknown. {}", name, kRemedy));
-    }
-    /// Returns a number from 0 to `max`; `missing` if the variable is not set and that is given.
-    [[nodiscard]] Result<int> number(std::string_view name, int max, std::optional<int> missing = {}) const {
-        if (missing && !text(name)) return *missing;
-        const auto value = required(name);
-        if (!value) return value.error();
-        const auto number = parse_number<int>(*value);
-        if (number && *number >= 0 && *number <= max) return *number;
-        return slurm_error(fmt::format("{}={}: not a whole number from 0 to {}. {}", name, *value, max, kRemedy));
-    }
-    /// Returns the hosts of a list.
-    [[nodiscard]] Result<std::vector<std::string>> hosts(std::string_view name) const {
-        const auto value = required(name);
-        if (!value) return value.error();
-        auto hosts = expand_host_list(*value);
-        if (hosts) return hosts;
-        return slurm_error(fmt::format("{}: {}. {}", name, hosts.error().message, kRemedy));
-    }
-
-private:
-    const Environment& environment_;
-};
+/// Returns the hosts of a list.
+Result<std::vector<std::string>> slurm_hosts(const Variables& slurm, std::string_view name) {
+    const auto value = slurm.required(name);
+    if (!value) return value.error();
+    auto hosts = expand_host_list(*value);
+    if (hosts) return hosts;
+    return start_error(fmt::format("{}: {}. {}", name, hosts.error().message, kNameTheNodes));
+}
 
 /// Returns the number of nodes of each component of the job, of which only a heterogeneous job has several.
-Result<std::vector<int>> nodes_of_components(const SlurmVariables& slurm) {
-    const auto here = slurm.number("SLURM_JOB_NUM_NODES", kMaxNodes, 1);
-    const auto components = slurm.number("SLURM_HET_SIZE", kMaxNodes, 0);
+Result<std::vector<int>> nodes_of_components(const Variables& slurm) {
+    const auto here = slurm.number("SLURM_JOB_NUM_NODES", 0, kMaxNodes, 1);
+    const auto components = slurm.number("SLURM_HET_SIZE", 0, kMaxNodes, 0);
     if (!here || !components) return here ? components.error() : here.error();
     std::vector<int> all;
     for (int component = 0; component < *components; ++component) {
-        const auto nodes = slurm.number(fmt::format("SLURM_JOB_NUM_NODES_HET_GROUP_{}", component), kMaxNodes, 0);
+        const auto nodes = slurm.number(fmt::format("SLURM_JOB_NUM_NODES_HET_GROUP_{}", component), 0, kMaxNodes, 0);
         if (!nodes) return nodes.error();
         all.push_back(*nodes);
     }
@@ -101,7 +70,8 @@ Result<int> most_tasks(std::string_view counts) {
         const std::string_view part = rest.substr(0, rest.find(','));
         const auto tasks = parse_number<int>(part.substr(0, part.find('(')));
         if (!tasks)
-            return slurm_error(fmt::format("SLURM_STEP_TASKS_PER_NODE={}: not a list of counts. {}", counts, kRemedy));
+            return start_error(
+                fmt::format("SLURM_STEP_TASKS_PER_NODE={}: not a list of counts. {}", counts, kNameTheNodes));
         most = std::max(most, *tasks);
         rest.remove_prefix(std::min(rest.size(), part.size() + 1));
     }
@@ -109,21 +79,21 @@ Result<int> most_tasks(std::string_view counts) {
 }
 
 /// Returns the number of the step; nullopt: this process is in none that srun has started for it.
-std::optional<std::uint32_t> step_of(const SlurmVariables& slurm) {
+std::optional<std::uint32_t> step_of(const Variables& slurm) {
     const auto text = slurm.text("SLURM_STEP_ID");
     const auto step = text ? parse_number<std::uint32_t>(*text) : std::nullopt;
     return step && *step < kFirstReservedStep ? step : std::nullopt;
 }
 
 /// Returns the number of GPUs, or CPUs, that `name` contains; nullopt: it is not set.
-Result<std::optional<int>> count_of(const SlurmVariables& slurm, std::string_view name) {
+Result<std::optional<int>> count_of(const Variables& slurm, std::string_view name) {
     if (!slurm.text(name)) return std::optional<int>();
-    const auto count = slurm.number(name, kMaxSlots);
+    const auto count = slurm.number(name, 0, kMaxSlots);
     return count ? Result<std::optional<int>>(*count) : count.error();
 }
 
 /// Adds the devices on this node. SLURM_CPUS_PER_TASK may be that of the job script, of whose tasks ddprun is none.
-Result<void> add_devices(const SlurmVariables& slurm, Allocation& allocation) {
+Result<void> add_devices(const Variables& slurm, Allocation& allocation) {
     const auto gpus = count_of(slurm, "SLURM_GPUS_ON_NODE");
     const auto cpus = count_of(slurm, "SLURM_CPUS_ON_NODE");
     if (!gpus) return gpus.error();
@@ -134,18 +104,17 @@ Result<void> add_devices(const SlurmVariables& slurm, Allocation& allocation) {
 }
 
 /// Returns the allocation of a process outside the steps: of the batch script, or of the shell of salloc.
-Result<std::optional<Allocation>> outside_steps(const SlurmVariables& slurm, Allocation allocation,
-                                                const std::string& job) {
+Result<std::optional<Allocation>> outside_steps(const Variables& slurm, Allocation allocation, const std::string& job) {
     if (allocation.job_nodes > 1) {
-        return slurm_error(
+        return start_error(
             fmt::format("ddprun was started once, but SLURM job {} has {} nodes, and each of them needs its own "
                         "ddprun. Start it with {}; or pass --standalone to use one node alone.",
                         job, allocation.job_nodes, allocation.start_on_all));
     }
-    auto hosts = slurm.hosts("SLURM_JOB_NODELIST");
+    auto hosts = slurm_hosts(slurm, "SLURM_JOB_NODELIST");
     if (!hosts) return hosts.error();
     if (!slurm.text("SLURMD_NODENAME")) {
-        return slurm_error(
+        return start_error(
             fmt::format("this shell is not on {}, the node of SLURM job {}. Start ddprun there with {}; or pass "
                         "--standalone to use this host.",
                         hosts->front(), job, allocation.start_on_all));
@@ -153,35 +122,37 @@ Result<std::optional<Allocation>> outside_steps(const SlurmVariables& slurm, All
     allocation.name = fmt::format("slurm-{}", job);
     allocation.title = fmt::format("SLURM job {}", job);
     allocation.hosts = std::move(*hosts);
+    allocation.nodes = static_cast<int>(allocation.hosts.size());
     if (const Result<void> added = add_devices(slurm, allocation); !added) return added.error();
     return allocation;
 }
 
-Result<std::optional<Allocation>> in_step(const SlurmVariables& slurm, Allocation allocation, const std::string& job,
+Result<std::optional<Allocation>> in_step(const Variables& slurm, Allocation allocation, const std::string& job,
                                           std::uint32_t step) {
     const auto counts = slurm.required("SLURM_STEP_TASKS_PER_NODE");
     const auto tasks = counts ? most_tasks(*counts) : counts.error();
     if (!tasks) return tasks.error();
     if (*tasks > 1) {
-        return slurm_error(fmt::format(
+        return start_error(fmt::format(
             "srun has started {} tasks on a node, but ddprun is started once per node and starts the workers "
             "itself. Start it with {}, with --nproc-per-node {} for as many workers.",
             *tasks, allocation.start_on_all, *tasks));
     }
-    auto hosts = slurm.hosts("SLURM_STEP_NODELIST");
+    auto hosts = slurm_hosts(slurm, "SLURM_STEP_NODELIST");
     if (!hosts) return hosts.error();
     const int last = static_cast<int>(hosts->size()) - 1;
-    const auto node = slurm.number("SLURM_NODEID", last);
+    const auto node = slurm.number("SLURM_NODEID", 0, last);
     if (!node) return node.error();
-    const auto nodes = slurm.number("SLURM_STEP_NUM_NODES", kMaxNodes);
+    const auto nodes = slurm.number("SLURM_STEP_NUM_NODES", 0, kMaxNodes);
     if (!nodes) return nodes.error();
     if (*nodes != last + 1) {
-        return slurm_error(fmt::format("SLURM_STEP_NODELIST has {}, but SLURM_STEP_NUM_NODES is {}. {}",
-                                       counted(last + 1, "host"), *nodes, kRemedy));
+        return start_error(fmt::format("SLURM_STEP_NODELIST has {}, but SLURM_STEP_NUM_NODES is {}. {}",
+                                       counted(last + 1, "host"), *nodes, kNameTheNodes));
     }
     allocation.name = fmt::format("slurm-{}.{}", job, step);
     allocation.title = fmt::format("step {} of SLURM job {}", step, job);
     allocation.hosts = std::move(*hosts);
+    allocation.nodes = static_cast<int>(allocation.hosts.size());
     allocation.node = *node;
     if (const Result<void> added = add_devices(slurm, allocation); !added) return added.error();
     return allocation;
@@ -190,14 +161,14 @@ Result<std::optional<Allocation>> in_step(const SlurmVariables& slurm, Allocatio
 }  // namespace
 
 Result<std::optional<Allocation>> find_slurm(const Environment& environment) {
-    const SlurmVariables slurm(environment);
+    const Variables slurm(environment, "SLURM_JOB_ID");
     const auto job = slurm.text("SLURM_JOB_ID");
     if (!job) return std::optional<Allocation>();
     if (!parse_number<std::uint32_t>(*job))
-        return slurm_error(fmt::format("SLURM_JOB_ID={}: not the number of a job. {}", *job, kRemedy));
+        return start_error(fmt::format("SLURM_JOB_ID={}: not the number of a job. {}", *job, kNameTheNodes));
     const auto nodes = nodes_of_components(slurm);
     if (!nodes) return nodes.error();
-    const auto attempt = slurm.number("SLURM_RESTART_COUNT", 1'000'000, 0);
+    const auto attempt = slurm.number("SLURM_RESTART_COUNT", 0, 1'000'000, 0);
     if (!attempt) return attempt.error();
     Allocation allocation;
     allocation.job_nodes = std::accumulate(nodes->begin(), nodes->end(), 0);
@@ -211,21 +182,27 @@ Result<std::optional<Allocation>> find_slurm(const Environment& environment) {
 
 Result<std::optional<std::chrono::system_clock::time_point>> slurm_job_end(const Environment& environment) {
     using std::chrono::system_clock;
-    const auto text = SlurmVariables(environment).text("SLURM_JOB_END_TIME");
+    const auto text = Variables(environment, "SLURM_JOB_ID").text("SLURM_JOB_END_TIME");
     if (!text) return std::optional<system_clock::time_point>();
     const auto seconds = parse_number<std::int64_t>(*text);
     if (seconds && *seconds >= 0 && *seconds <= kLatestTime)
         return std::optional(system_clock::time_point(std::chrono::seconds(*seconds)));
-    return slurm_error(fmt::format(
+    return start_error(fmt::format(
         "SLURM_JOB_END_TIME={}: not a time in seconds since 1970. Unset it if the job has no time limit.", *text));
 }
 
+int slurm_job_nodes(const Environment& environment) {
+    const Variables slurm(environment, "SLURM_JOB_ID");
+    const auto nodes = slurm.found() ? nodes_of_components(slurm) : std::vector<int>();
+    return nodes ? std::accumulate(nodes->begin(), nodes->end(), 0) : 0;
+}
+
 std::optional<StepSize> slurm_step_size(const Environment& environment) {
-    const SlurmVariables slurm(environment);
-    const auto tasks = slurm.number("SLURM_STEP_NUM_TASKS", kMaxNodes * kMaxSlots);
-    const auto nodes = slurm.number("SLURM_STEP_NUM_NODES", kMaxNodes);
+    const Variables slurm(environment, "SLURM_JOB_ID");
+    const auto tasks = slurm.number("SLURM_STEP_NUM_TASKS", 0, kMaxNodes * kMaxSlots);
+    const auto nodes = slurm.number("SLURM_STEP_NUM_NODES", 0, kMaxNodes);
     if (!slurm.text("SLURM_JOB_ID") || !step_of(slurm) || !tasks || !nodes) return std::nullopt;
-    return StepSize{*tasks, *nodes};
+    return StepSize{"srun", *tasks, *nodes};
 }
 
 }  // namespace ddprun::launcher

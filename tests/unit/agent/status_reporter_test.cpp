@@ -94,3 +94,22 @@ TEST_CASE("a wait at an endpoint is that of nodes apart only if each of several 
     CHECK_THAT(printed, Catch::Contains("1 of 2 nodes is here"));
     CHECK((printed.find("a loopback address is another host on each node") != std::string::npos) == other.empty());
 }
+
+TEST_CASE("a node that waits alone reports the likely reason that its launcher knows, and adds it to the verdict",
+          "[agent]") {
+    AgentConfig config;
+    config.endpoint = {"n1", 29400};
+    config.max_nodes = 2;
+    config.apart_hint = "each host may have a home of its own";
+    const bool is_alone = GENERATE(true, false);
+    ddprun::protocol::Verdict verdict;
+    verdict.outcome = ddprun::protocol::Outcome::kInfrastructure;
+    const std::string printed = printed_by(
+        [&](StatusReporter& reporter) {
+            reporter.report_wait("nodes are missing", is_alone);
+            reporter.add_hint(verdict);
+        },
+        config);
+    CHECK((printed.find("nodes are missing; each host may have a home of its own") != std::string::npos) == is_alone);
+    CHECK(verdict.hint == (is_alone ? "Each host may have a home of its own" : ""));
+}

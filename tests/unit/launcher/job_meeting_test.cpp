@@ -3,6 +3,7 @@
 #include "launcher/job_meeting.hpp"
 
 #include <cstdlib>
+#include <filesystem>
 
 #include "tests/catch.hpp"
 #include "tests/temporary_directory.hpp"
@@ -51,4 +52,26 @@ TEST_CASE("the password comes from the environment or a file", "[launcher][unit]
     CHECK(meeting_error({"--rdzv-conf", "username=u,password_file=" + file + "x"}) ==
           "--rdzv-conf password_file=" + file +
               "x: cannot read a password from the first line of this file. Check its name and permissions.");
+}
+
+TEST_CASE("the nodes of a starter that names no hosts meet in the home", "[launcher][unit]") {
+    const TemporaryDirectory temp;
+    Options options;
+    options.allocation.emplace();
+    options.allocation->name = "mpirun-1";
+    options.nodes = {2, 2};
+    CHECK(meets_in_home(options));
+    CHECK(place(options, always(std::nullopt)).value().part == Placement::Part::kMeet);
+    const auto failure = [&](const std::string& home) {
+        const auto made = JobMeeting::make(options, {{"HOME", home}});
+        return made ? "" : made.error().message;
+    };
+    CHECK(failure(temp.path().string()).empty());
+    CHECK(std::filesystem::is_directory(temp.path() / ".ddprun" / "meeting"));
+    CHECK(failure(temp.path().string()).empty());  // it is there
+    CHECK_THAT(failure(""), Catch::Contains("HOME is not set") && Catch::Contains("Pass --rdzv-endpoint HOST:PORT"));
+    CHECK_THAT(failure("/nowhere"), Catch::Contains("cannot make /nowhere/.ddprun, in which the nodes would meet") &&
+                                        Catch::Contains("Pass --rdzv-endpoint HOST:PORT"));
+    options.rdzv_dir = temp.path().string();
+    CHECK_FALSE(meets_in_home(options));
 }

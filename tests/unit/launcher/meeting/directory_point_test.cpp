@@ -78,6 +78,15 @@ TEST_CASE("a withdrawn value leaves an empty file, so that its version is not us
     CHECK(temp.names() == Names{"ddprun-x.3"});
 }
 
+TEST_CASE("a withdrawn value of a name that is used once leaves nothing", "[launcher][unit]") {
+    const TemporaryDirectory temp;
+    DirectoryPoint point(temp.path(), std::chrono::seconds(10), DirectoryPoint::Names::kUsedOnce);
+    const auto mine = point.claim(kJob, "mine", std::nullopt).value().there;
+    REQUIRE(point.withdraw(kJob, *mine).has_value());
+    CHECK(temp.names() == Names{});
+    CHECK(point.withdraw(kJob, *mine).has_value());  // removed already
+}
+
 TEST_CASE("a low version that a slow agent links counts for nothing", "[launcher][unit]") {
     const TemporaryDirectory temp;
     DirectoryPoint point = point_in(temp);

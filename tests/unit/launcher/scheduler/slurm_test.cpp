@@ -5,8 +5,8 @@
 #include <set>
 
 #include "common/scheduler_step.hpp"
-#include "launcher/options/options.hpp"
 #include "tests/catch.hpp"
+#include "tests/unit/launcher/scheduler/parsed.hpp"
 
 namespace ddprun::launcher {
 namespace {
@@ -39,22 +39,6 @@ Environment batch_script(int nodes) {
             {"SLURM_NODEID", "0"},
             {"SLURM_PROCID", "0"},
             {"SLURM_LOCALID", "0"}};
-}
-
-Environment with(Environment environment, const Environment& changes) {
-    for (const auto& [name, value] : changes) environment[name] = value;
-    return environment;
-}
-
-std::string refusal(const Environment& environment, std::vector<std::string> arguments = {"train"}) {
-    const auto parsed = parse_options(arguments, environment);
-    return parsed ? "" : parsed.error().message;
-}
-
-Options options(const Environment& environment, std::vector<std::string> arguments = {"train"}) {
-    auto parsed = parse_options(arguments, environment);
-    REQUIRE(parsed.has_value());
-    return std::move(parsed->options);
 }
 
 TEST_CASE("a task of srun is one node of its step", "[launcher]") {
