@@ -205,9 +205,11 @@ int free_port() {
 
 fs::path bin() { return DDPRUN_TEST_BIN; }
 
+fs::path source() { return DDPRUN_TEST_SOURCE; }
+
 fs::path cluster_tools() {
     const char* folder = std::getenv("DDPRUN_CLUSTER_TOOLS");
-    const fs::path tools = folder != nullptr ? fs::path(folder) : fs::path(DDPRUN_TEST_SOURCE) / "../shared/cluster";
+    const fs::path tools = folder != nullptr ? fs::path(folder) : source() / "../shared/cluster";
     return fs::exists(tools / "hosts") ? fs::canonical(tools) : fs::path();
 }
 

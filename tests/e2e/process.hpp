@@ -91,6 +91,8 @@ struct Outcome {
 
 /// Returns the folder of the built programs.
 [[nodiscard]] std::filesystem::path bin();
+/// Returns the root of the source tree.
+[[nodiscard]] std::filesystem::path source();
 /// Returns the folder of the shell tools for virtual hosts; empty: this machine has none.
 [[nodiscard]] std::filesystem::path cluster_tools();
 [[nodiscard]] std::string read_file(const std::filesystem::path& path);

@@ -1,6 +1,10 @@
 #pragma once
 // A SLURM cluster on virtual hosts n1, n2, … with the login node ctl, on a machine that has the tools for it.
 
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -9,6 +13,15 @@
 #include "tests/e2e/process.hpp"
 
 namespace e2e {
+
+/// Lets the user nobody write to the sandbox, and returns a new home directory of that user there.
+inline std::string home_of_nobody(const Sandbox& sandbox) {
+    const auto home = sandbox.path() / "home";
+    std::filesystem::create_directory(home);
+    REQUIRE(::chown(home.c_str(), 65534, 65534) == 0);
+    for (const auto& folder : {sandbox.path(), sandbox.path() / "tmp"}) REQUIRE(::chmod(folder.c_str(), 0777) == 0);
+    return home.string();
+}
 
 /// Owns the cluster: starts it, and removes it in its destructor.
 class Slurm {
@@ -32,14 +45,18 @@ public:
         REQUIRE(outcome.status.success());
         return outcome.out;
     }
-    /// Returns the command that runs `argv` on the login node, where srun, sbatch and scancel are.
-    [[nodiscard]] Command login(std::vector<std::string> argv) const {
-        argv.insert(argv.begin(), {tool(), "exec", "--"});
+    /// Returns the command that runs `argv` on the login node, where srun, sbatch and scancel are. An ordinary user
+    /// needs a home directory: home_of_nobody().
+    [[nodiscard]] Command login(std::vector<std::string> argv, const std::string& user = "root") const {
+        argv.insert(argv.begin(), {tool(), "exec", "-u", user, "--"});
         return {.argv = std::move(argv), .directory = sandbox_.path()};
     }
 
 private:
     const Sandbox& sandbox_;
 };
+
+/// Checks that no process has outlived its job.
+inline void check_no_leftovers(const Slurm& slurm) { CHECK(slurm.call({"logs", "leftovers"}) == ""); }
 
 }  // namespace e2e

@@ -2,12 +2,8 @@
 
 #include "tests/e2e/slurm.hpp"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <deque>
-#include <filesystem>
 #include <set>
 #include <sstream>
 
@@ -57,8 +53,6 @@ void check_world(const std::string& out) {
     CHECK(lines_of(out) == std::multiset<std::string>{first, first, second, second});
 }
 
-void check_no_leftovers(const e2e::Slurm& slurm) { CHECK(slurm.call({"logs", "leftovers"}) == ""); }
-
 }  // namespace
 
 TEST_CASE("srun -N2 ddprun without an option makes one world, beside another job on the same nodes", "[e2e]") {
@@ -76,7 +70,7 @@ TEST_CASE("srun -N2 ddprun without an option makes one world, beside another job
             CHECK_THAT(job->err(), !Contains("INSECURE"));
         }
         CHECK(run_id_of(first.out()) != run_id_of(second.out()));
-        check_no_leftovers(slurm);
+        e2e::check_no_leftovers(slurm);
     }
     CHECK(sandbox.leftovers() == "");
 }
@@ -84,19 +78,15 @@ TEST_CASE("srun -N2 ddprun without an option makes one world, beside another job
 TEST_CASE("an ordinary user's step needs no option", "[e2e]") {
     if (e2e::no_hosts_here()) return;
     const e2e::Sandbox sandbox("slurm-user");
-    const auto home = sandbox.path() / "home";
-    std::filesystem::create_directory(home);
-    REQUIRE(::chown(home.c_str(), 65534, 65534) == 0);
-    for (const auto& folder : {sandbox.path(), sandbox.path() / "tmp"}) REQUIRE(::chmod(folder.c_str(), 0777) == 0);
+    const std::string home = e2e::home_of_nobody(sandbox);
     const e2e::Slurm slurm(sandbox, 2);
-    auto argv = srun({"-N2"}, kShowWorld);
-    argv.insert(argv.begin(), {e2e::Slurm::tool(), "exec", "-u", "nobody", "--"});
-    const auto outcome =
-        e2e::run(sandbox, {.argv = argv, .env = {{"HOME", home.string()}}, .directory = sandbox.path()}, Seconds(60));
+    auto command = slurm.login(srun({"-N2"}, kShowWorld), "nobody");
+    command.env["HOME"] = home;
+    const auto outcome = e2e::run(sandbox, command, Seconds(60));
     CAPTURE(outcome.err);
     CHECK(outcome.status.exit_code() == 0);
     check_world(outcome.out);
-    check_no_leftovers(slurm);
+    e2e::check_no_leftovers(slurm);
 }
 
 TEST_CASE("a PyTorch script trains in a step of SLURM without an option", "[e2e]") {
@@ -113,7 +103,7 @@ TEST_CASE("a PyTorch script trains in a step of SLURM without an option", "[e2e]
     CAPTURE(outcome.err);
     CHECK(outcome.status.exit_code() == 0);
     e2e::check_ddp_output(outcome.out, 4);
-    check_no_leftovers(slurm);
+    e2e::check_no_leftovers(slurm);
 }
 
 TEST_CASE("a step that would become a smaller world is refused with the line to use", "[e2e]") {
@@ -208,5 +198,5 @@ TEST_CASE("jobs that start at once on the same hosts do not join each other", "[
         ids.insert(id);
     }
     CHECK(ids.size() == kJobs);
-    check_no_leftovers(slurm);
+    e2e::check_no_leftovers(slurm);
 }
