@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """What the kill loop does with plans, times and losses. Needs nothing built."""
 
+import contextlib
+import io
 import sys
 import unittest
 from collections import Counter
 
 sys.dont_write_bytecode = True  # nothing of a run stays in the tree
+import chaos
 import job
 import losses
 import plan
@@ -108,13 +111,22 @@ class Report(unittest.TestCase):
 
     def test_a_row_is_one_kind_and_one_outcome(self):
         kill, pause = (plan.Fault(kind, ("n2",), 0, 0.0, False, 1, 0.0) for kind in ("agent killed", "guard stopped"))
-        rows = [recovery.Recovery(kill, 0, 1, seconds, 5, 2.0, True, dict.fromkeys(recovery.PHASES, 0.5)) for seconds in (3, 4)]
-        rows.append(recovery.Recovery(pause, 0, 1, 1, 5, 0.25, False))
+        rows = [recovery.Recovery(kill, 0, 1, seconds, 2.0, True, dict.fromkeys(recovery.PHASES, 0.5)) for seconds in (3, 4)]
+        rows.append(recovery.Recovery(pause, 0, 1, 1, 0.25, False))
         text = report.table(rows, plan.KINDS).splitlines()[2:]
         self.assertEqual(len(text), 2)
         self.assertTrue(text[0].startswith("| agent killed | restarted | 2 | 0.50 / 0.50 |"), text[0])
         self.assertTrue(text[0].endswith("| 3.00 / 4.00 | 2.00 / 3.00 | 2.00 / 2.00 |"), text[0])
         self.assertTrue(text[1].endswith("|  |  | 0.25 / 0.25 |"), text[1])
+
+
+class Options(unittest.TestCase):
+    def test_bad_options_are_refused(self):
+        for words in (["--faults", "0"], ["--only", "nothing"], ["--only", "guard killed", "--launcher", "torchrun"],
+                      ["--keep", "/"], ["--seed", "x"]):
+            with self.assertRaises(SystemExit) as refused, contextlib.redirect_stderr(io.StringIO()):
+                chaos.parse_options(words)
+            self.assertEqual(refused.exception.code, 2)
 
 
 if __name__ == "__main__":

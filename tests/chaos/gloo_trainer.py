@@ -1,7 +1,7 @@
 """Trains a small model over gloo and resumes from its checkpoint, under any launcher that sets PyTorch's environment.
 
-It sums each gradient by itself: DistributedDataParallel rebuilds its buckets after the first step, so that a job that resumes adds
-in another order than one that was not disturbed.
+It sums each gradient by itself: DistributedDataParallel rebuilds its buckets after the first step, so that a job that resumes
+adds in another order than one that was not disturbed.
 
 usage: gloo_trainer.py STEPS CHECKPOINT_DIR CHECKPOINT_EVERY LOSS_LOG
 """

@@ -18,7 +18,7 @@ PAUSE = 1.0  # seconds between two starts of a launcher on one host, at least
 
 
 class DidNotRecover(Exception):
-    pass
+    """The job made no progress within a limit."""
 
 
 def processes(marker):
@@ -28,11 +28,10 @@ def processes(marker):
         if not folder.name.isdigit():
             continue
         try:
-            environment = dict(entry.split("=", 1) for entry in (folder / "environ").read_bytes().decode(errors="replace").split("\0")
-                               if "=" in entry)
-            words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            entries, words = ((folder / name).read_bytes().decode(errors="replace").split("\0") for name in ("environ", "cmdline"))
         except OSError:  # it has ended
             continue
+        environment = dict(entry.split("=", 1) for entry in entries if "=" in entry)
         mark, _, host = environment.get(MARK, "").partition(":")
         if mark == marker:
             found.append(Process(int(folder.name), host, words, environment))
@@ -114,7 +113,7 @@ class Job:
             if until is not None and until() or seconds is not None and time.time() - begin >= seconds:
                 return
             if limit is not None and time.time() - begin > limit:
-                raise DidNotRecover
+                raise DidNotRecover(f"no progress within {limit:g} s")
             time.sleep(0.005 if seconds is None else max(0.0, min(0.005, begin + seconds - time.time())))
 
     def step(self):
@@ -144,6 +143,11 @@ class Job:
             time.sleep(0.02)
         for process in self.launched.values():
             process.wait()
+
+    def logs(self):
+        """Returns the last lines of each launcher."""
+        logs = {host: (self.folder / f"{host}.log").read_text(errors="replace") for host in self.launched}
+        return "".join(f"{host}:\n{log[-1500:]}\n" for host, log in logs.items())
 
     def requeue(self):
         """Ends everything by force and starts the job again, from its newest checkpoint."""

@@ -60,16 +60,17 @@ class Torchrun:
         return "daemon" if process.host == "n1" else "agent"
 
 
-def train(build, folder, options):
+def train(build, folder, steps, checkpoint_every):
     """The example trainer with a small model."""
-    return [str(build / "bin" / "train"), "--steps", str(options.steps), "--checkpoint-dir", str(folder / "checkpoints"),
-            "--checkpoint-every", str(options.checkpoint_every), "--loss-log", str(folder / "losses"), "--global-batch", "16",
+    return [str(build / "bin" / "train"), "--steps", str(steps), "--checkpoint-dir", str(folder / "checkpoints"),
+            "--checkpoint-every", str(checkpoint_every), "--loss-log", str(folder / "losses"), "--global-batch", "16",
             "--hidden1", "64", "--hidden2", "32", "--progress", "none", "--seed", "7"]
 
 
-def gloo(_, folder, options):
+def gloo(_, folder, steps, checkpoint_every):
     """A PyTorch script over gloo."""
-    return [str(Path(__file__).resolve().parent / "gloo_trainer.py"), str(options.steps), str(folder / "checkpoints"), str(options.checkpoint_every), str(folder / "losses")]
+    return [str(Path(__file__).resolve().parent / "gloo_trainer.py"), str(steps),
+            str(folder / "checkpoints"), str(checkpoint_every), str(folder / "losses")]
 
 
 LAUNCHERS = {"ddprun": Ddprun, "torchrun": Torchrun}

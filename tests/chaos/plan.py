@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 KINDS = ("worker killed", "agent killed", "guard killed", "host killed", "worker stopped", "agent stopped", "guard stopped",
          "daemon stopped", "partition", "daemon killed", "daemon's host killed")
-LASTING = {"host killed", "daemon's host killed", "worker stopped", "agent stopped", "guard stopped", "daemon stopped", "partition"}
+LASTING = {"host killed", "daemon's host killed", "worker stopped", "agent stopped", "guard stopped", "daemon stopped",
+           "partition"}
 LOSES_A_NODE = {"agent killed", "guard killed", "host killed", "agent stopped", "partition"}
 GO_ON = {"worker stopped", "guard stopped", "daemon stopped"}  # and the same workers with it: shorter than hold
 ENDS_THE_DAEMON = {"daemon killed", "daemon's host killed"}  # known: the job ends, and is started again (docs/design/002)
@@ -22,6 +23,11 @@ class Fault:
     rest: bool  # before it the job has to run for a while, so that earlier losses no longer count
     after_steps: int  # new steps between the recovery from the fault before and this one
     delay: float  # seconds after the end of that step, so that every moment of a step is hit
+
+    @property
+    def ends_workers(self):
+        """Whether workers end in any case, however long the fault lasts."""
+        return self.seconds == 0 or self.kind.endswith("host killed")
 
     def __str__(self):
         where = ",".join(self.hosts) + (f" local rank {self.local_rank}" if self.kind.startswith("worker") else "")

@@ -12,7 +12,6 @@ class Recovery:
     began: float
     over: float  # the fault has ended: continued, healed, or every node runs its launcher again
     done: float  # the first step beyond those that were made before
-    step: int  # the newest one when the fault began
     gap: float  # the longest time without a step
     restarted: bool  # the workers are others than before
     phases: dict = None  # of a restart, with the events of ddprun
