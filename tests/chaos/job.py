@@ -28,7 +28,8 @@ def processes(marker):
         if not folder.name.isdigit():
             continue
         try:
-            entries, words = ((folder / name).read_bytes().decode(errors="replace").split("\0") for name in ("environ", "cmdline"))
+            entries, words = ((folder / name).read_bytes().decode(errors="replace").split("\0")
+                              for name in ("environ", "cmdline"))
         except OSError:  # it has ended
             continue
         environment = dict(entry.split("=", 1) for entry in entries if "=" in entry)

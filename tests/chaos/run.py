@@ -101,14 +101,20 @@ class Run:
         job.wait(fault.delay)
 
     def wait_for_recovery(self, job, fault, before, over):
-        """Returns when the job makes steps that are new, some time after all of it runs again."""
+        """Returns when the job makes steps that are new, some time after all of it runs again and with the same workers since."""
+        workers, since = job.worker_pids(), over
+
         def recovered():
+            nonlocal workers, since
             if job.succeeded:
                 raise RuntimeError(f"the job ended during a fault ({fault}): pass a larger --steps-per-fault")
             lines = job.losses.lines[before.lines:]
-            settled = max(over, *job.started_at.values()) + SETTLED
-            return (first_new_step(lines) and lines[-1][0] > settled
-                    and not (fault.ends_workers and before.workers <= job.worker_pids()))
+            if lines[-1][0] <= max(since, *job.started_at.values()) + SETTLED or not first_new_step(lines):
+                return False
+            if workers != job.worker_pids():
+                workers, since = job.worker_pids(), time.time()
+                return False
+            return not (fault.ends_workers and before.workers <= workers)
         job.wait(until=recovered, limit=self.options.limit)
 
     def measure(self, job, fault, began, over, before):
