@@ -1,7 +1,7 @@
 """Trains a small model over gloo and resumes from its checkpoint, under any launcher that sets PyTorch's environment.
 
-It sums each gradient by itself: DistributedDataParallel rebuilds its buckets after the first step, so that a job that resumes
-adds in another order than one that was not disturbed.
+It sums the gradients itself: DistributedDataParallel rebuilds its buckets after the first step, so that a job that resumes adds
+in another order than one that was not disturbed.
 
 usage: gloo_trainer.py STEPS CHECKPOINT_DIR CHECKPOINT_EVERY LOSS_LOG
 """
@@ -38,14 +38,15 @@ for step in range(int(first) + 1, steps + 1):
     loss = (model(inputs) - inputs[:, :64].sin()).square().mean()
     optimizer.zero_grad()
     loss.backward()
-    for parameter in model.parameters():
-        dist.all_reduce(parameter.grad)
-        parameter.grad /= dist.get_world_size()
+    gradients = [parameter.grad for parameter in model.parameters()]
+    average = torch.cat([loss.detach().reshape(1), *(gradient.flatten() for gradient in gradients)])
+    dist.all_reduce(average)
+    average /= dist.get_world_size()
+    for gradient, part in zip(gradients, average[1:].split([gradient.numel() for gradient in gradients])):
+        gradient.copy_(part.view_as(gradient))
     optimizer.step()
-    total = loss.detach().double()
-    dist.all_reduce(total)
     if rank == 0:
-        os.write(log, f"{step} {total.item() / dist.get_world_size():.17g}\n".encode())
+        os.write(log, f"{step} {average[0].item():.17g}\n".encode())
         if step % every == 0:
             part = checkpoint.with_suffix(".part")
             torch.save({"step": step, "model": model.state_dict()}, part)
