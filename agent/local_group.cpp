@@ -139,7 +139,7 @@ std::uint64_t LocalGroup::give_notice(const protocol::Preempt& notice) {
     spec_builder_.write_notice(notice);
     preemption_.noticed = true;
     processes_->set_preemption(preemption_);  // before the calls are read: see flight_record::Preemption
-    return processes_->most_stop_calls();
+    return processes_->max_stop_calls();
 }
 
 void LocalGroup::set_stop(std::uint64_t call) {

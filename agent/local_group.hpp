@@ -94,7 +94,7 @@ private:
     std::function<void(const std::string&)> warn_;
     WorkerSpecBuilder spec_builder_;
     ControlGroup fence_;
-    PreemptionWords preemption_;  ///< of the latest group
+    PreemptionState preemption_;  ///< of the latest group
     std::string run_id_;
     std::optional<protocol::Assignment> assignment_;  ///< of the latest group
     std::optional<WorkerProcesses> processes_;        ///< of the latest group

@@ -216,6 +216,7 @@ void StatusReporter::report_verdict(const JobReport& report) {
     const protocol::Verdict& verdict = *report.verdict;
     const std::string reason = printable(verdict.reason);
     const bool first = !node_rank_ || number(*node_rank_) == 0;
+    if (verdict.outcome == protocol::Outcome::kSucceeded) return;
     if (!needs_box(verdict)) {
         spdlog::error("{}{}", tag(), reason);
     } else if (first || (verdict.culprit && verdict.culprit->host == config_.node_name)) {

@@ -143,11 +143,12 @@ struct PrintDetail {
     std::string text;
     friend bool operator==(const PrintDetail&, const PrintDetail&) = default;
 };
-/// Prints a line about the whole job.
+/// Prints that the workers have notice of a preemption.
 struct PrintPreemption {
     std::string text;
     friend bool operator==(const PrintPreemption&, const PrintPreemption&) = default;
 };
+/// Prints a line about the whole job.
 struct PrintNotice {
     std::string text;
     friend bool operator==(const PrintNotice&, const PrintNotice&) = default;

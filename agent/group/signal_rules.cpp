@@ -49,7 +49,11 @@ bool Transition::is_second_of_pair(int signal, int step, TimePoint sent) {
 }
 
 void Transition::on(const NotifySignal& event) {
-    if (event.signal == SIGUSR1 && !leaving()) send(protocol::PreemptionNotice{.reason = "SIGUSR1", .by_signal = true});
+    if (event.signal == SIGUSR1 && !leaving()) {
+        state_.signalled = true;
+        if (!std::exchange(state_.notice_reported, true))
+            send(protocol::PreemptionNotice{.reason = "SIGUSR1", .by_signal = true});
+    }
     if (state_.phase != Phase::kRunning)
         return act(PrintDetail{fmt::format("got {}; no worker runs that could get it", signal_name(event.signal))});
     const bool known = is_second_of_pair(event.signal, -1, now_);
@@ -62,6 +66,7 @@ void Transition::on(const NotifyReceived& event) {
     if (!known || event.generation != state_.generation || state_.phase != Phase::kRunning) return;
     if (event.number <= state_.newest_forwarded) return;  // repeated after a reconnect
     state_.newest_forwarded = event.number;
+    if (event.signal == SIGUSR1) state_.signalled = true;
     if (is_second_of_pair(event.signal, 1, now_ - event.ago)) return;  // this process got it, too
     act(NotifyWorkers{event.signal});
     act(PrintDetail{fmt::format("another node forwards {} to the workers", signal_name(event.signal))});
@@ -71,16 +76,26 @@ void Transition::on(const TimeLimitNear& event) {
     if (!leaving()) send(protocol::PreemptionNotice{.reason = event.why});
 }
 
-/// The notice comes again after a reconnect, and with the step at which to stop when all nodes have answered.
+/// The notice comes again after a reconnect, with another reason or deadline, and with the step at which to stop when
+/// all nodes have answered. It may come before the group that it is for can start here.
 void Transition::on(const PreemptReceived& event) {
     const protocol::Preempt& notice = event.notice;
+    if (state_.next && notice.generation == state_.next->generation) {
+        state_.next_notice = notice;
+        return;
+    }
     if (notice.generation != state_.generation || state_.phase != Phase::kRunning) return;
-    if (!std::exchange(state_.noticed, true)) {
+    const bool by_signal = !state_.notice || state_.notice->by_signal;  // so far
+    const bool is_earlier = notice.time_left && (!state_.notice_deadline ||
+                                                 now_ + *notice.time_left + kSameDeadline < *state_.notice_deadline);
+    if (is_earlier) state_.notice_deadline = now_ + *notice.time_left;
+    if (!state_.notice || state_.notice->reason != notice.reason || is_earlier) {
         act(GiveNotice{notice});
-        if (!notice.by_signal) act(NotifyWorkers{SIGUSR1});
         act(PrintPreemption{
             fmt::format("notice of preemption: {}; the workers are to stop in one step", notice.reason)});
     }
+    if (by_signal && !notice.by_signal) act(NotifyWorkers{SIGUSR1});
+    state_.notice = notice;
     if (notice.stop_at > 0) act(SetStop{notice.stop_at});
 }
 

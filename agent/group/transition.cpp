@@ -18,9 +18,12 @@ void Transition::start(const Assignment& assignment) {
     state_.next.reset();
     state_.failure.clear();
     state_.failed_here = false;
-    state_.noticed = state_.preempted = false;
+    state_.notice.reset();
+    state_.notice_deadline.reset();
+    state_.signalled = state_.preempted = false;
     for (int i = 0; i < state_.slots; ++i) state_.running.insert(LocalRank{i});
     act(StartWorkers{assignment});
+    if (const auto notice = std::exchange(state_.next_notice, std::nullopt)) on(PreemptReceived{*notice});
 }
 
 void Transition::end_held_start() {

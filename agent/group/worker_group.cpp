@@ -34,7 +34,8 @@ void Transition::on(const Assigned& event) {
 
 void Transition::on(const WorkerExited& event) {
     state_.running.erase(event.rank);
-    const bool stopped_at_notice = state_.noticed && event.status.kind == ExitStatus::Kind::kExited &&
+    const bool stopped_at_notice = (state_.notice || state_.signalled) &&
+                                   event.status.kind == ExitStatus::Kind::kExited &&
                                    event.status.number == exit_code::kPreempted;
     if (stopped_at_notice) state_.preempted = true;
     const bool ended_well = event.status.success() || stopped_at_notice;

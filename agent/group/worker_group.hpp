@@ -36,6 +36,9 @@ inline constexpr std::chrono::seconds kUnkillableAfter{60};
 /// come within this time: schedulers send it to every node of a job. The daemon merges what several nodes forward.
 inline constexpr std::chrono::seconds kSameNotification{1};
 
+/// Deadlines of a notice that differ by less are one, which the network has delayed.
+inline constexpr std::chrono::seconds kSameDeadline{1};
+
 /// The phase of this node's worker group.
 enum class Phase {
     kIdle,       ///< no group: connecting, in rendezvous, between two groups
@@ -80,8 +83,13 @@ struct State {
     std::optional<LocalRank> held_start;   ///< held before this worker was started
     std::map<int, Notification> notified;  ///< by signal
     std::uint64_t newest_forwarded = 0;    ///< the number of the newest notification that another node forwarded
-    bool noticed = false;                  ///< the workers of the latest group have notice of a preemption
-    bool preempted = false;                ///< one of them has ended because of that
+    /// The newest notice of a preemption to the workers of the latest group, and its deadline.
+    std::optional<protocol::Preempt> notice;
+    std::optional<TimePoint> notice_deadline;
+    std::optional<protocol::Preempt> next_notice;  ///< the same, to those of `next`
+    bool signalled = false;                        ///< the workers of the latest group got SIGUSR1
+    bool preempted = false;                        ///< one of them has ended because of the notice
+    bool notice_reported = false;                  ///< this node's SIGUSR1, to the daemon
 };
 
 /// Returns whether the workers are held: they stop, and none is started.

@@ -37,7 +37,7 @@ WorkerFlightRecord::~WorkerFlightRecord() {
 WorkerFlightRecord::WorkerFlightRecord(WorkerFlightRecord&& other) noexcept
     : descriptor_(std::move(other.descriptor_)), memory_(std::exchange(other.memory_, nullptr)) {}
 
-void WorkerFlightRecord::set(const PreemptionWords& words) {
+void WorkerFlightRecord::set(const PreemptionState& words) {
     memory_->preemption.stop_at.store(words.stop_at);
     memory_->preemption.noticed.store(words.noticed ? 1 : 0);
 }

@@ -20,7 +20,7 @@ struct Memory;
 namespace ddprun::agent {
 
 /// What a worker is to know about a preemption (flight_record::Preemption).
-struct PreemptionWords {
+struct PreemptionState {
     bool noticed = false;
     std::uint64_t stop_at = 0;  ///< the call of agree_to_stop() in which it stops; 0: not agreed yet
 };
@@ -42,7 +42,7 @@ public:
     /// `max_operations` is 0: all that are in progress.
     [[nodiscard]] protocol::FlightRecord view(std::size_t max_operations) const;
     /// Writes what the worker is to know about a preemption.
-    void set(const PreemptionWords& words);
+    void set(const PreemptionState& words);
     /// Returns how often the worker has called agree_to_stop().
     [[nodiscard]] std::uint64_t stop_calls() const;
     /// Returns the pid that the writing process has entered; 0: none so far.

@@ -28,9 +28,9 @@ Result<void> NoticeFile::write(const protocol::Preempt& notice) const {
     const boost::json::object object{{"reason", notice.reason},
                                      {"deadline", deadline ? boost::json::value(*deadline) : nullptr}};
     const std::string text = boost::json::serialize(object) + '\n';
-    // The end of an earlier, longer notice goes first, so that a reader never sees two.
-    if (::ftruncate(fd_.get(), 0) != 0 ||
-        ::pwrite(fd_.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
+    // The end of an earlier, longer notice goes last: the file is never empty again.
+    if (::pwrite(fd_.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||
+        ::ftruncate(fd_.get(), static_cast<off_t>(text.size())) != 0)
         return system_error("cannot write the notice of preemption", errno);
     return {};
 }

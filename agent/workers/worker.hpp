@@ -65,11 +65,11 @@ public:
     /// Sends `signal` to the worker's process alone, if it runs and does not die of it.
     void notify(int signal);
     /// Writes what the worker is to know about a preemption.
-    void set_preemption(const PreemptionWords& words) {
+    void set_preemption(const PreemptionState& words) {
         if (record_) record_->set(words);
     }
-    /// Returns its calls of agree_to_stop(); of one that has ended well: 0, because none follows.
-    [[nodiscard]] std::uint64_t stop_calls() const { return record_ && !status_ ? record_->stop_calls() : 0; }
+    /// Returns how often it has called agree_to_stop().
+    [[nodiscard]] std::uint64_t stop_calls() const { return record_ ? record_->stop_calls() : 0; }
     /// Returns whether the worker is about to end without a signal: it has written a traceback or an error file, has
     /// aborted a group, or has left all its groups.
     [[nodiscard]] bool is_ending_by_itself();

@@ -111,11 +111,11 @@ void WorkerProcesses::notify_workers(int signal) {
     for (const auto& worker : workers_) worker->notify(signal);
 }
 
-void WorkerProcesses::set_preemption(const PreemptionWords& words) {
+void WorkerProcesses::set_preemption(const PreemptionState& words) {
     for (const auto& worker : workers_) worker->set_preemption(words);
 }
 
-std::uint64_t WorkerProcesses::most_stop_calls() const {
+std::uint64_t WorkerProcesses::max_stop_calls() const {
     std::uint64_t most = 0;
     for (const auto& worker : workers_) most = std::max(most, worker->stop_calls());
     return most;

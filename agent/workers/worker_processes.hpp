@@ -60,9 +60,9 @@ public:
     /// Signals the workers' own processes, if they handle the signal.
     void notify_workers(int signal);
     /// Writes what the workers are to know about a preemption.
-    void set_preemption(const PreemptionWords& words);
+    void set_preemption(const PreemptionState& words);
     /// Returns the most calls of agree_to_stop() that a worker has made.
-    [[nodiscard]] std::uint64_t most_stop_calls() const;
+    [[nodiscard]] std::uint64_t max_stop_calls() const;
 
     /// Returns all that is known about a worker that was started, and about its end.
     [[nodiscard]] WorkerEvidence evidence(LocalRank rank) { return worker(rank).evidence(); }

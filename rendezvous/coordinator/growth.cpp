@@ -69,7 +69,7 @@ std::optional<TimePoint> growth_due(const State& state) {
 void grow(Transition& t) {
     State& state = t.state;
     const std::optional<TimePoint> due = growth_due(state);
-    if (!due || state.now < *due || ends_instead_of_starting(state)) return;
+    if (!due || state.now < *due || holds_growth(state)) return;
     std::vector<std::string> hosts;  // in the order of Subset
     for (const Node* node : newcomers(state)) hosts.push_back(node->join.host);
     const auto room = static_cast<std::size_t>(max_size(state)) - state.group.members.size();

@@ -12,6 +12,7 @@
 #include "common/text/words.hpp"
 #include "rendezvous/coordinator/gathering.hpp"
 #include "rendezvous/coordinator/nodes.hpp"
+#include "rendezvous/coordinator/preemption.hpp"
 #include "rendezvous/coordinator/running.hpp"
 #include "rendezvous/coordinator/waiting.hpp"
 
@@ -185,6 +186,8 @@ Result<std::string> drain(Transition& t, const std::string& host) {
                                                : fmt::format("{} others are", others),
                                  is_full ? ", with --spare" : "", hint_at_set_aside(state))};
     }
+    if (is_member && ends_instead_of_starting(state))
+        return Error{Errc::kRefused, "the job is being preempted: its workers are saving, and it ends then"};
     if (is_member && state.phase == Phase::kRunning && state.group.is_ending)
         return Error{Errc::kRefused, "workers have finished already: the job is about to end"};
     set_aside(state, host, "an operator has drained it");

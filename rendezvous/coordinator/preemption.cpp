@@ -18,6 +18,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
+/// A restart for the sake of more nodes would end workers that save; a job that goes on after a signal grows later.
+constexpr std::chrono::minutes kHoldsGrowthFor{10};
+
 /// Returns the notice for the running group as it is to be sent now.
 Preempt notice_now(const State& state) {
     Preempt message = state.preemption->message;
@@ -56,22 +59,41 @@ std::vector<int> unfinished_ranks(const State& state) {
     return ranks;
 }
 
-void preempt(Transition& t, const PreemptionNotice& notice) {
-    State& state = t.state;
-    if (state.phase == Phase::kFinished) return;
+/// Returns whether the notice changes what is known, and notes it. After one by a signal, another kind is meant.
+bool note(State& state, const PreemptionNotice& notice) {
     std::optional<TimePoint> deadline;
     if (notice.time_left) deadline = state.now + *notice.time_left;
-    if (state.preemption) {
-        std::optional<TimePoint>& known = state.preemption->deadline;
-        if (!deadline || (known && *known <= *deadline)) return;
-        known = deadline;
-        return t.say(fmt::format("the deadline of the preemption is earlier now: {}", notice.reason));
+    if (!state.preemption) {
+        state.preemption =
+            Preemption{{.reason = notice.reason, .by_signal = notice.by_signal}, deadline, state.now, {}};
+        return true;
     }
-    state.preemption = Preemption{{.reason = notice.reason, .by_signal = notice.by_signal}, deadline};
+    Preemption& known = *state.preemption;
+    const bool is_meant = known.message.by_signal && !notice.by_signal;
+    const bool is_earlier = deadline && (!known.deadline || *deadline < *known.deadline);
+    if (is_earlier) known.deadline = deadline;
+    if (is_meant) {
+        known.message.by_signal = false;
+        known.message.reason = notice.reason;
+    }
+    return is_meant || is_earlier;
+}
+
+void preempt(Transition& t, const PreemptionNotice& notice) {
+    if (t.state.phase == Phase::kFinished || !note(t.state, notice)) return;
     t.say(fmt::format("notice of preemption: {}", notice.reason));
-    give_notice(t);
+    if (t.state.phase == Phase::kRunning) send_to_members(t);
     gather(t);
 }
+
+/// Returns how many members have workers.
+std::size_t count_running(const State& state) {
+    return static_cast<std::size_t>(std::ranges::count_if(
+        state.group.members, [&](const auto& member) { return is_running(state, member.first); }));
+}
+
+/// No rank reaches this call. It is exact in JSON.
+constexpr std::uint64_t kNever = std::uint64_t{1} << 52;
 
 }  // namespace
 
@@ -84,13 +106,16 @@ void preemption_noticed(Transition& t, const NodeId& id, PreemptionNotice notice
 Result<std::string> order_preemption(Transition& t, std::optional<milliseconds> time_left) {
     State& state = t.state;
     if (state.phase == Phase::kFinished) return Error{Errc::kRefused, "the job is over"};
-    const bool known = state.preemption.has_value();
+    const bool known = state.preemption && !state.preemption->message.by_signal;
     preempt(t, {.reason = "ddpctl preempt", .time_left = time_left});
-    // An order is meant: the job must not start again after a notice by a signal either.
-    state.preemption->message.by_signal = false;
-    gather(t);
-    if (state.phase == Phase::kFinished) return std::string("the job had no workers: it has ended");
-    const std::size_t nodes = state.group.members.size();
+    const std::size_t nodes = count_running(state);
+    switch (state.phase) {
+        case Phase::kFinished: return std::string("the job had no workers: it has ended");
+        case Phase::kGathering: return std::string("no node has joined yet: the job ends when one does");
+        case Phase::kOpening: return std::string("workers are about to start: they stop in their first step");
+        case Phase::kStopping: return std::string("the workers are being stopped already: the job ends then");
+        case Phase::kRunning: break;
+    }
     if (known)
         return fmt::format("{} {} notice already, and stop in one step", counted(nodes, "node"),
                            inflect(nodes, "has", "have"));
@@ -99,7 +124,7 @@ Result<std::string> order_preemption(Transition& t, std::optional<milliseconds> 
 
 void give_notice(Transition& t) {
     if (!t.state.preemption || t.state.phase != Phase::kRunning) return;
-    t.state.preemption->overdue_since = {};
+    t.state.preemption->overdue_since.reset();
     send_to_members(t);
 }
 
@@ -126,23 +151,33 @@ void agree_on_stop(Transition& t) {
         if (!member.steps_taken) return;
         most = std::max(most, *member.steps_taken);
     }
-    state.group.stop_at = most + 1;
-    t.say(fmt::format("all ranks stop in call {} of agree_to_stop()", state.group.stop_at));
+    if (state.group.is_ending) {  // some ranks have finished, and would be missing in that call
+        state.group.stop_at = kNever;
+        t.say("the job is about to end: no rank stops before");
+    } else {
+        state.group.stop_at = most + 1;
+        t.say(fmt::format("all ranks stop in call {} of agree_to_stop()", state.group.stop_at));
+    }
     send_to_members(t);
 }
 
 bool ends_instead_of_starting(const State& state) { return state.preemption && !state.preemption->message.by_signal; }
 
+bool holds_growth(const State& state) {
+    if (!state.preemption) return false;
+    return ends_instead_of_starting(state) || state.now < state.preemption->since + kHoldsGrowthFor;
+}
+
 bool asks_why_overdue(const State& state) {
-    return state.phase == Phase::kRunning && state.preemption && state.preemption->overdue_since != TimePoint();
+    return state.phase == Phase::kRunning && state.preemption && state.preemption->overdue_since;
 }
 
 void end_overdue_preemption(Transition& t) {
     State& state = t.state;
     if (!state.preemption || !state.preemption->deadline || state.now < *state.preemption->deadline) return;
     if (state.phase != Phase::kRunning) return;
-    TimePoint& since = state.preemption->overdue_since;
-    if (since == TimePoint()) since = state.now;
+    if (!state.preemption->overdue_since) state.preemption->overdue_since = state.now;
+    const TimePoint since = *state.preemption->overdue_since;
     if (state.group.diagnosed_at < since && state.now < since + kDiagnosisTimeout) return;
     Cause cause =
         because(fmt::format("the deadline of the preemption has passed ({})", state.preemption->message.reason));

@@ -29,6 +29,8 @@ void end_overdue_preemption(Transition& t);
 /// Returns whether the job ends where another group would start. A notice by a signal may be a user's request for a
 /// checkpoint, after which the job goes on.
 [[nodiscard]] bool ends_instead_of_starting(const State& state);
+/// Returns whether a group that has notice is not restarted for the sake of more nodes.
+[[nodiscard]] bool holds_growth(const State& state);
 /// Returns whether the inquiries are to find out why the running group is overdue.
 [[nodiscard]] bool asks_why_overdue(const State& state);
 

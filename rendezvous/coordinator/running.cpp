@@ -63,7 +63,7 @@ bool all_succeeded(const Group& group) {
 Verdict verdict_of_success(const State& state) {
     const bool preempted =
         std::ranges::any_of(state.group.members, [](const auto& entry) { return entry.second.preempted; });
-    return preempted ? preempted_verdict(state) : success_verdict();
+    return preempted ? stopped_at_notice_verdict(state) : success_verdict();
 }
 
 void release_leaving_nodes(Transition& t) {
@@ -291,7 +291,7 @@ void group_ended(Transition& t, const NodeId& id, Generation generation, bool su
     if (of_this_group && succeeded) {
         state.group.is_ending = true;
         state.group.members.at(id).succeeded = true;
-        state.group.members.at(id).preempted = preempted;
+        state.group.members.at(id).preempted = preempted && state.preemption;
         state.group.members.at(id).succeeded_at = state.now;
         std::erase_if(state.group.finished, [&](const auto& entry) { return is_of(state, id, entry.first); });
     }

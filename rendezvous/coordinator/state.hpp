@@ -90,7 +90,8 @@ struct FailedWorker {
 struct Preemption {
     Preempt message;  ///< without the generation and the call at which to stop
     std::optional<TimePoint> deadline = {};
-    TimePoint overdue_since = {};  ///< of the running group: its diagnosis is awaited; min(): not overdue
+    TimePoint since;
+    std::optional<TimePoint> overdue_since = {};  ///< of the running group, whose diagnosis is awaited
 };
 
 /// The newest worker group. A member is missing from State::nodes if it was lost, or left, without a process.

@@ -107,18 +107,21 @@ std::string describe(const Departure& departure) {
 
 Verdict success_verdict() { return {.reason = "every worker exited with code 0", .culprit = {}}; }
 
+Verdict stopped_at_notice_verdict(const State& state) {
+    return {.outcome = Outcome::kPreempted,
+            .exit_code = exit_code::kPreempted,
+            .reason = fmt::format("preempted: {}; every worker has stopped by itself, and the job may be started again",
+                                  state.preemption->message.reason),
+            .culprit = {}};
+}
+
 Verdict preempted_verdict(const State& state) {
     const std::string& why = state.preemption->message.reason;
-    std::string reason;
-    if (state.groups_started == 0)
-        reason = fmt::format("preempted before a worker ran: {}", why);
-    else if (state.cause.reason.empty())
-        reason =
-            fmt::format("preempted: {}; every worker has stopped by itself, and the job may be started again", why);
-    else
-        reason = fmt::format("preempted: {}; before the next start of the workers: {}", why, state.cause.reason);
-    return {
-        .outcome = Outcome::kPreempted, .exit_code = exit_code::kPreempted, .reason = std::move(reason), .culprit = {}};
+    const std::string reason = state.groups_started == 0
+                                   ? fmt::format("preempted before a worker ran: {}", why)
+                                   : fmt::format("preempted: {}; before the next start of the workers{}{}", why,
+                                                 state.cause.reason.empty() ? "" : ": ", state.cause.reason);
+    return {.outcome = Outcome::kPreempted, .exit_code = exit_code::kPreempted, .reason = reason, .culprit = {}};
 }
 
 Verdict overdue_verdict(const State& state, const std::vector<int>& ranks) {

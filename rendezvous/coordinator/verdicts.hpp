@@ -15,7 +15,9 @@ namespace ddprun::coordinator {
 [[nodiscard]] std::vector<FailedRanks> also_failed(const std::map<Rank, FailedWorker>& failed, Rank culprit);
 /// Returns the verdict of a job in which every worker exited with code 0.
 [[nodiscard]] Verdict success_verdict();
-/// Returns the verdict of a job whose workers have ended because of a notice of preemption, or have not begun.
+/// Returns the verdict of a job whose workers have ended because of a notice of preemption.
+[[nodiscard]] Verdict stopped_at_notice_verdict(const State& state);
+/// Returns the verdict of a preempted job that would start its workers, for the first time or again.
 [[nodiscard]] Verdict preempted_verdict(const State& state);
 /// Returns the verdict of a preempted job in which these ranks have not ended in time.
 [[nodiscard]] Verdict overdue_verdict(const State& state, const std::vector<int>& ranks);

@@ -172,8 +172,8 @@ TEST_CASE("workers get notice before the scheduler's time limit", "[e2e]") {
     CHECK_THAT(outcome.out, Contains("the job's time limit ends in"));
     CHECK_THAT(outcome.err, Contains("preempted: the job's time limit ends in"));
     SECTION("but not if the user wants none") {
-        e2e::Process without(sandbox, job(std::chrono::seconds(1), {"--preempt-before", "0"}));
-        CHECK_FALSE(eventually(Seconds(2), [&] { return !without.running(); }));
+        e2e::Process without(sandbox, job(std::chrono::seconds(3), {"--preempt-before", "0"}));
+        CHECK_FALSE(eventually(Seconds(5), [&] { return !without.running(); }));
         without.signal(SIGTERM);
         CHECK(without.wait(Seconds(30)).exit_code() == 143);
     }

@@ -9,9 +9,9 @@ namespace ddp {
 inline constexpr int kPreemptedExitCode = 75;
 
 /// Returns true on all ranks in the same call after a notice of preemption: then save a checkpoint and exit with
-/// kPreemptedExitCode. Every rank calls it once per step, at the same place. A call costs some nanoseconds before a
-/// notice; the first after it waits for the launchers of all nodes to agree, some milliseconds. One thread at a time.
-/// Always false when the launcher is not ddprun.
+/// kPreemptedExitCode. Every rank of all programs of the job calls it once per step, at the same place. A call costs
+/// some tens of nanoseconds before a notice; the first after it waits for the launchers of all nodes to agree, some
+/// milliseconds. One thread at a time. Always false when the launcher is not ddprun.
 [[nodiscard]] bool agree_to_stop();
 
 }  // namespace ddp

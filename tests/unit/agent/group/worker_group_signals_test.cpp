@@ -153,8 +153,8 @@ TEST_CASE("a notification reaches running workers, is forwarded to the other nod
     Group group = running() << NotifySignal{SIGUSR2};
     CHECK(group.actions == Actions{NotifyWorkers{SIGUSR2}, ForwardSignal{Generation{1}, SIGUSR2}});
     CHECK(group.state.phase == Phase::kRunning);
-    group << NotifyReceived{Generation{1}, SIGUSR2, 1};
-    CHECK(group.actions.at(0) == Action{NotifyWorkers{SIGUSR2}});
+    group << NotifyReceived{Generation{1}, SIGUSR1, 1};
+    CHECK(group.actions.at(0) == Action{NotifyWorkers{SIGUSR1}});
     CHECK((group << NotifyReceived{Generation{1}, SIGKILL, 2}).actions.empty());
     CHECK((group << NotifyReceived{Generation{2}, SIGUSR2, 3}).actions.empty());
     Assignment alone = assignment(1);
@@ -380,6 +380,10 @@ TEST_CASE("workers get notice of a preemption once, and the step when it is know
     // Their SIGUSR1 comes as any other node's does.
     CHECK(std::ranges::count(group.actions, Action{NotifyWorkers{SIGUSR1}}) == (by_signal ? 0 : 1));
     CHECK((group << PreemptReceived{notice}).actions.empty());  // after a reconnect
+    notice.time_left = 5'000ms;
+    CHECK((group << PreemptReceived{notice}).actions.front() == Action{GiveNotice{notice}});  // the file names it
+    notice.time_left = 4'900ms;
+    CHECK((group.after(50ms) << PreemptReceived{notice}).actions.empty());
     notice.stop_at = 12;
     CHECK((group << PreemptReceived{notice}).actions == Actions{SetStop{12}});
     Preempt other = notice;
@@ -405,9 +409,43 @@ TEST_CASE("a worker that exits with 75 has failed, or stopped at the notice", "[
             CHECK(group.state.phase == Phase::kStopping);
         }
     }
+    SECTION("stopped at the signal, before the daemon's notice came back") {
+        const bool own = GENERATE(false, true);
+        if (own)
+            group << NotifySignal{SIGUSR1};
+        else
+            group << NotifyReceived{Generation{1}, SIGUSR1, 1};
+        group << WorkerExited{LocalRank{0}, exited(75)};
+        CHECK(group.state.phase == Phase::kRunning);
+    }
     SECTION("and another code is a failure in any case") {
         group << PreemptReceived{Preempt{.generation = Generation{1}, .reason = "", .by_signal = true}};
         group << WorkerExited{LocalRank{0}, exited(76)};
         CHECK(group.state.phase == Phase::kStopping);
     }
+}
+
+TEST_CASE("the notice for a group that cannot start yet waits for it", "[agent]") {
+    Preempt notice{.generation = Generation{2}, .reason = "n2 got SIGUSR1", .by_signal = true};
+    Group group = running() << WorkerExited{LocalRank{0}, exited(0)} << WorkerExited{LocalRank{1}, exited(0)};
+    group << Assigned{assignment(2)};  // processes that the workers have left behind are still there
+    CHECK((group << PreemptReceived{notice}).actions.empty());
+    notice.stop_at = 1;
+    CHECK((group << PreemptReceived{notice}).actions.empty());
+    group << GroupReaped{};
+    REQUIRE(group.actions.size() == 4);
+    CHECK(group.actions[0] == Action{StartWorkers{assignment(2)}});
+    CHECK(group.actions[1] == Action{GiveNotice{notice}});
+    CHECK(group.actions[3] == Action{SetStop{1}});
+}
+
+TEST_CASE("after a notice by a signal one of another kind signals the workers again", "[agent]") {
+    Preempt notice{.generation = Generation{1}, .reason = "n2 got SIGUSR1", .by_signal = true};
+    Group group = running() << PreemptReceived{notice};
+    notice.by_signal = false;
+    notice.reason = "the time limit";
+    group << PreemptReceived{notice};
+    CHECK(group.actions.front() == Action{GiveNotice{notice}});
+    CHECK(group.actions.back() == Action{NotifyWorkers{SIGUSR1}});
+    CHECK((group << PreemptReceived{notice}).actions.empty());
 }

@@ -85,10 +85,10 @@ TEST_CASE("the step of a preemption waits for the answers of all members with wo
     job.say("n4", StepsTaken{Generation{1}, 99});
     job.say("n1", StepsTaken{Generation{7}, 99});
     CHECK(job.receivers<Preempt>().empty());
-    SECTION("one has succeeded") {
+    SECTION("one has succeeded: the others go on to the end, in which it would be missing") {
         answer(job, "n2", 3);
         job.succeeded("n3");
-        CHECK(job.sent<Preempt>().at("n2").stop_at == 5);
+        CHECK(job.sent<Preempt>().at("n2").stop_at > 1'000'000'000'000);
     }
     SECTION("one reconnects, and gets the notice again") {
         answer(job, "n2", 3);
@@ -179,6 +179,33 @@ TEST_CASE("an operator orders a preemption", "[coordinator]") {
         job.feed(order());
         CHECK(reply(job) == "3 nodes have notice already, and stop in one step");
     }
+    SECTION("after a signal: it is meant, and nothing is started any more") {
+        job.say("n1", by_signal());
+        job.feed(order(9000ms));
+        CHECK(reply(job) == "3 nodes get notice to stop in one step");
+        CHECK(job.sent<Preempt>().at("n3") == Preempt{Generation{1}, "ddpctl preempt", false, 0, 9000ms});
+        CHECK(ends_instead_of_starting(job.state));
+    }
+    SECTION("of workers that are about to start, or to stop") {
+        Job other({.max_restarts = 1});
+        other.feed(order());
+        CHECK(reply(other) == "no node has joined yet: the job ends when one does");
+        other.join("n1");
+        CHECK(other.verdict().exit_code == 75);
+        Job opening;
+        opening.join("n1");
+        opening.join("n2");
+        opening.feed(order());
+        CHECK(reply(opening) == "workers are about to start: they stop in their first step");
+        job.fail("n1", failure(0, "n1"));
+        job.feed(order());
+        CHECK(reply(job) == "the workers are being stopped already: the job ends then");
+    }
+    SECTION("and a node that saves is not drained") {
+        job.feed(order());
+        job.feed(Ordered{{kProtocolVersion, Order::Command::kDrain, "n1"}});
+        CHECK(job.asked<Reply>().front().answer.refused);
+    }
     SECTION("of a job that waits") {
         Job waiting;
         waiting.join("n1");
@@ -234,4 +261,26 @@ TEST_CASE("of several deadlines of a preemption the earliest counts", "[coordina
     CHECK_FALSE(asks_why_overdue(job.state));
     job.pass(200ms);
     CHECK(asks_why_overdue(job.state));
+}
+
+TEST_CASE("a preempted group is not restarted for the sake of more nodes", "[coordinator]") {
+    Job job({.min_nodes = 1, .max_nodes = 2});
+    job.join("n1");
+    job.pass(31s);
+    job.store_opens();
+    REQUIRE(job.state.phase == Phase::kRunning);
+    job.say("n1", by_signal());
+    job.join("n2");
+    job.pass(60s);
+    CHECK(job.state.phase == Phase::kRunning);
+    job.pass(10min);
+    CHECK(job.state.phase == Phase::kStopping);  // the signal was a request for a checkpoint
+}
+
+TEST_CASE("a node cannot say that it was preempted without a notice", "[coordinator]") {
+    Job job;
+    job.start({"n1", "n2"});
+    stop(job, "n1");
+    stop(job, "n2");
+    CHECK(job.verdict().outcome == Outcome::kSucceeded);
 }
