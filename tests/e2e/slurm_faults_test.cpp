@@ -1,6 +1,7 @@
 // The job scripts of scripts/slurm while nodes fail, and while SLURM takes nodes away. Skipped where the tools for
 // SLURM are absent.
 
+#include <sstream>
 #include <string>
 #include <utility>
 
@@ -27,6 +28,23 @@ private:
     const e2e::Slurm& slurm_;
     std::string node_;
 };
+
+/// Returns the word that follows `text` in the output; empty: the text is not there.
+std::string word_after(const std::string& output, const std::string& text) {
+    const auto at = output.find(text);
+    std::istringstream rest(at == std::string::npos ? "" : output.substr(at + text.size()));
+    std::string word;
+    rest >> word;
+    return word;
+}
+
+/// Checks that the workers saved a step at the notice, and that the next attempt went on after it: no step was lost.
+void check_saved_step(const std::string& output) {
+    const std::string saved = word_after(output, "train: preempted: saved step ");
+    CHECK(saved != "");
+    CHECK(word_after(output, "train: resumed after step ") == saved);
+    CHECK_THAT(output, Contains("attempt 1 of 100 ended with code 75; requeueing"));
+}
 
 }  // namespace
 
@@ -149,7 +167,8 @@ TEST_CASE("preemptible.sbatch is requeued before its time limit, and finishes", 
     slurm.call({"exec", "--", "scontrol", "update", "JobId=" + job.id(), "TimeLimit=10"});
     CHECK(job.end(Seconds(120)) == "COMPLETED 0:0");
     CHECK(job.field("Restarts") == "1");
-    CHECK_THAT(job.output(), Contains("train: resumed after step ") && !Contains("DUE TO TIME LIMIT"));
+    check_saved_step(job.output());
+    CHECK_THAT(job.output(), !Contains("DUE TO TIME LIMIT"));
     e2e::check_losses(sandbox, kSteps);
     e2e::check_no_leftovers(slurm);
 }
@@ -172,7 +191,7 @@ TEST_CASE("preemptible.sbatch is requeued at a preemption, and finishes", "[e2e]
     second.speed_up();
     CHECK(job.end(Seconds(120)) == "COMPLETED 0:0");
     CHECK(job.field("Restarts") == "1");
-    CHECK_THAT(job.output(), Contains("train: resumed after step "));
+    check_saved_step(job.output());
     e2e::check_losses(sandbox, kSteps);
     e2e::check_no_leftovers(slurm);
 }
