@@ -223,7 +223,8 @@ void StatusReporter::report_verdict(const JobReport& report) {
         write_block(console_, format_verdict(verdict, report.job, stderr_in_box(report.verdict)),
                     config_.output.timestamps);
     } else if (verdict.exit_code != 0) {
-        spdlog::error("{}the job failed: {}", tag(), reason);
+        const bool failed = verdict.outcome != protocol::Outcome::kPreempted;
+        spdlog::error("{}{}{}", tag(), failed ? "the job failed: " : "", reason);
     }
 }
 

@@ -433,10 +433,10 @@ TEST_CASE("the notice for a group that cannot start yet waits for it", "[agent]"
     notice.stop_at = 1;
     CHECK((group << PreemptReceived{notice}).actions.empty());
     group << GroupReaped{};
-    REQUIRE(group.actions.size() == 4);
-    CHECK(group.actions[0] == Action{StartWorkers{assignment(2)}});
-    CHECK(group.actions[1] == Action{GiveNotice{notice}});
-    CHECK(group.actions[3] == Action{SetStop{1}});
+    REQUIRE(group.actions.size() == 5);  // after the report that the group before has ended
+    CHECK(group.actions[1] == Action{StartWorkers{assignment(2)}});
+    CHECK(group.actions[2] == Action{GiveNotice{notice}});
+    CHECK(group.actions[4] == Action{SetStop{1}});
 }
 
 TEST_CASE("after a notice by a signal one of another kind signals the workers again", "[agent]") {
