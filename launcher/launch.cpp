@@ -45,6 +45,8 @@
 #include "launcher/plan.hpp"
 #include "launcher/program.hpp"
 #include "launcher/report_files.hpp"
+#include "launcher/ssh_job.hpp"
+#include "launcher/ssh_node.hpp"
 #include "launcher/worker_resources.hpp"
 #include "rendezvous/client/security.hpp"
 
@@ -390,6 +392,7 @@ void accept_signals(const std::vector<std::string>& arguments) {
 int launch(const std::vector<std::string>& arguments) {
     accept_signals(arguments);
     ::prctl(PR_SET_NAME, "ddprun");  // an emulated node is executed as /proc/self/exe, and would be called "exe"
+    if (arguments == std::vector<std::string>{std::string(kSshNodeArgument)}) return run_ssh_node();
     Environment environment = parse_environment(::environ);
     ::unsetenv(kPasswordVariable);  // workers do not need it, whether this job uses etcd or not
     auto invocation = parse_options(arguments, environment);
@@ -401,6 +404,10 @@ int launch(const std::vector<std::string>& arguments) {
     }
 
     if (invocation->options.verbose) spdlog::set_level(spdlog::level::debug);
+    if (!invocation->options.hosts.empty() && !invocation->options.as_ssh_node) {
+        const auto code = run_ssh_job(invocation->options, arguments, environment);
+        return code ? *code : refuse(code.error(), exit_code::kUsage, {named_report(arguments, environment)});
+    }
     Plan plan;
     plan.options = std::move(invocation->options);
     if (const auto named = environment.find("TORCHELASTIC_ERROR_FILE"); named != environment.end())

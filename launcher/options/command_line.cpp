@@ -66,9 +66,7 @@ struct Elsewhere {
 
 constexpr std::string_view kProcesses =
     "mpirun's and srun's number of processes. Use --nproc-per-node N, the workers of each node, and --nnodes.";
-constexpr std::string_view kHosts =
-    "mpirun's list of hosts. Start the same line on every node, by srun or ssh: with --nnodes N and --rdzv-endpoint "
-    "HOST:PORT they meet.";
+constexpr std::string_view kHosts = "mpirun's list of hosts. Use --hosts, with n1,n2 or the name of a file.";
 constexpr std::string_view kBinding =
     "mpirun's binding of processes to cores. Use --numa-binding, and --dry-run to see the result.";
 constexpr std::string_view kNotNeeded = "mpirun's, for what ddprun does not need. Leave it out.";
@@ -80,7 +78,6 @@ constexpr std::array kElsewhere{
     Elsewhere{"ppn", kProcesses},
     Elsewhere{"H", kHosts},
     Elsewhere{"host", kHosts},
-    Elsewhere{"hosts", kHosts},
     Elsewhere{"hostfile", kHosts},
     Elsewhere{"machinefile", kHosts},
     Elsewhere{"x",

@@ -74,12 +74,27 @@ Result<void> check_given(const Options& options, const Allocation& allocation) {
     return {};
 }
 
+/// Returns the nodes of --hosts, or those that a starter gave.
+Result<std::optional<Allocation>> allocation_for(const Options& options, const Given& given,
+                                                 const Environment& environment) {
+    if (options.hosts.empty())
+        return find_allocation(environment, given.nodes ? std::optional(options.nodes.max) : std::nullopt);
+    auto hosts = allocation_of_hosts(options.hosts, options.as_ssh_node);
+    return hosts ? Result<std::optional<Allocation>>(std::move(*hosts)) : hosts.error();
+}
+
 }  // namespace
 
 Result<void> complete_from_allocation(Options& options, const Given& given, const Environment& environment) {
-    if (options.standalone || options.local_nodes || options.as_local_node || is_inside_job(environment)) return {};
-    if (names_nodes(options, given)) return check_named(options, environment);
-    auto found = find_allocation(environment, given.nodes ? std::optional(options.nodes.max) : std::nullopt);
+    const bool by_ssh = !options.hosts.empty();
+    if (by_ssh && (options.standalone || options.local_nodes)) {
+        return world_error(fmt::format("--hosts and {} exclude each other. Leave one out.",
+                                       options.standalone ? "--standalone" : "--local-nodes"));
+    }
+    if (options.standalone || options.local_nodes || options.as_local_node) return {};
+    if (!by_ssh && is_inside_job(environment)) return {};
+    if (!by_ssh && names_nodes(options, given)) return check_named(options, environment);
+    auto found = allocation_for(options, given, environment);
     if (!found) return found.error();
     if (!*found) return {};
     Allocation& allocation = **found;
@@ -88,7 +103,10 @@ Result<void> complete_from_allocation(Options& options, const Given& given, cons
     if (!given.nodes) options.nodes = {allocation.nodes, allocation.nodes};
     if (!given.workers && allocation.gpus.value_or(0) > 0)
         options.programs.front().slots = {Slots::Kind::kCount, *allocation.gpus};
-    if (!options.rdzv_id && !names_endpoint(options)) options.rdzv_id = allocation.name;
+    const std::optional<int> slots =
+        by_ssh ? options.hosts.at(static_cast<std::size_t>(allocation.node)).slots : std::nullopt;
+    if (slots) options.programs.front().slots = {Slots::Kind::kCount, *slots};
+    if (!options.rdzv_id && !names_endpoint(options) && !allocation.name.empty()) options.rdzv_id = allocation.name;
     options.allocation = std::move(allocation);
     return {};
 }

@@ -224,6 +224,19 @@ constexpr std::array kTable{
               "a directory that all nodes share: the first node publishes the address of the daemon there, so that no "
               "node has to be named; needs --rdzv-id",
               [](Options& o, Text t) { return store_text(o.rdzv_dir, t); }},
+    OptionRow{
+        "hosts", 0, kMeeting, "LIST|FILE",
+        "start this line on these hosts by ssh, one ddprun on each: n1,user@n2,n[3-8], with n1:2 for two workers "
+        "there; or a file, whose name contains a slash, with a host per line. Needs the same ddprun and directory "
+        "on all",
+        [](Options& o, Text t) { return t.empty() ? Result<void>() : store(o.hosts, parse_ssh_hosts(t)); }},
+    OptionRow{"ssh", 0, kMeeting, "COMMAND",
+              "the command that --hosts puts before the name of a host and a line for its shell (default ssh -o "
+              "BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=15)",
+              [](Options& o, Text t) {
+                  if (t.find_first_not_of(' ') != Text::npos) o.ssh = std::string(t);
+                  return Result<void>();
+              }},
     OptionRow{"standalone", 0, kMeeting, "",
               "one node, a daemon of its own on a free port of 127.0.0.1 (the default for one node)",
               [](Options& o, Text t) { return store(o.standalone, parse_bool(t)); }},
@@ -380,6 +393,8 @@ constexpr std::array kTable{
     OptionRow{"as-local-node", 0, "", "INDEX[,FD[,FD]]@HOST:PORT",
               "what --local-nodes passes to the processes that it starts",
               [](Options& o, Text t) { return store(o.as_local_node, parse_local_node(t)); }},
+    OptionRow{"as-ssh-node", 0, "", "INDEX@JOB", "what --hosts passes to the processes that it starts",
+              [](Options& o, Text t) { return store(o.as_ssh_node, parse_ssh_node(t)); }},
     OptionRow{"temporary-log-dir", 0, "", "DIR", "the folder of --redirects that these processes share",
               [](Options& o, Text t) {
                   o.temporary_log_dir = std::string(t);

@@ -16,6 +16,7 @@
 #include "common/text/pattern.hpp"
 #include "launcher/options/option_values.hpp"
 #include "launcher/scheduler/allocation.hpp"
+#include "launcher/scheduler/ssh_hosts.hpp"
 
 namespace ddprun::launcher {
 
@@ -74,6 +75,9 @@ struct Options {
     std::optional<std::string> rdzv_dir;  ///< the directory in which the nodes meet
     RdzvConf rdzv_conf;
     std::optional<int> node_rank;
+    std::vector<SshHost> hosts;  ///< on which ddprun starts itself; empty: this is one node of the job
+    std::string ssh = "ssh -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=15";  ///< for those
+    std::optional<SshNode> as_ssh_node;  ///< set in the processes that are started there
     /// The nodes that a scheduler gave; absent: there are none, or other options have named the nodes.
     std::optional<Allocation> allocation;
     std::optional<std::string> master_addr;

@@ -54,7 +54,8 @@ Result<std::optional<Allocation>> find_lsf(const Environment& environment) {
     const std::string index(lsf.text("LSB_JOBINDEX").value_or("0"));  // 0: not of a job array
     const std::string name = index == "0" ? job : fmt::format("{}-{}", job, index);
     const std::size_t count = hosts->names.size();
-    auto allocation = allocation_started_once("lsf-" + name, "LSF job " + name, std::move(hosts->names));
+    auto allocation =
+        allocation_started_once("lsf-" + name, "LSF job " + name, std::move(hosts->names), "LSB_DJOB_HOSTFILE");
     if (!allocation) return allocation.error();
     if (count == 1 && hosts->slots > 1 && lsf.text("LSF_PM_TASKID")) {
         return start_error(

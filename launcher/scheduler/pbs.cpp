@@ -42,7 +42,7 @@ Result<std::optional<Allocation>> find_pbs(const Environment& environment) {
     const auto slots = pbs_slots(pbs);
     if (!slots) return slots.error();
     const std::string job(*pbs.text(kPbsJob));
-    auto allocation = allocation_started_once("pbs-" + job, "PBS job " + job, distinct(*slots));
+    auto allocation = allocation_started_once("pbs-" + job, "PBS job " + job, distinct(*slots), kPbsFile);
     if (!allocation) return allocation.error();
     const auto task = pbs.number("PBS_TASKNUM", 0, 1'000'000'000, 1);  // the job script is the first task
     if (!task) return task.error();

@@ -10,14 +10,14 @@
 namespace ddprun::launcher {
 
 Result<Allocation> allocation_started_once(std::string_view name, std::string_view title,
-                                           std::vector<std::string> hosts) {
+                                           std::vector<std::string> hosts, std::string_view file) {
     Allocation allocation;
-    allocation.start_on_all = mpirun_line(static_cast<int>(hosts.size()));
+    allocation.start_on_all = fmt::format("ddprun --hosts \"${}\" …", file);
     if (hosts.size() > 1) {
         return start_error(
             fmt::format("ddprun was started once, but {} has {} hosts, and each of them needs its own ddprun. Start it "
-                        "with {}; or pass --standalone to use one host alone.",
-                        title, hosts.size(), allocation.start_on_all));
+                        "with {}, which uses ssh, or with {}; or pass --standalone to use one host alone.",
+                        title, hosts.size(), allocation.start_on_all, mpirun_line(static_cast<int>(hosts.size()))));
     }
     allocation.name = name;
     allocation.title = title;

@@ -45,9 +45,11 @@ TEST_CASE("ddprun that a job of LSF or PBS on several hosts has started once is 
     const PbsJob job("n1\nn1\nn2\n");
     CHECK(refusal(job.script()) ==
           "ddprun was started once, but PBS job 71.server has 2 hosts, and each of them needs its own ddprun. Start it "
-          "with mpirun -np 2 --map-by ppr:1:node --bind-to none ddprun …; or pass --standalone to use one host alone.");
+          "with ddprun --hosts \"$PBS_NODEFILE\" …, which uses ssh, or with mpirun -np 2 --map-by ppr:1:node --bind-to "
+          "none ddprun …; or pass --standalone to use one host alone.");
     CHECK_THAT(refusal(lsf_job("n1 4 n2 4 n3 4")),
-               Contains("LSF job 71 has 3 hosts") && Contains("Start it with mpirun -np 3"));
+               Contains("LSF job 71 has 3 hosts") && Contains("ddprun --hosts \"$LSB_DJOB_HOSTFILE\" …"));
+    CHECK(options(job.script(), {"--hosts", "n1,n2", "train"}).nodes == NodeRange{2, 2});
     CHECK(refusal(job.script(), {"--standalone", "train"}) == "");
     CHECK(refusal(job.script(), {"--nnodes", "2", "--rdzv-endpoint", "n1", "train"}) == "");
     CHECK(lsf_job_nodes(lsf_job("n1 4 n2 4")) == 2);
