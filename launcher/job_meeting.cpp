@@ -24,6 +24,7 @@ constexpr std::string_view kDefaultPrefix = "ddprun";
 constexpr std::chrono::seconds kAnswerLimit{3};  // of a daemon, which answers at once unless it is stopped or cut off
 constexpr std::chrono::seconds kDefaultReadTimeout{60};
 constexpr std::chrono::seconds kDefaultJoinTimeout{600};
+constexpr std::string_view kInsteadOfHome = "--rdzv-endpoint HOST:PORT to all nodes";
 
 /// ThisNode: performs for meet() what happens on this machine. Owns a daemon that it has started.
 class ThisNode final : public MeetingNode {
@@ -82,14 +83,14 @@ Result<std::string> password_of(const EtcdConf& conf, const Environment& environ
 /// Returns the directory in which the nodes of a starter meet that names no hosts; makes it if it is not there.
 Result<std::filesystem::path> meeting_folder(const Environment& environment) {
     const auto home = environment.find("HOME");
-    constexpr std::string_view kRemedy = "Pass --rdzv-endpoint HOST:PORT to all nodes";
     if (home == environment.end() || home->second.empty())
-        return Error{Errc::kUsage, fmt::format("HOME is not set, below which the nodes would meet. {}.", kRemedy)};
+        return Error{Errc::kUsage,
+                     fmt::format("HOME is not set, below which the nodes would meet. Pass {}.", kInsteadOfHome)};
     const auto folder = std::filesystem::path(home->second) / ".ddprun" / "meeting";
     for (const auto& path : {folder.parent_path(), folder}) {
         if (::mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) continue;
         Error error = system_error(fmt::format("cannot make {}, in which the nodes would meet", path.string()), errno);
-        return Error{Errc::kUsage, fmt::format("{}. {}.", error.message, kRemedy)};
+        return Error{Errc::kUsage, fmt::format("{}. Pass {}.", error.message, kInsteadOfHome)};
     }
     return folder;
 }
@@ -109,7 +110,8 @@ Result<JobMeeting> JobMeeting::make(const Options& options, const Environment& e
     if (meets_in_home(options)) {
         auto folder = meeting_folder(environment);
         if (!folder) return folder.error();
-        return JobMeeting(std::make_unique<DirectoryPoint>(*folder, read_timeout, DirectoryPoint::Names::kUsedOnce),
+        return JobMeeting(std::make_unique<DirectoryPoint>(*folder, read_timeout, DirectoryPoint::Names::kUsedOnce,
+                                                           std::string(kInsteadOfHome)),
                           options.allocation->name, settings);
     }
     if (options.rdzv_dir) {

@@ -31,6 +31,16 @@ constexpr int kMaxReads = 10;  // of a value that is replaced each time it is re
 
 std::string shown(const fs::path& path) { return log_line(path.string(), 300); }
 
+/// Returns the directory for messages, after the option that names it, unless there is another remedy.
+std::string place(const fs::path& directory, std::string_view remedy) {
+    return fmt::format("{}{}", remedy.empty() ? "--rdzv-dir " : "", shown(directory));
+}
+
+/// Returns what to do: to pass `remedy`, or, if that is empty, `by_option`.
+std::string advice(std::string_view remedy, std::string_view by_option) {
+    return remedy.empty() ? std::string(by_option) : fmt::format("Pass {}.", remedy);
+}
+
 /// The files of one name in the directory.
 struct Entries {
     std::int64_t newest = 0;          ///< 0: there is none
@@ -41,15 +51,18 @@ struct Entries {
 struct EntryFiles {
     fs::path directory;
     std::string prefix;     ///< of the file names: "ddprun-x."
+    std::string remedy;     ///< that of DirectoryPoint
     bool was_there = true;  ///< the directory, at an earlier call
 
     [[nodiscard]] Error directory_error(int errno_value) const {
         const bool absent = errno_value == ENOENT || errno_value == ENOTDIR;
-        Error error = system_error(fmt::format("cannot meet in --rdzv-dir {}", shown(directory)), errno_value);
-        error.message += !absent ? ". Pass a --rdzv-dir in which this user may read and write."
-                         : was_there
-                             ? ". It was there before: check the file system that has it."
-                             : ". Make a directory on a file system that all nodes share, and pass it to --rdzv-dir.";
+        Error error = system_error(fmt::format("cannot meet in {}", place(directory, remedy)), errno_value);
+        error.message += ". ";
+        error.message += !absent     ? advice(remedy, "Pass a --rdzv-dir in which this user may read and write.")
+                         : was_there ? "It was there before: check the file system that has it."
+                                     : advice(remedy,
+                                              "Make a directory on a file system that all nodes share, and pass it to "
+                                              "--rdzv-dir.");
         if (absent && !was_there) error.code = Errc::kUsage;
         return error;
     }
@@ -80,10 +93,10 @@ struct EntryFiles {
         if (!opened && (errno == ENOENT || errno == ESTALE)) return Error{Errc::kNotFound, "replaced"};
         const bool foreign = opened && (!S_ISREG(status.st_mode) || !is_own(status.st_uid));
         if (foreign || (!opened && (errno == EACCES || errno == ELOOP))) {
-            return Error{Errc::kRefused,
-                         fmt::format("the file {} belongs to another user, so its address is not trusted. Pass another "
-                                     "--rdzv-id, or a --rdzv-dir of your own.",
-                                     shown(path))};
+            return Error{
+                Errc::kRefused,
+                fmt::format("the file {} belongs to another user, so its address is not trusted. {}", shown(path),
+                            advice(remedy, "Pass another --rdzv-id, or a --rdzv-dir of your own."))};
         }
         if (!opened) return system_error(fmt::format("cannot read {}", shown(path)), errno);
         std::array<char, kMaxValueBytes> bytes{};
@@ -145,7 +158,7 @@ struct EntryFiles {
         // NFS repeats a request whose reply was lost, and then the first one is in its way.
         if (!linked) linked = ::stat(temporary->c_str(), &status) == 0 && status.st_nlink == 2;
         ::unlink(temporary->c_str());
-        if (!linked && error != EEXIST) return link_error(directory, error);
+        if (!linked && error != EEXIST) return link_error(directory, error, remedy);
         return linked;
     }
 
@@ -200,23 +213,25 @@ struct EntryFiles {
     }
 };
 
-EntryFiles files_of(const fs::path& directory, const std::string& name) {
-    return {directory, as_entry_name(name) + "."};
+EntryFiles files_of(const fs::path& directory, const std::string& name, const std::string& remedy) {
+    return {directory, as_entry_name(name) + ".", remedy};
 }
 
 /// Returns the result of `call`, which may wait for a file server.
 template <typename Call>
-auto in_time(const fs::path& directory, std::chrono::milliseconds limit, Call call) -> decltype(call()) {
+auto in_time(const fs::path& directory, std::string_view remedy, std::chrono::milliseconds limit, Call call)
+    -> decltype(call()) {
     auto answer = start_apart(std::move(call));
     const auto early = std::min(limit, kReportWaitAfter);
     if (answer.wait_for(early) == std::future_status::ready) return answer.get();
     if (early < limit && stderr_has_room())
-        spdlog::info("waiting for the file system of --rdzv-dir {}; giving up in {}", shown(directory),
+        spdlog::info("waiting for the file system of {}; giving up in {}", place(directory, remedy),
                      seconds_text(limit - early));
     if (answer.wait_for(limit - early) == std::future_status::ready) return answer.get();
-    return Error{Errc::kTimeout, fmt::format("cannot meet in --rdzv-dir {}: the file system has not answered for {}. "
-                                             "Check the file server, or pass a directory on another one.",
-                                             shown(directory), seconds_text(limit))};
+    return Error{Errc::kTimeout, fmt::format("cannot meet in {}: the file system has not answered for {}. "
+                                             "Check the file server, or pass {}.",
+                                             place(directory, remedy), seconds_text(limit),
+                                             remedy.empty() ? "a directory on another one" : remedy)};
 }
 
 }  // namespace
@@ -241,36 +256,39 @@ std::string as_entry_name(std::string_view name) {
     return fmt::format("{}~{:016x}", entry.substr(0, kMaxEntryBytes), hash.value());
 }
 
-Error link_error(const std::filesystem::path& directory, int errno_value) {
-    Error error = system_error(fmt::format("cannot make a hard link in --rdzv-dir {}", shown(directory)), errno_value);
+Error link_error(const std::filesystem::path& directory, int errno_value, std::string_view remedy) {
+    Error error = system_error(fmt::format("cannot make a hard link in {}", place(directory, remedy)), errno_value);
     const bool unsupported = errno_value == EPERM || errno_value == EOPNOTSUPP || errno_value == ENOSYS ||
                              errno_value == EMLINK || errno_value == EINVAL;
-    error.message += unsupported ? ": this file system has none, and without them two nodes could both host the job. "
-                                   "Pass a directory on another file system (NFS, Lustre, GPFS), or name the host "
-                                   "by --rdzv-endpoint HOST."
-                                 : ". Pass a --rdzv-dir in which this user may read and write.";
+    error.message +=
+        unsupported ? ": this file system has none, and without them two nodes could both host the job. " : ". ";
+    error.message += advice(remedy, unsupported ? "Pass a directory on another file system (NFS, Lustre, GPFS), or "
+                                                  "name the host by --rdzv-endpoint HOST."
+                                                : "Pass a --rdzv-dir in which this user may read and write.");
     return error;
 }
 
 Result<std::optional<Published>> DirectoryPoint::read(const std::string& name) {
-    EntryFiles files = files_of(directory_, name);
+    EntryFiles files = files_of(directory_, name, remedy_);
     files.was_there = was_there_;
-    auto seen = in_time(directory_, limit_, [files = std::move(files)] { return files.read(); });
+    auto seen = in_time(directory_, remedy_, limit_, [files = std::move(files)] { return files.read(); });
     was_there_ = was_there_ || seen;
     return seen;
 }
 
 Result<Claim> DirectoryPoint::claim(const std::string& name, const std::string& value,
                                     const std::optional<Published>& replaces) {
-    return in_time(directory_, limit_,
-                   [files = files_of(directory_, name), value, replaces] { return files.claim(value, replaces); });
+    return in_time(directory_, remedy_, limit_, [files = files_of(directory_, name, remedy_), value, replaces] {
+        return files.claim(value, replaces);
+    });
 }
 
 Result<void> DirectoryPoint::withdraw(const std::string& name, const Published& mine) {
-    return in_time(directory_, std::min(limit_, kWithdrawLimit),
-                   [files = files_of(directory_, name), version = mine.version, once = names_ == Names::kUsedOnce] {
-                       return once ? files.remove(version) : files.withdraw(version);
-                   });
+    return in_time(
+        directory_, remedy_, std::min(limit_, kWithdrawLimit),
+        [files = files_of(directory_, name, remedy_), version = mine.version, once = names_ == Names::kUsedOnce] {
+            return once ? files.remove(version) : files.withdraw(version);
+        });
 }
 
 std::string DirectoryPoint::where(const std::string& name) const {
@@ -280,5 +298,7 @@ std::string DirectoryPoint::where(const std::string& name) const {
 std::string DirectoryPoint::removal(const std::string& name) const {
     return fmt::format("rm '{}'.*", shown(directory_ / as_entry_name(name)));
 }
+
+std::string DirectoryPoint::elsewhere() const { return remedy_.empty() ? MeetingPoint::elsewhere() : remedy_; }
 
 }  // namespace ddprun::launcher

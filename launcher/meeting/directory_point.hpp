@@ -18,8 +18,10 @@ public:
     /// Whether a name may come again, so that its last version must remain.
     enum class Names { kMayRecur, kUsedOnce };
 
-    DirectoryPoint(std::filesystem::path directory, std::chrono::milliseconds limit, Names names = Names::kMayRecur)
-        : directory_(std::move(directory)), limit_(limit), names_(names) {}
+    /// `remedy` is what messages say to pass instead of the directory; empty: it is that of --rdzv-dir.
+    DirectoryPoint(std::filesystem::path directory, std::chrono::milliseconds limit, Names names = Names::kMayRecur,
+                   std::string remedy = {})
+        : directory_(std::move(directory)), limit_(limit), names_(names), remedy_(std::move(remedy)) {}
 
     [[nodiscard]] Result<std::optional<Published>> read(const std::string& name) override;
     [[nodiscard]] Result<Claim> claim(const std::string& name, const std::string& value,
@@ -27,11 +29,13 @@ public:
     [[nodiscard]] Result<void> withdraw(const std::string& name, const Published& mine) override;
     [[nodiscard]] std::string where(const std::string& name) const override;
     [[nodiscard]] std::string removal(const std::string& name) const override;
+    [[nodiscard]] std::string elsewhere() const override;
 
 private:
     std::filesystem::path directory_;
     std::chrono::milliseconds limit_;
     Names names_;
+    std::string remedy_;
     bool was_there_ = false;  ///< the directory, at an earlier read()
 };
 
@@ -39,7 +43,8 @@ private:
 /// "ddprun-x"). A long result is cut and gets a hash. Different names of the form "ddprun/ID" stay different. Pure.
 [[nodiscard]] std::string as_entry_name(std::string_view name);
 
-/// Returns the error for a link(2) in `directory` that failed with `errno_value`. Pure.
-[[nodiscard]] Error link_error(const std::filesystem::path& directory, int errno_value);
+/// Returns the error for a link(2) in `directory` that failed with `errno_value`. `remedy` is that of DirectoryPoint.
+/// Pure.
+[[nodiscard]] Error link_error(const std::filesystem::path& directory, int errno_value, std::string_view remedy = {});
 
 }  // namespace ddprun::launcher

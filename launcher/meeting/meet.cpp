@@ -186,8 +186,8 @@ private:
     }
 
     [[nodiscard]] std::string advice() const {
-        return fmt::format("If no job of this name runs, remove the value ({}), or pass another --rdzv-id.",
-                           point_.removal(name_));
+        return fmt::format("If no job of this name runs, remove the value ({}), or pass {}.", point_.removal(name_),
+                           point_.elsewhere());
     }
 
     MeetingPoint& point_;

@@ -51,6 +51,8 @@ public:
     [[nodiscard]] virtual std::string where(const std::string& name) const = 0;
     /// Returns the command that removes the value of `name`, to be used when its job has ended.
     [[nodiscard]] virtual std::string removal(const std::string& name) const = 0;
+    /// Returns what to pass for a job that is to meet elsewhere, for messages.
+    [[nodiscard]] virtual std::string elsewhere() const { return "another --rdzv-id"; }
     /// Returns the address of this host on the way to the place, after a call; empty: unknown.
     [[nodiscard]] virtual std::string own_address() const { return {}; }
 };

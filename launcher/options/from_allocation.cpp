@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -44,10 +45,12 @@ Result<void> check_named(const Options& options, const Environment& environment)
     const bool waits_as_spare = options.spare && (names_endpoint(options) || meets_elsewhere(options));
     const bool is_alone = options.nodes.max == 1 && !waits_as_spare;
     if (!is_alone && !(step->nodes > 1 && names_loopback(options))) return {};
-    return world_error(
-        fmt::format("{} has started ddprun {} times, and each would train alone. For one job of all, leave out "
-                    "--nnodes and the endpoint; for a job of each, pass --standalone.",
-                    step->starter, step->tasks));
+    return world_error(fmt::format(
+        "{} has started ddprun {}{} times, and each would train alone. For one job of all, {}; for a job of each, pass "
+        "--standalone.",
+        step->starter, step->is_minimum ? "at least " : "", step->tasks,
+        step->is_minimum ? "pass --nnodes N, the number of all, and no endpoint"
+                         : "leave out --nnodes and the endpoint"));
 }
 
 Result<void> check_default(const Allocation& allocation) {
@@ -70,6 +73,15 @@ Result<void> check_given(const Options& options, const Allocation& allocation) {
             fmt::format("--nnodes {}: {} has {} nodes. Pass --spare if the others are to wait until a node is lost, or "
                         "leave out --nnodes to use all.",
                         options.nodes.max, allocation.title, nodes));
+    }
+    if (!is_fixed && allocation.hosts.empty() && 2 * options.nodes.min <= nodes) {
+        const int majority = nodes / 2 + 1;
+        return world_error(fmt::format(
+            "--nnodes {}:{}: {} names no hosts, so its {} nodes meet in the home directory; if they do not share it, "
+            "{} of them could start a job without the others. Pass --rdzv-endpoint HOST:PORT to all nodes, or more "
+            "than half of them as the minimum: --nnodes {}:{}.",
+            options.nodes.min, options.nodes.max, allocation.title, nodes, options.nodes.min, majority,
+            std::max(options.nodes.max, majority)));
     }
     return {};
 }

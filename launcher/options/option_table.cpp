@@ -158,7 +158,7 @@ Result<void> apply_numa_binding(Options& o, Text text) {
 constexpr std::array kTable{
     OptionRow{"nnodes", 0, kJob, "N|MIN:MAX",
               "number of nodes, or the range within which the job may shrink and grow (default: the nodes "
-              "of the job step of SLURM, else 1)",
+              "that srun, mpirun, mpiexec, flux run or --hosts gave, else 1)",
               [](Options& o, Text t) { return store(o.nodes, parse_nodes(t)); }},
     // Before --nproc-per-node, which wins over the number of workers that follows from the GPUs.
     OptionRow{"gpus", 0, kJob, "LIST|auto",
@@ -169,7 +169,8 @@ constexpr std::array kTable{
     of_program(OptionRow{
         "nproc-per-node", 0, kJob, "N|cpu|gpu|xpu|auto",
         "workers on this node: a number, one per allowed CPU, one per GPU of NVIDIA or AMD, one per GPU of Intel "
-        "(xpu), or auto: as gpu if there is one, else as cpu (default: the GPUs that SLURM gave on this node, else 1)",
+        "(xpu), or auto: as gpu if there is one, else as cpu (default: the slots of the host in --hosts, or the GPUs "
+        "that SLURM gave on this node, else 1)",
         [](Options& o, Text t) { return store(o.programs.back().slots, parse_slots(t)); }}),
     of_program(OptionRow{"max-restarts", 0, kJob, "N",
                          "how often the job may restart its workers after failures of workers of this role (default 0)",

@@ -28,16 +28,16 @@ struct Starter {
     std::optional<StepSize> (*step_size)(const Environment&);  ///< null: it starts ddprun once
 };
 
-// The inner one first: mpirun is started in jobs of the others, and flux in jobs of SLURM. PMI alone comes late,
-// because mpiexec, flux and srun --mpi=pmi2 set it, too.
+// The inner one first: mpirun is started in jobs of the others, and flux in jobs of SLURM. PMI alone comes
+// after mpiexec, flux and srun --mpi=pmi2, which set it, too, and before LSF and PBS, which do not.
 constexpr std::array kStarters{
     Starter{find_open_mpi, open_mpi_step_size},
     Starter{find_mpich, mpich_step_size},
     Starter{find_flux, flux_step_size},
     Starter{find_slurm, slurm_step_size},
+    Starter{find_pmi, pmi_step_size},
     Starter{find_lsf, nullptr},
     Starter{find_pbs, nullptr},
-    Starter{find_pmi, pmi_step_size},
 };
 
 }  // namespace
@@ -59,7 +59,7 @@ std::optional<StepSize> step_size(const Environment& environment) {
         const auto size = starter.step_size != nullptr ? starter.step_size(environment) : std::nullopt;
         if (size) return size;
     }
-    return std::nullopt;
+    return kubernetes_step_size(environment);
 }
 
 int nodes_of_batch_job(const Environment& environment) {

@@ -39,16 +39,17 @@ struct StepSize {
     std::string_view starter;  ///< "srun"
     int tasks = 1;
     int nodes = 1;
+    bool is_minimum = false;  ///< there may be more: the starter does not pass on how many
 };
 
-/// Returns the size of the step that runs this process; nullopt: it is in none, or its variables do not say.
+/// Returns the size of the step that runs this process; nullopt: it is in no step, or its variables do not say.
 [[nodiscard]] std::optional<StepSize> step_size(const Environment& environment);
 
 /// Returns when the scheduler ends the job; nullopt: it does not say. Errors: kUsage, the variable is malformed.
 [[nodiscard]] Result<std::optional<std::chrono::system_clock::time_point>> job_end(const Environment& environment);
 
 /// Returns the number of nodes of the batch job around this process, in which mpirun may have started it on fewer; 0:
-/// it is in none, or the variables do not say.
+/// it is not in a batch job, or the variables do not say.
 [[nodiscard]] int nodes_of_batch_job(const Environment& environment);
 
 /// Returns the ports at which the daemon of the step `name` may listen, in the order in which they are tried. The same

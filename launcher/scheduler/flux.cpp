@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 
@@ -51,7 +52,8 @@ Result<std::optional<Allocation>> find_flux(const Environment& environment) {
     const auto tasks = flux.number("FLUX_JOB_SIZE", 1, kMaxTasks);
     const auto nodes = flux.number("FLUX_JOB_NNODES", 1, kMaxNodes);
     if (!tasks || !nodes) return tasks ? nodes.error() : tasks.error();
-    if (*tasks > *nodes) return several_tasks_error("flux", nodes_of_tasks(*tasks, *nodes), flux_line(*nodes));
+    const int job_nodes = std::max(*nodes, nodes_of_batch_job(environment));
+    if (*tasks > *nodes) return several_tasks_error("flux", nodes_of_tasks(*tasks, *nodes), flux_line(job_nodes));
     const auto rank = flux.number("FLUX_TASK_RANK", 0, *tasks - 1);
     if (!rank) return rank.error();
     Allocation allocation;
@@ -59,8 +61,8 @@ Result<std::optional<Allocation>> find_flux(const Environment& environment) {
     allocation.title = fmt::format("Flux job {}", *flux.text(kFluxJob));
     allocation.nodes = *nodes;
     allocation.node = *rank;
-    allocation.job_nodes = *nodes;
-    allocation.start_on_all = flux_line(*nodes);
+    allocation.job_nodes = job_nodes;
+    allocation.start_on_all = flux_line(job_nodes);
     return allocation;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// Reads the variables of Flux, as its manual page flux-environment(7) describes them. Pure.
+// Reads the variables of Flux, as its manual page flux-environment(7) describes them, and the nodes of the batch job
+// around it.
 
 #include <optional>
 

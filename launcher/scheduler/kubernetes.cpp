@@ -46,6 +46,13 @@ Result<std::optional<Allocation>> find_kubernetes(const Environment& environment
             "is to train alone.",
             kPodIndex, *index));
     }
+    if (*index >= *nodes) {
+        return start_error(fmt::format(
+            "{}={}: the Job has {} pods or more, but --nnodes is {}. Pass --nnodes N, the completions of the "
+            "Job (or set PET_NNODES); with --spare, pass --rdzv-endpoint HOST:PORT; or pass --standalone, "
+            "if each pod is to train alone.",
+            kPodIndex, *index, *index + 1, *nodes));
+    }
     const std::string full(pod.text("HOSTNAME").value_or(own_name()));
     const std::string host = full.substr(0, full.find('.'));
     const std::string ending = fmt::format("-{}", *index);
@@ -76,6 +83,13 @@ Result<std::optional<Allocation>> find_kubernetes(const Environment& environment
     allocation.job_nodes = *nodes;
     allocation.start_on_all = "one ddprun in each pod";
     return allocation;
+}
+
+std::optional<StepSize> kubernetes_step_size(const Environment& environment) {
+    const Variables pod(environment, kPodIndex);
+    const auto index = pod.number(kPodIndex, 1, kMaxNodes - 1);
+    if (!index) return std::nullopt;
+    return StepSize{"an indexed Job of Kubernetes", *index + 1, *index + 1, true};
 }
 
 }  // namespace ddprun::launcher

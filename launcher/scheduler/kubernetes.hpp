@@ -18,4 +18,7 @@ using DomainName = std::string (*)(const std::string& host);
                                                                 std::optional<int> nodes,
                                                                 DomainName domain_name_of = domain_name);
 
+/// As step_size(), for an indexed Job: pod 1 proves that there are two.
+[[nodiscard]] std::optional<StepSize> kubernetes_step_size(const Environment& environment);
+
 }  // namespace ddprun::launcher

@@ -12,7 +12,7 @@ namespace ddprun::launcher {
 /// As find_allocation(), for LSF.
 [[nodiscard]] Result<std::optional<Allocation>> find_lsf(const Environment& environment);
 
-/// Returns the number of hosts of the job; 0: this process is in none of LSF, or its variables do not say.
+/// Returns the number of hosts of the job; 0: this process is not in a job of LSF, or its variables do not say.
 [[nodiscard]] int lsf_job_nodes(const Environment& environment);
 
 }  // namespace ddprun::launcher

@@ -12,7 +12,8 @@ namespace ddprun::launcher {
 /// As find_allocation(), for PBS.
 [[nodiscard]] Result<std::optional<Allocation>> find_pbs(const Environment& environment);
 
-/// Returns the number of hosts of the job; 0: this process is in none of PBS, or its node file cannot be read here.
+/// Returns the number of hosts of the job; 0: this process is not in a job of PBS, or its node file cannot be read
+/// here.
 [[nodiscard]] int pbs_job_nodes(const Environment& environment);
 
 }  // namespace ddprun::launcher

@@ -15,6 +15,7 @@
 #include "common/job_limits.hpp"
 #include "common/text/number.hpp"
 #include "launcher/scheduler/host_list.hpp"
+#include "launcher/scheduler/pmi.hpp"
 #include "launcher/scheduler/variables.hpp"
 
 namespace ddprun::launcher {
@@ -64,21 +65,21 @@ std::string start_on_all(const std::vector<int>& nodes) {
 }
 
 /// Returns the greatest number of tasks on a node in "1(x3),2".
-Result<int> most_tasks(std::string_view counts) {
-    int most = 0;
+Result<int> max_tasks(std::string_view counts) {
+    int max = 0;
     for (std::string_view rest = counts; !rest.empty();) {
         const std::string_view part = rest.substr(0, rest.find(','));
         const auto tasks = parse_number<int>(part.substr(0, part.find('(')));
         if (!tasks)
             return start_error(
                 fmt::format("SLURM_STEP_TASKS_PER_NODE={}: not a list of counts. {}", counts, kNameTheNodes));
-        most = std::max(most, *tasks);
+        max = std::max(max, *tasks);
         rest.remove_prefix(std::min(rest.size(), part.size() + 1));
     }
-    return most;
+    return max;
 }
 
-/// Returns the number of the step; nullopt: this process is in none that srun has started for it.
+/// Returns the number of the step; nullopt: this process is not in a step that srun has started.
 std::optional<std::uint32_t> step_of(const Variables& slurm) {
     const auto text = slurm.text("SLURM_STEP_ID");
     const auto step = text ? parse_number<std::uint32_t>(*text) : std::nullopt;
@@ -130,7 +131,7 @@ Result<std::optional<Allocation>> outside_steps(const Variables& slurm, Allocati
 Result<std::optional<Allocation>> in_step(const Variables& slurm, Allocation allocation, const std::string& job,
                                           std::uint32_t step) {
     const auto counts = slurm.required("SLURM_STEP_TASKS_PER_NODE");
-    const auto tasks = counts ? most_tasks(*counts) : counts.error();
+    const auto tasks = counts ? max_tasks(*counts) : counts.error();
     if (!tasks) return tasks.error();
     if (*tasks > 1) {
         return start_error(fmt::format(
@@ -174,6 +175,10 @@ Result<std::optional<Allocation>> find_slurm(const Environment& environment) {
     allocation.job_nodes = std::accumulate(nodes->begin(), nodes->end(), 0);
     allocation.start_on_all = start_on_all(*nodes);
     const auto step = step_of(slurm);
+    if (!step) {  // SLURM sets PMI in steps only, so here it is another starter's
+        const auto by_pmi = find_pmi(environment);
+        if (!by_pmi) return by_pmi.error();
+    }
     auto found = step ? in_step(slurm, std::move(allocation), std::string(*job), *step)
                       : outside_steps(slurm, std::move(allocation), std::string(*job));
     if (found && *attempt > 0) (*found)->name += fmt::format("-r{}", *attempt);

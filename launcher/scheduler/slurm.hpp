@@ -17,7 +17,7 @@ namespace ddprun::launcher {
 [[nodiscard]] Result<std::optional<std::chrono::system_clock::time_point>> slurm_job_end(
     const Environment& environment);
 
-/// Returns the number of nodes of the job; 0: this process is in none of SLURM, or its variables are malformed.
+/// Returns the number of nodes of the job; 0: this process is not in a job of SLURM, or its variables are malformed.
 [[nodiscard]] int slurm_job_nodes(const Environment& environment);
 
 /// As step_size(), for SLURM.

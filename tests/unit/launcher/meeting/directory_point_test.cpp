@@ -172,6 +172,28 @@ TEST_CASE("a file system without hard links is an error with what to do instead"
                Catch::StartsWith("cannot make a hard link in --rdzv-dir /d: No space"));
 }
 
+TEST_CASE("messages about a directory that the user has not passed name no option of it", "[launcher][unit]") {
+    const TemporaryDirectory temp;
+    const auto point = [](const std::filesystem::path& path) {
+        return DirectoryPoint(path, 10s, DirectoryPoint::Names::kUsedOnce, "--rdzv-endpoint HOST:PORT");
+    };
+    const auto absent = temp.path() / "absent";
+    DirectoryPoint in_absent = point(absent);
+    CHECK(in_absent.read(kJob).error().message ==
+          "cannot meet in " + absent.string() + ": No such file or directory. Pass --rdzv-endpoint HOST:PORT.");
+    CHECK(in_absent.elsewhere() == "--rdzv-endpoint HOST:PORT");
+    CHECK(point_in(temp).elsewhere() == "another --rdzv-id");
+    REQUIRE(::symlink("elsewhere", (temp.path() / "ddprun-x.1").c_str()) == 0);
+    DirectoryPoint with_link = point(temp.path());
+    CHECK_THAT(with_link.read(kJob).error().message,
+               Catch::EndsWith("so its address is not trusted. Pass --rdzv-endpoint HOST:PORT."));
+    for (const int number : {EPERM, ENOSPC}) {
+        const std::string message = link_error("/d", number, "--rdzv-endpoint HOST:PORT").message;
+        CHECK_THAT(message, Catch::StartsWith("cannot make a hard link in /d: ") &&
+                                Catch::EndsWith(" Pass --rdzv-endpoint HOST:PORT."));
+    }
+}
+
 TEST_CASE("an address that another user has published is not trusted", "[launcher][unit]") {
     const TemporaryDirectory temp;
     const auto path = temp.file("ddprun-x.1", "value\n", 0644);

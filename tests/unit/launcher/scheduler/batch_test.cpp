@@ -40,6 +40,19 @@ TEST_CASE("a job of LSF or PBS on one host runs a job of one node", "[launcher]"
     CHECK(pbs.rdzv_id == "pbs-71.server");
 }
 
+TEST_CASE("processes of another starter in a batch job of one host are refused", "[launcher]") {
+    const PbsJob pbs("n1\nn1\n");
+    const Environment slurm{
+        {"SLURM_JOB_ID", "71"}, {"SLURM_JOB_NUM_NODES", "1"}, {"SLURM_JOB_NODELIST", "n1"}, {"SLURMD_NODENAME", "n1"}};
+    for (const Environment& job : {lsf_job("n1 4"), pbs.script(), slurm}) {
+        CAPTURE(job.begin()->first);
+        CHECK_THAT(refusal(with(job, {{"PMI_SIZE", "4"}, {"PMI_RANK", "1"}})),
+                   Contains("PMI_SIZE=4: ddprun was started 4 times"));
+        CHECK_THAT(refusal(with(job, {{"PMIX_RANK", "1"}})), Contains("PMIX_RANK is set"));
+        CHECK(options(with(job, {{"PMI_SIZE", "1"}, {"PMI_RANK", "0"}})).allocation.has_value());
+    }
+}
+
 TEST_CASE("ddprun that a job of LSF or PBS on several hosts has started once is refused with the line to use",
           "[launcher]") {
     const PbsJob job("n1\nn1\nn2\n");

@@ -51,6 +51,16 @@ TEST_CASE("a start of Flux that would become a smaller world is refused with the
     CHECK(refusal({{"FLUX_URI", "local:///run/flux/local"}}, {"--nnodes", "1", "train"}) == "");
 }
 
+TEST_CASE("flux run on fewer nodes than the batch job around it is refused", "[launcher]") {
+    const Environment job{{"SLURM_JOB_ID", "71"}, {"SLURM_JOB_NUM_NODES", "4"}};
+    const Environment half = with(job, second_flux_task());
+    CHECK(refusal(half) ==
+          "Flux job ƒDCB6RV has 2 of the 4 nodes of the job. Pass --nnodes 2 if that is intended; to use all, start "
+          "ddprun with flux run --nodes=4 --ntasks=4 --exclusive ddprun ….");
+    CHECK(options(half, {"--nnodes", "2", "train"}).nodes == NodeRange{2, 2});
+    CHECK(options(with(half, {{"SLURM_JOB_NUM_NODES", "2"}})).nodes == NodeRange{2, 2});
+}
+
 TEST_CASE("a ddprun that a worker of a Flux job starts is inside that job", "[launcher]") {
     const Environment agent = second_flux_task();
     CHECK_FALSE(options(with(agent, {{kSchedulerStepVariable, scheduler_step(agent)}})).allocation.has_value());

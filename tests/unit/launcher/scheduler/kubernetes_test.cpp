@@ -58,6 +58,23 @@ TEST_CASE("a pod whose Job has an unknown number of pods, or no domain, is refus
                Contains("JOB_COMPLETION_INDEX=-1"));
 }
 
+TEST_CASE("a pod that proves more pods than --nnodes has is refused", "[launcher]") {
+    for (const std::vector<std::string>& line : {std::vector<std::string>{"--nnodes", "1", "train"},
+                                                 {"--nnodes", "1:2", "--rdzv-endpoint", "localhost:0", "train"}}) {
+        CHECK(refusal(second_pod(), line) ==
+              "an indexed Job of Kubernetes has started ddprun at least 2 times, and each would train alone. For one "
+              "job of all, pass --nnodes N, the number of all, and no endpoint; for a job of each, pass --standalone.");
+    }
+    CHECK_THAT(refusal(with(second_pod(), {{"PET_NNODES", "1"}})), Contains("each would train alone"));
+    CHECK(refusal(with(second_pod(), {{"JOB_COMPLETION_INDEX", "0"}}), {"--nnodes", "1", "train"}) == "");
+    CHECK(refusal({}, {"--nnodes", "1", "train"}) == "");
+    const Environment third{{"JOB_COMPLETION_INDEX", "2"}, {"HOSTNAME", "train-2"}};
+    CHECK_THAT(
+        pod_refusal(third, 2),
+        Contains("JOB_COMPLETION_INDEX=2: the Job has 3 pods or more, but --nnodes is 2") && Contains("--standalone"));
+    CHECK(pod_refusal(third, 3) == "");
+}
+
 TEST_CASE("a pod whose variables name all needs nothing of its Job", "[launcher]") {
     const Environment kubeflow = with(second_pod(), {{"PET_NNODES", "2"},
                                                      {"PET_NODE_RANK", "1"},

@@ -148,6 +148,21 @@ TEST_CASE("tasks of mpirun that would each train alone are refused", "[launcher]
     CHECK(named.rdzv_id == std::nullopt);
 }
 
+TEST_CASE("a range of nodes that meet in a home which they may not share is refused below a majority", "[launcher]") {
+    CHECK(refusal(open_mpi(4, 1), {"--nnodes", "1:4", "train"}) ==
+          "--nnodes 1:4: this mpirun names no hosts, so its 4 nodes meet in the home directory; if they do not share "
+          "it, 1 of them could start a job without the others. Pass --rdzv-endpoint HOST:PORT to all nodes, or more "
+          "than half of them as the minimum: --nnodes 3:4.");
+    CHECK_THAT(refusal(open_mpi(4, 1), {"--nnodes", "2:4", "train"}), Contains("--nnodes 3:4."));
+    CHECK_THAT(refusal(open_mpi(4, 1), {"--nnodes", "1:2", "train"}), Contains("--nnodes 3:3."));
+    CHECK_THAT(refusal(open_mpi(5, 1), {"--nnodes", "2:8", "train"}), Contains("--nnodes 3:8."));
+    CHECK(refusal(open_mpi(4, 1), {"--nnodes", "3:4", "train"}) == "");
+    CHECK(refusal(open_mpi(5, 1), {"--nnodes", "3:5", "train"}) == "");
+    CHECK(refusal(open_mpi(4, 1), {"--nnodes", "2", "--spare", "train"}) == "");
+    CHECK(refusal(open_mpi(4, 1), {"--nnodes", "1:4", "--rdzv-endpoint", "n1:29400", "train"}) == "");
+    CHECK(refusal(open_mpi(4, 1), {"--nnodes", "1:4", "--rdzv-dir", "/shared", "--rdzv-id", "x", "train"}) == "");
+}
+
 TEST_CASE("a ddprun that a worker of mpirun's starts is inside its job", "[launcher]") {
     const Environment agent = open_mpi(2, 1);
     CHECK_FALSE(options(with(agent, {{kSchedulerStepVariable, scheduler_step(agent)}})).allocation.has_value());
