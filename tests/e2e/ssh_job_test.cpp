@@ -56,7 +56,7 @@ bool both_started(e2e::Process& job) { return job.out() == "started\nstarted\n";
 
 }  // namespace
 
-TEST_CASE("--hosts starts one world on all hosts, with the directory and variables of the user", "[e2e]") {
+TEST_CASE("ddprun --hosts starts one world on all hosts, with the directory and variables of the user", "[e2e]") {
     if (e2e::no_hosts_here()) return;
     const e2e::Sandbox sandbox("ssh-world");
     {
@@ -78,7 +78,7 @@ TEST_CASE("--hosts starts one world on all hosts, with the directory and variabl
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("--hosts names a host that cannot be reached, and leaves nothing on the others", "[e2e]") {
+TEST_CASE("ddprun --hosts names a host that cannot be reached, and leaves nothing on the others", "[e2e]") {
     if (e2e::no_hosts_here()) return;
     const e2e::Sandbox sandbox("ssh-unreachable");
     {
