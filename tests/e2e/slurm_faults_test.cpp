@@ -1,6 +1,9 @@
 // The job scripts of scripts/slurm while nodes fail, and while SLURM takes nodes away. Skipped where the tools for
 // SLURM are absent.
 
+#include <fmt/format.h>
+
+#include <cstdio>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -44,6 +47,16 @@ void check_saved_step(const std::string& output) {
     CHECK(saved != "");
     CHECK(word_after(output, "train: resumed after step ") == saved);
     CHECK_THAT(output, Contains("attempt 1 of 100 ended with code 75; requeueing"));
+}
+
+/// Returns a time limit in minutes that leaves a job of this run time ("00:01:15") 40 s or more: the notice comes 20 s
+/// before its end.
+int minutes_with_room(const std::string& run_time) {
+    int hours = 0;
+    int minutes = 0;
+    int seconds = 0;
+    REQUIRE(std::sscanf(run_time.c_str(), "%d:%d:%d", &hours, &minutes, &seconds) == 3);
+    return (hours * 3600 + minutes * 60 + seconds + 40 + 59) / 60;
 }
 
 }  // namespace
@@ -159,8 +172,9 @@ TEST_CASE("preemptible.sbatch is requeued before its time limit, and finishes", 
                              .options = {"--signal=USR1@20", "--time=10"},
                              .arguments = e2e::small_training(sandbox, kSteps)});
     e2e::reach_step(sandbox, job, 30);
-    slurm.call({"exec", "--", "scontrol", "update", "JobId=" + job.id(), "TimeLimit=1"});
-    const bool requeued = job.is_requeued(Seconds(90));
+    const std::string limit = fmt::format("TimeLimit={}", minutes_with_room(job.field("RunTime")));
+    slurm.call({"exec", "--", "scontrol", "update", "JobId=" + job.id(), limit});
+    const bool requeued = job.is_requeued(Seconds(150));
     INFO(job.output());
     REQUIRE(requeued);
     second.speed_up();
