@@ -109,8 +109,8 @@ TEST_CASE("at the deadline of a preemption the verdict names the rank for which 
     CHECK(order.out == "2 nodes get notice to stop in one step\n");
     CHECK(job.wait(Seconds(30)).exit_code() == 75);
     CHECK(other.wait(Seconds(30)).exit_code() == 75);
-    for (const e2e::Process* node : {&job, &other})
-        CHECK_THAT(node->err(), Contains("preempted: ddpctl preempt; ranks 0-3 had not ended at the deadline"));
+    for (const e2e::Process* const each : {&job, &other})
+        CHECK_THAT(each->err(), Contains("preempted: ddpctl preempt; ranks 0-3 had not ended at the deadline"));
     CHECK_THAT(job.err() + other.err(), Contains("DID NOT STOP IN TIME") && Contains("LAGGING rank 1"));
     CHECK(boost::json::parse(e2e::read_file(report)).at("result") == "preempted");
     CHECK(sandbox.leftovers() == "");
