@@ -404,7 +404,8 @@ int launch(const std::vector<std::string>& arguments) {
     }
 
     if (invocation->options.verbose) spdlog::set_level(spdlog::level::debug);
-    if (!invocation->options.hosts.empty() && !invocation->options.as_ssh_node) {
+    const bool starts_hosts = !invocation->options.hosts.empty() && !invocation->options.as_ssh_node;
+    if (starts_hosts && !invocation->options.dry_run) {
         const auto code = run_ssh_job(invocation->options, arguments, environment);
         return code ? *code : refuse(code.error(), exit_code::kUsage, {named_report(arguments, environment)});
     }

@@ -11,6 +11,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <climits>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -27,7 +28,6 @@
 #include "common/system/signals.hpp"
 #include "common/system/standard_fds.hpp"
 #include "common/system/unique_fd.hpp"
-#include "common/system/write_all.hpp"
 #include "common/text/number.hpp"
 #include "launcher/cluster_signals.hpp"
 #include "launcher/host/this_host.hpp"
@@ -38,7 +38,8 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr std::chrono::seconds kAfterStop{20};  ///< for the hosts to end, beyond the grace of their workers
+constexpr std::chrono::seconds kToEndByThemselves{10};  ///< for the other hosts, after one has failed
+constexpr std::chrono::seconds kAfterStop{20};          ///< for the hosts to end, beyond the grace of their workers
 constexpr std::chrono::milliseconds kLookAtConsole{100};
 constexpr std::size_t kMaxLineBytes = 64 << 10;
 
@@ -78,7 +79,7 @@ Words words_of(const std::string& line) {
 
 /// Returns the command that runs ddprun on `host`: by ssh, and on this host without it.
 Words command_for(const SshHost& host, const std::string& ssh, const std::string& program) {
-    if (is_this_host(host.name)) return {program, std::string(kSshNodeArgument)};
+    if (is_this_host(host.name) && host.login == host.name) return {program, std::string(kSshNodeArgument)};
     Words words = words_of(ssh);
     words.push_back(host.login);
     words.push_back(fmt::format("exec {} {}", shell_word(program), kSshNodeArgument));
@@ -134,30 +135,34 @@ public:
     }
 
     int run() {
-        while (std::ranges::any_of(runs_, is_open)) {
+        while (std::ranges::any_of(runs_, [](const HostRun& run) { return is_open(run); })) {
             wait_for_event();
             forward_signals();
             reap();
+            if (Clock::now() >= give_up_at_) give_up();
             if (Clock::now() >= kill_at_) kill_all();
         }
         return exit_code_of_job();
     }
 
 private:
-    static bool is_open(const HostRun& run) { return run.pid > 0 || run.outputs[0].from || run.outputs[1].from; }
+    static bool is_open(const HostOutput& output) { return output.from || !output.text.empty(); }
+    static bool is_open(const HostRun& run) {
+        return run.pid > 0 || is_open(run.outputs[0]) || is_open(run.outputs[1]);
+    }
 
     void wait_for_event() {
         std::vector<pollfd> sources{{signals_.fd(), POLLIN, 0}};
         bool waits_for_console = false;
         for (HostRun& run : runs_) {
             sources.push_back({run.unsent.empty() ? -1 : run.input.get(), POLLOUT, 0});
-            for (const HostOutput& output : run.outputs) {
-                const bool room = !output.from || has_room(output.to);
-                waits_for_console = waits_for_console || !room;
-                sources.push_back({room ? output.from.get() : -1, POLLIN, 0});
+            for (HostOutput& output : run.outputs) {
+                const bool has_rest = write_lines(output);
+                waits_for_console = waits_for_console || has_rest;
+                sources.push_back({has_rest ? -1 : output.from.get(), POLLIN, 0});
             }
         }
-        TimePoint next = kill_at_;
+        TimePoint next = std::min(kill_at_, give_up_at_);
         if (waits_for_console) next = std::min<TimePoint>(next, Clock::now() + kLookAtConsole);
         int timeout_ms = -1;
         if (next != TimePoint::max()) {
@@ -187,12 +192,33 @@ private:
         if (got < 0 && errno == EINTR) return;
         if (got > 0) output.text.append(bytes.data(), static_cast<std::size_t>(got));
         if (output.to == STDOUT_FILENO) take_marks(run, output.text);
-        auto end = output.text.rfind('\n');
-        end = end == std::string::npos ? 0 : end + 1;
-        if (got <= 0 || output.text.size() - end > kMaxLineBytes) end = output.text.size();
-        (void)write_all(output.to, std::string_view(output.text).substr(0, end));  // without a reader the job goes on
-        output.text.erase(0, end);
         if (got <= 0) output.from.reset();
+        (void)write_lines(output);
+    }
+
+    /// Writes the whole lines that the console takes at once: it may take none for long (a pager), and signals are
+    /// passed on meanwhile. Returns whether some are left.
+    static bool write_lines(HostOutput& output) {
+        for (;;) {
+            const auto last = output.text.rfind('\n');
+            std::size_t whole = last == std::string::npos ? 0 : last + 1;
+            if (!output.from || output.text.size() > kMaxLineBytes) whole = output.text.size();
+            if (whole == 0) return false;
+            if (!has_room(output.to)) return true;
+            if (whole > PIPE_BUF) {  // as much as a pipe with room takes for sure, in whole lines if one ends there
+                const auto end = output.text.rfind('\n', PIPE_BUF - 1);
+                whole = end == std::string::npos ? PIPE_BUF : end + 1;
+            }
+            const ssize_t written = ::write(output.to, output.text.data(), whole);
+            if (written > 0) {
+                output.text.erase(0, static_cast<std::size_t>(written));
+            } else if (errno == EAGAIN || errno == EINTR) {
+                return true;
+            } else {
+                output.text.clear();  // without a reader the job goes on
+                return false;
+            }
+        }
     }
 
     /// Takes our marks out of the text.
@@ -211,11 +237,15 @@ private:
     void forward_signals() {
         constexpr std::array kStop{SIGINT, SIGTERM, SIGHUP, SIGQUIT};
         while (const auto signal = signals_.next()) {
+            if (*signal == SIGCHLD || *signal == SIGWINCH) continue;
             const bool ends_job = std::ranges::count(kStop, *signal) > 0;
-            if (!ends_job && *signal != SIGUSR1 && *signal != SIGUSR2) continue;
             if (ends_job && stop_signal_ == 0) stop_signal_ = *signal;
             if (ends_job) expect_end();
             send_to_all(*signal);
+            if (*signal != SIGTSTP) continue;
+            for (HostRun& run : runs_)
+                if (run.input) send_rest(run);
+            ::raise(SIGSTOP);  // as the shell expects; SIGCONT follows
         }
     }
 
@@ -229,10 +259,13 @@ private:
     void kill_all() {
         kill_at_ = TimePoint::max();
         for (HostRun& run : runs_) {
-            if (run.pid <= 0 && !run.outputs[0].from && !run.outputs[1].from) continue;
+            if (!is_open(run)) continue;
             spdlog::warn("{} has not ended: its connection is closed, which ends the job there", run.host->name);
             if (run.pid > 0) ::kill(run.pid, SIGKILL);
-            for (HostOutput& output : run.outputs) output.from.reset();
+            for (HostOutput& output : run.outputs) {
+                output.from.reset();
+                output.text.clear();
+            }
         }
     }
 
@@ -246,8 +279,28 @@ private:
             run.unsent.clear();
             for (HostOutput& output : run.outputs)  // the last marks are in the pipe
                 while (output.from && pollin(output.from.get())) pass_through(run, output);
-            if (!run.ended) report_lost(run);
+            for (HostOutput& output : run.outputs) output.from.reset();  // a child of ssh may hold it open
+            if (run.ended)
+                note_end(*run.ended);
+            else
+                report_lost(run);
         }
+    }
+
+    /// A host that ends while too few are left, as one without the program, may never have joined: then the others
+    /// would wait for it.
+    void note_end(int code) {
+        codes_.push_back(code);
+        const auto left = std::ranges::count_if(runs_, [](const HostRun& run) { return run.pid > 0; });
+        if (code != 0 && left > 0 && left < options_.nodes.min)
+            give_up_at_ = std::min<TimePoint>(give_up_at_, Clock::now() + kToEndByThemselves);
+    }
+
+    void give_up() {
+        give_up_at_ = TimePoint::max();
+        gave_up_ = true;
+        expect_end();
+        send_to_all(SIGTERM);
     }
 
     static bool pollin(int fd) {
@@ -269,7 +322,9 @@ private:
                 run.host->name, run.command.front(), to_string(run.status), options_.ssh, run.host->login,
                 program_file());
         }
-        if (static_cast<int>(runs_.size()) - lost_ >= options_.nodes.min || is_ending_) return;
+        const bool is_meeting = &run == &runs_.front() && !run.started && !options_.rdzv_endpoint;
+        const bool may_go_on = static_cast<int>(runs_.size()) - lost_ >= options_.nodes.min && !is_meeting;
+        if (may_go_on || is_ending_) return;
         is_ending_ = true;
         expect_end();
         send_to_all(SIGTERM);
@@ -277,12 +332,14 @@ private:
 
     [[nodiscard]] int exit_code_of_job() const {
         if (is_ending_) return exit_code::kInfrastructure;
-        std::vector<ExitStatus> ends;
-        for (const HostRun& run : runs_)
-            if (run.ended) ends.push_back({ExitStatus::Kind::kExited, *run.ended});
-        if (ends.empty()) return stop_signal_ != 0 ? exit_code::kSignalBase + stop_signal_ : exit_code::kInfrastructure;
-        const auto failed = std::ranges::find_if(ends, [](const ExitStatus& end) { return end.exit_code() != 0; });
-        return failed != ends.end() ? failed->exit_code() : exit_code::kSuccess;
+        std::vector<int> codes;  // without those of spares that were not needed
+        for (const int code : codes_)
+            if (code != exit_code::kNeverRan) codes.push_back(code);
+        if (codes.empty())
+            return stop_signal_ != 0 ? exit_code::kSignalBase + stop_signal_ : exit_code::kInfrastructure;
+        if (!gave_up_) return codes.back();  // the host that was there to the end knows the verdict
+        const auto failed = std::ranges::find_if(codes, [](int code) { return code != 0; });
+        return failed != codes.end() ? *failed : exit_code::kSuccess;
     }
 
 public:
@@ -298,6 +355,9 @@ private:
     int stop_signal_ = 0;
     int lost_ = 0;
     bool is_ending_ = false;  ///< because of a lost host
+    std::vector<int> codes_;  ///< of the hosts whose ddprun has ended, in that order
+    bool gave_up_ = false;    ///< the hosts that were left did not end by themselves
+    TimePoint give_up_at_ = TimePoint::max();
     TimePoint kill_at_ = TimePoint::max();
 };
 
@@ -321,7 +381,7 @@ Result<int> run_ssh_job(const Options& options, const std::vector<std::string>& 
     const std::string job = random_id();
     SshJob run(options);
     for (std::size_t index = 0; index < options.hosts.size(); ++index) {
-        request.arguments = {"--as-ssh-node", fmt::format("{}@{}", index, job)};
+        request.arguments = {"--as-ssh-node", fmt::format("{}@{}@{}", index, job, list_of_hosts(options.hosts))};
         request.arguments.insert(request.arguments.end(), arguments.begin(), arguments.end());
         run.start(index, encode(request), command_for(options.hosts[index], options.ssh, SshJob::program_file()));
     }

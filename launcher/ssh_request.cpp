@@ -17,9 +17,11 @@ namespace {
 constexpr std::string_view kVersion = "ddprun-hosts 1";
 constexpr std::size_t kMaxRequestBytes = 16 << 20;
 constexpr std::size_t kMaxHeadBytes = 64;
-constexpr std::array<std::string_view, 16> kOfThisHost{"HOME",   "USER",  "LOGNAME", "SHELL", "HOSTNAME", "PWD",
-                                                       "OLDPWD", "SHLVL", "TMPDIR",  "TERM",  "DISPLAY",  "MAIL",
-                                                       "_",      "TZ",    "COLUMNS", "LINES"};
+constexpr std::array<std::string_view, 20> kOfThisHost{"HOME",     "USER", "LOGNAME",    "SHELL",
+                                                       "HOSTNAME", "PWD",  "OLDPWD",     "SHLVL",
+                                                       "TMPDIR",   "TERM", "DISPLAY",    "MAIL",
+                                                       "_",        "TZ",   "COLUMNS",    "LINES",
+                                                       "TMP",      "TEMP", "KRB5CCNAME", "DBUS_SESSION_BUS_ADDRESS"};
 constexpr std::array<std::string_view, 2> kOfThisLogin{"SSH_", "XDG_"};
 
 void append_text(std::string& request, std::string_view text) { request += fmt::format("{}\n{}", text.size(), text); }

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/json.hpp>
 #include <cerrno>
 #include <chrono>
@@ -18,7 +19,7 @@ Result<NoticeFile> NoticeFile::make() {
     return NoticeFile(std::move(path), std::move(fd));
 }
 
-Result<void> NoticeFile::write(const protocol::Preempt& notice) const {
+Result<void> NoticeFile::write(const protocol::Preempt& notice) {
     std::optional<double> deadline;
     if (notice.time_left) {
         const std::chrono::duration<double> at =
@@ -27,10 +28,11 @@ Result<void> NoticeFile::write(const protocol::Preempt& notice) const {
     }
     const boost::json::object object{{"reason", notice.reason},
                                      {"deadline", deadline ? boost::json::value(*deadline) : nullptr}};
-    const std::string text = boost::json::serialize(object) + '\n';
-    // The end of an earlier, longer notice goes last: the file is never empty again.
-    if (::pwrite(fd_.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||
-        ::ftruncate(fd_.get(), static_cast<off_t>(text.size())) != 0)
+    std::string text = boost::json::serialize(object);
+    text.resize(std::max(text.size(), size_), ' ');  // so that no end of a longer notice is left, at any moment
+    size_ = text.size();
+    text += '\n';
+    if (::pwrite(fd_.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
         return system_error("cannot write the notice of preemption", errno);
     return {};
 }

@@ -86,6 +86,21 @@ Result<void> check_given(const Options& options, const Allocation& allocation) {
     return {};
 }
 
+/// Refuses --hosts where each of several tasks, or each host, would run the job as one of its own.
+Result<void> check_hosts(const Options& options, const Environment& environment) {
+    const std::optional<StepSize> step = step_size(environment);
+    if (!options.as_ssh_node && step && step->tasks > 1) {  // the hosts may inherit the variables
+        return world_error(
+            fmt::format("ddprun --hosts was started {} times, and each would start the whole job. Start it once, or "
+                        "leave out --hosts.",
+                        step->tasks));
+    }
+    if (options.hosts.size() > 1 && names_loopback(options))
+        return world_error(
+            "--hosts with an endpoint on localhost: each host would train alone. Leave out the endpoint.");
+    return {};
+}
+
 /// Returns the nodes of --hosts, or those that a starter gave.
 Result<std::optional<Allocation>> allocation_for(const Options& options, const Given& given,
                                                  const Environment& environment) {
@@ -104,6 +119,10 @@ Result<void> complete_from_allocation(Options& options, const Given& given, cons
                                        options.standalone ? "--standalone" : "--local-nodes"));
     }
     if (options.standalone || options.local_nodes || options.as_local_node) return {};
+    if (by_ssh) {
+        const Result<void> checked = check_hosts(options, environment);
+        if (!checked) return checked;
+    }
     if (!by_ssh && is_inside_job(environment)) return {};
     if (!by_ssh && names_nodes(options, given)) return check_named(options, environment);
     auto found = allocation_for(options, given, environment);

@@ -59,6 +59,14 @@ Result<void> apply_endpoint(Options& o, Text text) {
                         : store(o.rdzv_endpoint, parse_endpoint(text, kDefaultRdzvPort));
 }
 
+Result<void> apply_ssh_node(Options& options, Text text) {
+    auto node = parse_ssh_node(text);
+    if (!node) return node.error();
+    options.hosts = std::move(node->hosts);
+    options.as_ssh_node = std::move(*node);
+    return {};
+}
+
 Result<void> apply_id(Options& o, Text text) {
     return text.empty() ? Result<void>() : store(o.rdzv_id, parse_name(text));
 }
@@ -225,12 +233,17 @@ constexpr std::array kTable{
               "a directory that all nodes share: the first node publishes the address of the daemon there, so that no "
               "node has to be named; needs --rdzv-id",
               [](Options& o, Text t) { return store_text(o.rdzv_dir, t); }},
+    OptionRow{"as-ssh-node", 0, "", "INDEX@JOB@LIST", "what --hosts passes to the processes that it starts",
+              apply_ssh_node},
     OptionRow{
         "hosts", 0, kMeeting, "LIST|FILE",
         "start this line on these hosts by ssh, one ddprun on each: n1,user@n2,n[3-8], with n1:2 for two workers "
         "there; or a file, whose name contains a slash, with a host per line. Needs the same ddprun and directory "
         "on all",
-        [](Options& o, Text t) { return t.empty() ? Result<void>() : store(o.hosts, parse_ssh_hosts(t)); }},
+        [](Options& o, Text t) {
+            // A file of hosts may be on the first one alone, which has sent the list.
+            return t.empty() || o.as_ssh_node ? Result<void>() : store(o.hosts, parse_ssh_hosts(t));
+        }},
     OptionRow{"ssh", 0, kMeeting, "COMMAND",
               "the command that --hosts puts before the name of a host and a line for its shell (default ssh -o "
               "BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=15)",
@@ -394,8 +407,6 @@ constexpr std::array kTable{
     OptionRow{"as-local-node", 0, "", "INDEX[,FD[,FD]]@HOST:PORT",
               "what --local-nodes passes to the processes that it starts",
               [](Options& o, Text t) { return store(o.as_local_node, parse_local_node(t)); }},
-    OptionRow{"as-ssh-node", 0, "", "INDEX@JOB", "what --hosts passes to the processes that it starts",
-              [](Options& o, Text t) { return store(o.as_ssh_node, parse_ssh_node(t)); }},
     OptionRow{"temporary-log-dir", 0, "", "DIR", "the folder of --redirects that these processes share",
               [](Options& o, Text t) {
                   o.temporary_log_dir = std::string(t);

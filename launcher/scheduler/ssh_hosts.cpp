@@ -75,11 +75,23 @@ Result<std::vector<SshHost>> parse_ssh_hosts(std::string_view text) {
     return hosts;
 }
 
+std::string list_of_hosts(const std::vector<SshHost>& hosts) {
+    std::string list;
+    for (const SshHost& host : hosts) {
+        list += (list.empty() ? "" : ",") + host.login;
+        if (host.slots) list += fmt::format(":{}", *host.slots);
+    }
+    return list;
+}
+
 Result<SshNode> parse_ssh_node(std::string_view text) {
     const auto at = text.find('@');
+    const auto behind = at == std::string_view::npos ? at : text.find('@', at + 1);
     const auto index = parse_number<int>(text.substr(0, at));
-    if (!index || *index < 0 || at == std::string_view::npos) return hosts_error("not INDEX@JOB.");
-    return SshNode{*index, std::string(text.substr(at + 1))};
+    if (!index || *index < 0 || behind == std::string_view::npos) return hosts_error("not INDEX@JOB@LIST.");
+    auto hosts = parse_ssh_hosts(text.substr(behind + 1));
+    if (!hosts) return hosts.error();
+    return SshNode{*index, std::string(text.substr(at + 1, behind - at - 1)), std::move(*hosts)};
 }
 
 Result<Allocation> allocation_of_hosts(const std::vector<SshHost>& hosts, const std::optional<SshNode>& node) {

@@ -23,12 +23,15 @@ struct SshHost {
 struct SshNode {
     int index = 0;    ///< of its host
     std::string job;  ///< a random name
+    std::vector<SshHost> hosts = {};
 };
 
 /// Parses "n[1-3],user@n4:2", or the name of a file, which contains a slash, with a host per line: "n1", "n1:2" or
 /// "n1 slots=2". A file may repeat a host without slots, as node files of PBS do.
 [[nodiscard]] Result<std::vector<SshHost>> parse_ssh_hosts(std::string_view text);
-/// Parses "1@4f0c…".
+/// Returns "n1,user@n4:2".
+[[nodiscard]] std::string list_of_hosts(const std::vector<SshHost>& hosts);
+/// Parses "1@4f0c…@n1,user@n4:2".
 [[nodiscard]] Result<SshNode> parse_ssh_node(std::string_view text);
 
 /// Returns the allocation of the ddprun on one of the hosts, or of the one that starts them (`node` is absent).

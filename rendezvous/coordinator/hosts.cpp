@@ -186,8 +186,8 @@ Result<std::string> drain(Transition& t, const std::string& host) {
                                                : fmt::format("{} others are", others),
                                  is_full ? ", with --spare" : "", hint_at_set_aside(state))};
     }
-    if (is_member && ends_instead_of_starting(state))
-        return Error{Errc::kRefused, "the job is being preempted: its workers are saving, and it ends then"};
+    if (is_member && holds_growth(state))
+        return Error{Errc::kRefused, "the job has notice of a preemption: its workers may be saving"};
     if (is_member && state.phase == Phase::kRunning && state.group.is_ending)
         return Error{Errc::kRefused, "workers have finished already: the job is about to end"};
     set_aside(state, host, "an operator has drained it");

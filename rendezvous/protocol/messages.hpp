@@ -189,8 +189,8 @@ struct Notify {
     friend bool operator==(const Notify&, const Notify&) = default;
 };
 
-/// This node got a notice of preemption: the workers of all nodes are to stop at one step. Only the first of a job
-/// counts, and an earlier deadline.
+/// This node got a notice of preemption: the workers of all nodes are to stop at one step. The first of a job
+/// counts, then an earlier deadline, and another kind than a signal.
 struct PreemptionNotice {
     std::string reason;      ///< one clause, or the name of the signal
     bool by_signal = false;  ///< a signal that goes to the workers on its own way (Notify)
@@ -198,7 +198,7 @@ struct PreemptionNotice {
     friend bool operator==(const PreemptionNotice&, const PreemptionNotice&) = default;
 };
 
-/// Answers the first Preempt of a generation: every worker of this node sees the notice in the call of agree_to_stop()
+/// Answers Preempt: every worker of this node sees the notice in the call of agree_to_stop()
 /// after `calls` at the latest.
 struct StepsTaken {
     Generation generation{};

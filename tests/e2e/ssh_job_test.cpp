@@ -74,6 +74,9 @@ TEST_CASE("ddprun --hosts starts one world on all hosts, with the directory and 
             e2e::run(sandbox, line(sandbox, "n1,n2", {}, "[ $RANK = 0 ] || exit 7; sleep 1000"), Seconds(60));
         CAPTURE(failed.err);
         CHECK(failed.status.exit_code() == 7);
+        const auto spare = e2e::run(sandbox, line(sandbox, "n1,n2", {"--nnodes", "1", "--spare"}, "true"), Seconds(60));
+        CAPTURE(spare.err);
+        CHECK(spare.status.exit_code() == 0);  // although the ddprun of the other host ends with 94
     }
     CHECK(sandbox.leftovers() == "");
 }
@@ -126,4 +129,40 @@ TEST_CASE("the job ends on all hosts when ddprun --hosts is killed, and no comma
     job.signal(SIGKILL);
     (void)job.wait(Seconds(10));
     CHECK(e2e::eventually(Seconds(60), [&] { return processes_of_job(sandbox) == 0; }));
+}
+
+TEST_CASE("ddprun --hosts needs its file of hosts on this host alone", "[e2e]") {
+    if (e2e::no_hosts_here()) return;
+    const e2e::Sandbox sandbox("ssh-file");
+    {
+        const e2e::Hosts hosts(sandbox, 2);
+        const std::string file = (sandbox.path() / "nodes").string();
+        e2e::write_file(file, "n1\nn2 slots=2\n");
+        e2e::Command command = line(sandbox, file, {}, "echo world $WORLD_SIZE");
+        const auto ssh = sandbox.path() / "ssh";  // it is gone when a host could look
+        e2e::write_file(ssh, "#!/bin/sh\nrm -f " + file + e2e::read_file(ssh).substr(std::string("#!/bin/sh").size()));
+        const auto outcome = e2e::run(sandbox, command, Seconds(60));
+        CAPTURE(outcome.err);
+        CHECK(sorted_lines(outcome.out) == std::multiset<std::string>{"world 3", "world 3", "world 3"});
+        CHECK(outcome.status.exit_code() == 0);
+    }
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("ddprun --hosts ends the others, with its code, if a ddprun ends before it has joined", "[e2e]") {
+    if (e2e::no_hosts_here()) return;
+    const e2e::Sandbox sandbox("ssh-ended");
+    {
+        const e2e::Hosts hosts(sandbox, 1);
+        const e2e::Command command = line(sandbox, "n1,n2", {}, "true");
+        const auto ssh = sandbox.path() / "ssh";  // the program is missing on n2
+        e2e::write_file(ssh,
+                        "#!/bin/sh\n[ \"$2\" = n2 ] && printf '\\001ddprun started\\n\\001ddprun ended 127\\n' "
+                        "&& exit 127" +
+                            e2e::read_file(ssh).substr(std::string("#!/bin/sh").size()));
+        const auto outcome = e2e::run(sandbox, command, Seconds(60));
+        CAPTURE(outcome.err);
+        CHECK(outcome.status.exit_code() == 127);
+    }
+    CHECK(sandbox.leftovers() == "");
 }

@@ -38,7 +38,7 @@ const std::map<std::string_view, std::string> kSamples{
     {"rdzv-id", "mnist"},
     {"hosts", "n1,n2:2"},
     {"ssh", "ssh -p 2222"},
-    {"as-ssh-node", "0@4f"},
+    {"as-ssh-node", "0@4f@n1"},
     {"node-rank", "0"},
     {"master-addr", "n1"},
     {"master-port", "29501"},

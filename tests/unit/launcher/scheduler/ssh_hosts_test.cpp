@@ -47,23 +47,24 @@ TEST_CASE("a host that ssh or a shell would take for something else is refused",
     CHECK_THAT(hosts_error_of("n1,n2,n1"), Contains("n1 is named twice. For two workers there write n1:2"));
     CHECK_THAT(hosts_error_of("localhost,n2"), Contains("localhost is another host on each node"));
     CHECK(hosts_error_of("localhost:2") == "");
-    for (const char* const text : {"", "x", "1", "-1@x", "x@1"}) CHECK_FALSE(parse_ssh_node(text).has_value());
+    for (const char* const text : {"", "x", "1", "-1@x@n1", "x@1@n1", "1@x", "1@x@", "1@x@n1;y"})
+        CHECK_FALSE(parse_ssh_node(text).has_value());
 }
 
 TEST_CASE("the ddprun on a host of a list is one node of the job", "[launcher]") {
-    const Options second = options({}, {"--as-ssh-node", "1@4f", "--hosts", "n1,n2:3", "train"});
+    const Options second = options({}, {"--as-ssh-node", "1@4f@n1,me@n2:3", "--hosts", "/only/there", "train"});
     CHECK(second.nodes == NodeRange{2, 2});
     CHECK(second.rdzv_id == "hosts-4f");
     CHECK(second.allocation->hosts == std::vector<std::string>{"n1", "n2"});
     CHECK(second.allocation->node == 1);
     CHECK(second.programs.front().slots == Slots{Slots::Kind::kCount, 3});
     const Options first =
-        options({}, {"--as-ssh-node", "0@4f", "--hosts", "n1,n2:3", "--nproc-per-node", "2", "train"});
+        options({}, {"--as-ssh-node", "0@4f@n1,n2:3", "--hosts", "n1,n2:3", "--nproc-per-node", "2", "train"});
     CHECK(first.programs.front().slots == Slots{Slots::Kind::kCount, 2});
     // In a job of SLURM the list of the user counts.
     CHECK(options({{"SLURM_JOB_ID", "71"}, {"SLURM_JOB_NUM_NODES", "4"}}, {"--hosts", "n1,n2", "t"}).nodes ==
           NodeRange{2, 2});
-    CHECK_THAT(refusal({}, {"--as-ssh-node", "2@4f", "--hosts", "n1,n2", "t"}), Contains("--as-ssh-node"));
+    CHECK_THAT(refusal({}, {"--as-ssh-node", "2@4f@n1,n2", "--hosts", "n1,n2", "t"}), Contains("--as-ssh-node"));
     CHECK_THAT(refusal({}, {"--hosts", "n1,n2", "--standalone", "t"}), Contains("--hosts and --standalone exclude"));
     CHECK_THAT(refusal({}, {"--hosts", "n1,n2", "--nnodes", "1", "t"}),
                Contains("--nnodes 1: the job on --hosts has 2"));
@@ -107,3 +108,16 @@ TEST_CASE("variables of this host and login stay here, and a path is one word fo
 
 }  // namespace
 }  // namespace ddprun::launcher
+
+TEST_CASE("--hosts is refused where each task, or each host, would run the job as one of its own", "[launcher]") {
+    const Environment task{{"OMPI_COMM_WORLD_SIZE", "2"},
+                           {"OMPI_COMM_WORLD_RANK", "0"},
+                           {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+                           {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}};
+    CHECK_THAT(refusal(task, {"--hosts", "n1,n2", "train"}), Contains("was started 2 times"));
+    CHECK(refusal(task, {"--as-ssh-node", "0@4f@n1,n2", "--hosts", "n1,n2", "train"}) == "");
+    for (const char* const endpoint : {"localhost:29400", "127.0.0.1:29400"})
+        CHECK_THAT(refusal({}, {"--hosts", "n1,n2", "--nnodes", "1:2", "--rdzv-endpoint", endpoint, "train"}),
+                   Contains("each host would train alone"));
+    CHECK(refusal({}, {"--hosts", "n1,n2", "--rdzv-endpoint", "n1:29400", "train"}) == "");
+}
