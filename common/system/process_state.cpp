@@ -2,12 +2,15 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
+#include <system_error>
 #include <thread>
 
 #include "common/system/files.hpp"
@@ -29,7 +32,18 @@ std::string stat_of(pid_t pid) {
 /// Returns /proc/PID/status. All of it: the groups of a user, which come before the signals, may be thousands.
 std::string status_of(pid_t pid) { return content_of(fmt::format("/proc/{}/status", pid)); }
 
-// A shell blocks all signals for a moment when it forks; a program that waits for signals blocks them all the time.
+/// Returns whether a thread of the process waits for signals (sigwait(3), sigtimedwait(2)). Its SigBlk does not have
+/// them meanwhile.
+bool waits_for_signals(pid_t pid) {
+    std::error_code ec;
+    for (const auto& thread : std::filesystem::directory_iterator(fmt::format("/proc/{}/task", pid), ec)) {
+        const std::string call = content_of((thread.path() / "syscall").string());
+        if (call.starts_with(fmt::format("{} ", SYS_rt_sigtimedwait))) return true;
+    }
+    return false;
+}
+
+// A shell blocks all signals for a moment when it forks; a program that reads them from a descriptor, all the time.
 constexpr int kLooks = 5;
 constexpr std::chrono::milliseconds kBetweenLooks{5};
 
@@ -85,7 +99,7 @@ bool handles_signal(pid_t pid, int signal) {
     for (int look = 0; look < kLooks; ++look) {
         if (look > 0) std::this_thread::sleep_for(kBetweenLooks);
         const std::string status = status_of(pid);
-        if (parse_signal_set(status, "SigCgt", signal)) return true;
+        if (parse_signal_set(status, "SigCgt", signal) || waits_for_signals(pid)) return true;
         if (!parse_signal_set(status, "SigBlk", signal)) return false;
     }
     return true;

@@ -32,8 +32,8 @@ enum class ProcessState {
 /// Returns whether a process ignores `signal`; false if there is no such process or /proc cannot be read.
 [[nodiscard]] bool ignores_signal(pid_t pid, int signal);
 
-/// Returns whether a process has a handler for `signal`, or blocks it for longer than a moment, as one that waits for
-/// it: then the signal does not end it. False as above. Takes up to 20 ms if the signal is blocked.
+/// Returns whether a process has a handler for `signal`, waits for signals, or blocks this one for longer than a
+/// moment: then the signal does not end it. False as above. Takes up to 20 ms if the signal is blocked.
 [[nodiscard]] bool handles_signal(pid_t pid, int signal);
 
 /// Returns whether `signal` is in a set of signals in the text of /proc/PID/status, such as "SigIgn". Pure.

@@ -40,6 +40,22 @@ TEST_CASE("a process handles the signals for which it has a handler, or which it
     ::sigprocmask(SIG_BLOCK, &waited_for, &before);
     CHECK(handles_signal(self, SIGUSR2));
     ::sigprocmask(SIG_SETMASK, &before, nullptr);
+    const pid_t waiting = ::fork();
+    if (waiting == 0) {
+        ::sigprocmask(SIG_BLOCK, &waited_for, nullptr);
+        int got = 0;
+        ::_exit(::sigwait(&waited_for, &got) == 0 ? 0 : 1);
+    }
+    bool is_seen = false;
+    for (int look = 0; look < 5'000 && !is_seen; ++look) {
+        is_seen = handles_signal(waiting, SIGUSR2);
+        ::usleep(1'000);
+    }
+    CHECK(is_seen);
+    ::kill(waiting, SIGUSR2);
+    int status = -1;
+    CHECK(::waitpid(waiting, &status, 0) == waiting);
+    CHECK(status == 0);
     const pid_t ended = ::fork();
     if (ended == 0) ::_exit(0);
     ::waitpid(ended, nullptr, 0);
