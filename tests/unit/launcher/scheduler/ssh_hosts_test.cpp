@@ -109,7 +109,8 @@ TEST_CASE("variables of this host and login stay here, and a path is one word fo
 }  // namespace
 }  // namespace ddprun::launcher
 
-TEST_CASE("--hosts is refused where each task, or each host, would run the job as one of its own", "[launcher]") {
+TEST_CASE("a list of hosts is refused where each task, or each host, would run the job as one of its own",
+          "[launcher]") {
     const Environment task{{"OMPI_COMM_WORLD_SIZE", "2"},
                            {"OMPI_COMM_WORLD_RANK", "0"},
                            {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
