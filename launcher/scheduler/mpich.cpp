@@ -5,19 +5,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <string>
 
-#include "common/job_limits.hpp"
 #include "common/system/write_all.hpp"
-#include "launcher/scheduler/several_tasks.hpp"
-#include "launcher/scheduler/variables.hpp"
+#include "launcher/scheduler/mpi_start.hpp"
 
 namespace ddprun::launcher {
 namespace {
 
-constexpr const char* kHydraLocalTasks = "MPI_LOCALNRANKS";
 constexpr int kHydraLimitMs = 5'000;  // of a process of this host
 constexpr std::size_t kMaxAnswerBytes = 1'024;
 
@@ -55,36 +51,18 @@ Result<std::string> name_of_mpiexec(const Variables& mpi) {
                     *fd, kNameTheNodes));
 }
 
+constexpr MpiStarter kHydra{.program = "mpiexec",
+                            .sign = "MPI_LOCALNRANKS",
+                            .tasks = "PMI_SIZE",
+                            .local_tasks = "MPI_LOCALNRANKS",
+                            .rank = "PMI_RANK",
+                            .line = mpiexec_line,
+                            .name = name_of_mpiexec};
+
 }  // namespace
 
-Result<std::optional<Allocation>> find_mpich(const Environment& environment) {
-    const Variables mpi(environment, kHydraLocalTasks);
-    if (!mpi.found()) return std::optional<Allocation>();
-    const auto tasks = mpi.number("PMI_SIZE", 1, kMaxTasks);
-    const auto local_tasks = mpi.number(kHydraLocalTasks, 1, kMaxSlots);
-    if (!tasks || !local_tasks) return tasks ? local_tasks.error() : tasks.error();
-    const int job_nodes = std::max(nodes_of_tasks(*tasks, *local_tasks), nodes_of_batch_job(environment));
-    if (*local_tasks > 1) return several_tasks_error("mpiexec", *local_tasks, mpiexec_line(job_nodes));
-    if (job_nodes == 1) return std::optional<Allocation>();
-    const auto rank = mpi.number("PMI_RANK", 0, *tasks - 1);
-    auto name = name_of_mpiexec(mpi);
-    if (!rank || !name) return rank ? name.error() : rank.error();
-    Allocation allocation;
-    allocation.name = std::move(*name);
-    allocation.title = "this mpiexec";
-    allocation.nodes = *tasks;
-    allocation.node = *rank;
-    allocation.job_nodes = job_nodes;
-    allocation.start_on_all = mpiexec_line(job_nodes);
-    return allocation;
-}
+Result<std::optional<Allocation>> find_mpich(const Environment& environment) { return find_mpi(kHydra, environment); }
 
-std::optional<StepSize> mpich_step_size(const Environment& environment) {
-    const Variables mpi(environment, kHydraLocalTasks);
-    const auto tasks = mpi.number("PMI_SIZE", 1, kMaxTasks);
-    const auto local_tasks = mpi.number(kHydraLocalTasks, 1, kMaxSlots);
-    if (!tasks || !local_tasks) return std::nullopt;
-    return StepSize{"mpiexec", *tasks, nodes_of_tasks(*tasks, *local_tasks)};
-}
+std::optional<StepSize> mpich_step_size(const Environment& environment) { return mpi_step_size(kHydra, environment); }
 
 }  // namespace ddprun::launcher

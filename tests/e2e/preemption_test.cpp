@@ -9,9 +9,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <random>
-#include <sstream>
 #include <thread>
 
+#include "common/system/process_state.hpp"
 #include "tests/catch.hpp"
 #include "tests/e2e/process.hpp"
 #include "tests/e2e/training.hpp"
@@ -28,19 +28,10 @@ int preemptions() {
     return wanted != nullptr ? std::atoi(wanted) : 8;
 }
 
-pid_t parent_of(pid_t pid) {
-    std::istringstream status(e2e::read_file(fmt::format("/proc/{}/status", pid)));
-    for (std::string name; status >> name; status.ignore(4096, '\n')) {
-        pid_t parent = 0;
-        if (name == "PPid:" && status >> parent) return parent;
-    }
-    return 0;
-}
-
 /// Returns an agent of the job, or its launcher as long as no worker runs.
 pid_t any_agent(const e2e::Sandbox& sandbox, const e2e::Process& job, std::mt19937& dice) {
     const auto worker = e2e::worker(sandbox, static_cast<int>(dice() % 4));
-    const pid_t agent = worker ? parent_of(*worker) : 0;
+    const pid_t agent = worker ? ddprun::parent_of(*worker) : 0;
     return agent > 1 ? agent : job.pid();
 }
 
