@@ -32,15 +32,19 @@ std::string stat_of(pid_t pid) {
 /// Returns /proc/PID/status. All of it: the groups of a user, which come before the signals, may be thousands.
 std::string status_of(pid_t pid) { return content_of(fmt::format("/proc/{}/status", pid)); }
 
+enum class SignalWait { kNo, kYes, kUnknown };
+
 /// Returns whether a thread of the process waits for signals (sigwait(3), sigtimedwait(2)). Its SigBlk does not have
-/// them meanwhile.
-bool waits_for_signals(pid_t pid) {
+/// them meanwhile. Unknown while a thread runs: it may be on its way into the wait or out of it.
+SignalWait waits_for_signals(pid_t pid) {
+    SignalWait found = SignalWait::kNo;
     std::error_code ec;
     for (const auto& thread : std::filesystem::directory_iterator(fmt::format("/proc/{}/task", pid), ec)) {
         const std::string call = content_of((thread.path() / "syscall").string());
-        if (call.starts_with(fmt::format("{} ", SYS_rt_sigtimedwait))) return true;
+        if (call.starts_with(fmt::format("{} ", SYS_rt_sigtimedwait))) return SignalWait::kYes;
+        if (call.starts_with("running")) found = SignalWait::kUnknown;
     }
-    return false;
+    return found;
 }
 
 // A shell blocks all signals for a moment when it forks; a program that reads them from a descriptor, all the time.
@@ -96,13 +100,16 @@ bool parse_signal_set(std::string_view status, std::string_view set, int signal)
 bool ignores_signal(pid_t pid, int signal) { return parse_signal_set(status_of(pid), "SigIgn", signal); }
 
 bool handles_signal(pid_t pid, int signal) {
+    bool is_blocked = false;
     for (int look = 0; look < kLooks; ++look) {
         if (look > 0) std::this_thread::sleep_for(kBetweenLooks);
         const std::string status = status_of(pid);
-        if (parse_signal_set(status, "SigCgt", signal) || waits_for_signals(pid)) return true;
-        if (!parse_signal_set(status, "SigBlk", signal)) return false;
+        const SignalWait wait = waits_for_signals(pid);
+        if (parse_signal_set(status, "SigCgt", signal) || wait == SignalWait::kYes) return true;
+        is_blocked = parse_signal_set(status, "SigBlk", signal);
+        if (!is_blocked && wait == SignalWait::kNo) return false;
     }
-    return true;
+    return is_blocked;
 }
 
 bool is_below(pid_t pid, pid_t ancestor) {

@@ -33,7 +33,8 @@ enum class ProcessState {
 [[nodiscard]] bool ignores_signal(pid_t pid, int signal);
 
 /// Returns whether a process has a handler for `signal`, waits for signals, or blocks this one for longer than a
-/// moment: then the signal does not end it. False as above. Takes up to 20 ms if the signal is blocked.
+/// moment: then the signal does not end it. False as above. Takes up to 20 ms if the signal is blocked or a thread
+/// runs.
 [[nodiscard]] bool handles_signal(pid_t pid, int signal);
 
 /// Returns whether `signal` is in a set of signals in the text of /proc/PID/status, such as "SigIgn". Pure.
