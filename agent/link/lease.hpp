@@ -30,8 +30,11 @@ public:
         if (!ended_at_) ended_at_ = now;  // one that ends without a Welcome gives no more time
     }
 
-    /// This process, or its machine, has just gone on after a pause: the daemon is not given up before it is asked.
-    void stood_still(TimePoint now) { asked_until_ = now + limits_.lost_after; }
+    /// This process, or its machine, has just gone on after `pause`: the daemon is not given up before it is asked.
+    void stood_still(TimePoint now, Duration pause) {
+        asked_until_ = now + limits_.lost_after;
+        latest_pause_ = pause;
+    }
 
     // ---- what follows
 
@@ -53,6 +56,8 @@ public:
     }
     /// Returns until when the daemon is asked after a pause of this process, whatever seems to have ended meanwhile.
     [[nodiscard]] TimePoint asked_until() const { return asked_until_; }
+    /// Returns how long this process, or its machine, stood still before that.
+    [[nodiscard]] Duration latest_pause() const { return latest_pause_; }
     [[nodiscard]] TimePoint confirmed_at() const { return confirmed_; }
 
 private:
@@ -60,6 +65,7 @@ private:
     TimePoint join_sent_;
     TimePoint confirmed_ = TimePoint::max() - std::chrono::hours(1);  ///< before the first Welcome nothing ends
     TimePoint asked_until_{};
+    Duration latest_pause_{};
     std::optional<TimePoint> ended_at_;  ///< when the connection ended; empty: it has not
     std::uint64_t sent_ = 0;             ///< the number of the newest heartbeat
     std::deque<TimePoint> unconfirmed_;  ///< when the newest ones were sent, oldest first

@@ -47,7 +47,7 @@ public:
     void on(Tick);
     /// Notes that this process, or its machine, stood still: an event that was due has come late.
     void note_pause(std::optional<TimePoint> due) {
-        if (due && now_ - *due > state_.lease.heartbeat_interval()) state_.lease.stood_still(now_);
+        if (due && now_ - *due > state_.lease.heartbeat_interval()) state_.lease.stood_still(now_, now_ - *due);
     }
 
 private:
@@ -182,8 +182,7 @@ void Transition::on(Tick) {
 void Transition::end_lease() {
     state_.lease_ended = true;
     if (state_.phase == Phase::kConnected) reset_silent();
-    const std::string why = state_.silence.empty() ? fmt::format("{} is not connected", state_.daemon) : state_.silence;
-    raise(LeaseEnded{why, state_.lease.held_until()});
+    raise(LeaseEnded{fmt::format("{} is not connected", state_.daemon), state_.lease.held_until()});
 }
 
 /// Ends the workers: the daemon has not been reached for as long as they wait for it.
@@ -195,7 +194,11 @@ void Transition::end_hold() {
 std::string Transition::silence() const {
     if (!state_.welcomed)
         return fmt::format("{} has sent nothing for {}", state_.daemon, rounded_seconds_text(now_ - state_.joined_at));
-    return fmt::format("{} has confirmed nothing for {}", state_.daemon,
+    const std::string pause =  // the daemon may have answered meanwhile
+        now_ < state_.lease.asked_until()
+            ? fmt::format("this node stood still for {}, and ", rounded_seconds_text(state_.lease.latest_pause()))
+            : "";
+    return fmt::format("{}{} has confirmed nothing for {}", pause, state_.daemon,
                        rounded_seconds_text(now_ - state_.lease.confirmed_at()));
 }
 

@@ -83,7 +83,7 @@ TEST_CASE("the newest heartbeat counts, however many before it were not confirme
 
 TEST_CASE("after a pause of this process the daemon is asked before it is given up", "[agent]") {
     Lease lease = begun();
-    lease.stood_still(kStart + 100s);
+    lease.stood_still(kStart + 100s, 90s);
     CHECK(lease.ends() == kStart + 2500ms);  // the workers must not run meanwhile
     for (const TimePoint end : {lease.held_until(), lease.ended_for_good_at(), lease.given_up_at()})
         CHECK(end == kStart + 103s);

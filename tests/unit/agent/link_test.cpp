@@ -213,9 +213,11 @@ TEST_CASE("a daemon that confirms nothing ends the lease, then the workers, and 
     link.state.join.max_nodes = 2;
     CHECK(link.pass_until<LeaseEnded>(60s) == 2500ms);
     CHECK(link.find<link::Reset>() != nullptr);
-    CHECK(link.find<LeaseEnded>()->why == "the rendezvous daemon at host:1 has confirmed nothing for 2.5 s");
+    CHECK(link.find<LeaseEnded>()->why == "the rendezvous daemon at host:1 is not connected");
     CHECK(link.find<LeaseEnded>()->held_until == TimePoint(130s));
     link.at(2500ms, link::ConnectionEnded{"the rendezvous daemon at host:1: reset"});
+    CHECK(link.find<ConnectionChanged>()->text ==
+          "the rendezvous daemon at host:1 has confirmed nothing for 2.5 s; connecting again");
     CHECK(link.pass_until<link::Dial>(60s) == 2500ms);
     CHECK(link.find<link::Dial>()->deadline == TimePoint(190s));
     CHECK(link.find<link::Dial>()->pace.refused_until == TimePoint(103s));
@@ -299,6 +301,20 @@ TEST_CASE("an agent that was stopped asks the daemon before it ends its workers"
     CHECK(link.find<HoldEnded>() == nullptr);
     CHECK(link.state.lease_ended);
     CHECK(link.pass_until<HoldEnded>(100s) == 63s);
+}
+
+TEST_CASE("a node that stood still reports its own pause, and only as long as that is the cause", "[agent][link]") {
+    Driver link = welcomed();
+    CHECK(link.pass_until<link::Send>(1s) == 0s);
+    link.at(9s, link::Tick{});  // due at 0.5 s
+    CHECK(link.find<link::Reset>() != nullptr);
+    link.at(9s, link::ConnectionEnded{"the rendezvous daemon at host:1: reset"});
+    CHECK(link.find<ConnectionChanged>()->text ==
+          "this node stood still for 8.5 s, and the rendezvous daemon at host:1 has confirmed nothing for 9.0 s; "
+          "connecting again");
+    CHECK(link.pass_until<HoldEnded>(60s) == 30s);
+    CHECK(link.find<HoldEnded>()->why ==
+          "the rendezvous daemon at host:1 has confirmed nothing for 30.0 s, and it could not be reached again");
 }
 
 TEST_CASE("a Welcome that has waited in the socket of a stopped agent is not used", "[agent][link]") {
