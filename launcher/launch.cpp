@@ -229,12 +229,13 @@ bool ends_after_release(const UniqueFd& lifeline) {
     return daemon_ends_within(lifeline, kDaemonEndTimeout);
 }
 
-/// Reports that nodes of a job that this one has left still use the daemon of this host.
+/// Reports that the daemon of this host goes on: for nodes of a job that this one has left, or in case lost ones
+/// return.
 void report_daemon_left(const Hosted& hosted) {
     if (!stderr_has_room()) return;
     spdlog::warn(
-        "other nodes of the job have not ended, and use the rendezvous daemon of this host: leave ddprund{} alone "
-        "and this host up until they have",
+        "other nodes of the job have not ended, or were lost a moment ago, and may use the rendezvous daemon of this "
+        "host: leave ddprund{} alone and this host up until it ends by itself",
         hosted.pid > 0 ? fmt::format(" (pid {})", hosted.pid) : "");
 }
 

@@ -23,7 +23,9 @@ namespace {
 // Hints for verdicts that no worker has caused. If too few nodes joined at the start, the reason contains the hint.
 constexpr const char* kStartWhenReachable = "Start the same command again when the job's nodes can reach each other";
 constexpr const char* kLookAtLostNode =
-    "Look for what ended the node (the output of its ddprun, `dmesg` on its host), then start the same command again";
+    "Look for what ended the node or cut it off (the output of its ddprun, `dmesg` on its host, the network), then "
+    "start "
+    "the same command again";
 constexpr const char* kLookAtAbsentNode =
     "Look at what the node that has ended has printed, then start the same command again";
 constexpr const char* kMendDaemonHost =

@@ -101,7 +101,7 @@ TEST_CASE("with fewer than MIN survivors and no restart left the job ends as soo
         job.verdict().reason,
         Contains("node n2 was lost: connection closed; the job needs 2 nodes and only 1 is left (n1), and") &&
             Contains(max_restarts == 0 ? "--max-restarts 1 they would wait" : "no restart is left (--max-restarts 1)"));
-    CHECK_THAT(job.verdict().hint, Catch::StartsWith("Look for what ended the node ("));
+    CHECK_THAT(job.verdict().hint, Catch::StartsWith("Look for what ended the node or cut it off ("));
 }
 
 TEST_CASE("without a restart left a spare still takes the place of a lost node", "[coordinator]") {
