@@ -143,11 +143,13 @@ json::object describe_start(const std::vector<pid_t>& pids, const JobHistory& hi
     json::object object{{"event", "workers_started"}, {"workers", std::move(started)}};
     const GroupTimes& group = *history.latest();
     if (const GroupTimes* const before = history.before_latest()) {
-        object["detect_ms"] = milliseconds_json(before->detected_after);
-        object["stop_ms"] = milliseconds_json(between(before->stop_began_at, before->ended_at));
+        object["detect_ms"] = milliseconds_json(before->time.detect);
+        object["stop_ms"] = milliseconds_json(before->time.stop);
     }
-    object["rendezvous_ms"] = milliseconds_json(group.assigned_at - group.waited_since);
-    object["start_ms"] = milliseconds_json(between(group.assigned_at, group.started_at));
+    const TimeAccount time = history.time_of_latest(group.started_at.value_or(group.assigned_at));
+    object["waiting_ms"] = milliseconds_json(time.waiting);
+    object["rendezvous_ms"] = milliseconds_json(time.rendezvous);
+    object["start_ms"] = milliseconds_json(time.start);
     return object;
 }
 

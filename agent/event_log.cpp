@@ -6,13 +6,18 @@
 
 #include "agent/job_report.hpp"
 #include "agent/json_values.hpp"
+#include "agent/time_account.hpp"
 
 namespace ddprun::agent {
 
 namespace json = boost::json;
 
 void EventLog::record(const Event& event, const worker_group::State& state) {
-    if (file_) append(describe(event, state, config_), event.now);
+    if (!file_) return;
+    std::optional<json::object> object = describe(event, state, config_);
+    if (std::holds_alternative<GroupReaped>(event.what) && history_.latest() != nullptr)
+        (*object)["phases"] = phases_json(history_.latest()->time);
+    append(object, event.now);
 }
 
 void EventLog::record(const Action& action, const worker_group::State& state, const std::string& reason,
@@ -22,7 +27,9 @@ void EventLog::record(const Action& action, const worker_group::State& state, co
         if (std::exchange(waits_for_, wait->reason) == wait->reason) return;
     }
     if (std::holds_alternative<StartWorkers>(action)) waits_for_.clear();
-    append(describe(action, state, reason, config_), now);
+    std::optional<json::object> object = describe(action, state, reason, config_);
+    if (std::holds_alternative<Finish>(action)) add_account(*object, history_.time(), history_.names_steps());
+    append(object, now);
 }
 
 void EventLog::record_start(const std::vector<pid_t>& pids, TimePoint now) {

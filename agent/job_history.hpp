@@ -1,13 +1,16 @@
 #pragma once
-// JobHistory: the worker groups of this node with the times of their phases, for the report and the events. Follows
-// the agent's events and decisions; owned by Agent. Pure.
+// JobHistory: the worker groups of this node with their times, and the account of all its time, for the report and the
+// events. Follows the agent's events and decisions; owned by Agent. Pure.
 
 #include <deque>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "agent/group/actions.hpp"
 #include "agent/group/events.hpp"
+#include "agent/recorder/step_times.hpp"
+#include "agent/time_account.hpp"
 #include "common/clock.hpp"
 #include "rendezvous/protocol/messages.hpp"
 
@@ -21,9 +24,12 @@ struct GroupTimes {
     std::optional<TimePoint> started_at = {};     ///< all its workers run
     std::optional<TimePoint> stop_began_at = {};  ///< or all workers had succeeded
     std::optional<TimePoint> ended_at = {};       ///< no process is left
-    /// How long before the stop the failure of a worker of this node began; absent: no such failure was the reason of
-    /// the stop, or there was no sign of it before the worker ended.
+    /// How long before the stop the first sign of its reason was seen, on any node; absent: there was no sign of it
+    /// before
     std::optional<Duration> detected_after = {};
+    std::vector<Pause> pauses = {};  ///< the wait for nodes before it, and times in which its workers were held
+    StepTimes steps = {};            ///< known when it has ended
+    TimeAccount time = {};           ///< known when it has ended; see account_of()
 };
 
 class JobHistory {
@@ -47,10 +53,28 @@ public:
     [[nodiscard]] const GroupTimes* latest() const { return groups_.empty() ? nullptr : &groups_.back(); }
     /// Returns the group before it; null: it is the first.
     [[nodiscard]] const GroupTimes* before_latest() const;
+    /// Returns the account of the latest group so far.
+    [[nodiscard]] TimeAccount time_of_latest(TimePoint now) const;
+    /// Returns the account of all the time, after Finish.
+    [[nodiscard]] const TimeAccount& time() const { return time_; }
+    /// Returns whether a worker has called ddp::set_step() so far.
+    [[nodiscard]] bool names_steps() const { return names_steps_; }
 
 private:
+    /// Returns whether the latest group has not ended.
+    [[nodiscard]] bool is_open() const { return !groups_.empty() && !groups_.back().ended_at; }
+    void pause(TimePoint now);
+    void go_on(TimePoint now);
+    void finish(TimePoint now);
+    void close_group(const StepTimes& steps, TimePoint now);
+
     std::deque<GroupTimes> groups_;  ///< the newest ones
     TimePoint waited_since_;
+    std::vector<Pause> pauses_;              ///< since then, before the next group
+    std::optional<TimePoint> paused_since_;  ///< the pause that goes on
+    bool succeeded_ = false;                 ///< all workers of the latest group have exited well
+    TimeAccount time_;                       ///< of the groups that have ended, and at last of all
+    bool names_steps_ = false;
     std::string run_id_;
 };
 

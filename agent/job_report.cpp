@@ -74,11 +74,7 @@ json::object group_json(const GroupTimes& group) {
             {"restart", assignment.restart ? assignment.restart->number : 0},
             {"restart_role", restart_role_json(assignment)},
             {"reason", text_json(assignment.reason)},
-            {"rendezvous_ms", milliseconds_json(group.assigned_at - group.waited_since)},
-            {"start_ms", milliseconds_json(between(group.assigned_at, group.started_at))},
-            {"run_ms", milliseconds_json(between(group.started_at, group.stop_began_at))},
-            {"detect_ms", milliseconds_json(group.detected_after)},
-            {"stop_ms", milliseconds_json(between(group.stop_began_at, group.ended_at))}};
+            {"phases", phases_json(group.time)}};
 }
 
 void add_verdict(json::object& object, const JobReport& report) {
@@ -154,6 +150,8 @@ JobReport report_of(const Finish& finish, const AgentConfig& config, const JobHi
     report.run_id = history.run_id();
     report.host = config.node_name;
     report.groups = history.groups();
+    report.time = history.time();
+    report.names_steps = history.names_steps();
     report.began_at = config.began_at;
     return report;
 }
@@ -187,6 +185,7 @@ json::object to_json(const JobReport& report) {
     if (report.result == "interrupted") object["signal_name"] = signal_name(report.exit_code - exit_code::kSignalBase);
     if (report.verdict) add_verdict(object, report);
     add_groups(object, report.groups);
+    add_account(object, report.time, report.names_steps);
     object["began_at"] = utc_text(report.began_at);
     object["ended_at"] = utc_text(report.ended_at);
     return object;

@@ -20,7 +20,7 @@
 namespace ddprun::agent {
 
 /// Raised when a member of the report or of an event changes its meaning or is removed; new ones may be added.
-inline constexpr int kReportVersion = 1;
+inline constexpr int kReportVersion = 2;
 
 struct JobReport {
     std::string_view result;  ///< of result_of(): "worker_failed"
@@ -33,6 +33,8 @@ struct JobReport {
     std::string error_text = {};         ///< of the culprit's error file; empty: it ran elsewhere, or has written none
     std::string host = {};               ///< of this node; empty: the report is about several
     std::deque<GroupTimes> groups = {};  ///< of this node
+    TimeAccount time = {};               ///< of this node: where all its time went
+    bool names_steps = false;            ///< its program has called ddp::set_step()
     std::chrono::system_clock::time_point began_at = std::chrono::system_clock::now();
     std::chrono::system_clock::time_point ended_at = std::chrono::system_clock::now();
 };

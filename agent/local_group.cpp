@@ -86,7 +86,7 @@ void LocalGroup::start(const protocol::Assignment& assignment) {
                                keep_error_file(rank);
                                events_.push(WorkerExited{rank, status, by_itself});
                            },
-                           [this] { events_.push(GroupReaped{}); },
+                           [this] { events_.push(GroupReaped{processes_->steps()}); },
                        },
                        OomWatch(), fence_.is_open() ? &fence_ : nullptr);
     spec_builder_.prepare_console(assignment);
@@ -131,7 +131,10 @@ Result<void> LocalGroup::start_worker(LocalRank rank) {
                                  config_.control_group)};
     }
     WorkerSpec spec = spec_builder_.make(*assignment_, run_id_, rank);
-    if (spec.record) spec.record->set(preemption_);
+    if (spec.record) {
+        spec.record->set(preemption_);
+        spec.record->set_steps_before(assignment_->steps_before);
+    }
     return processes_->start(std::move(spec));
 }
 

@@ -40,6 +40,17 @@ std::string apart_hint(const AgentConfig& config) {
     return may_leave_host(config.endpoint) ? config.apart_hint : kLoopbackHint;
 }
 
+/// A shorter job without a restart would say little with its goodput.
+constexpr std::chrono::minutes kLongJob{1};
+
+/// Returns the line about the goodput of this node; empty: the job was short and without a restart, or never ran here.
+std::string goodput_line(const JobReport& report) {
+    if (report.groups.empty()) return "";
+    const bool restarted = report.groups.back().assignment.restart_count > 0;
+    if (!restarted && wall_time(report.time) < kLongJob) return "";
+    return goodput_text(report.time, report.names_steps);
+}
+
 /// Returns the text that the launcher of emulated nodes prints about the end of the job; empty: none.
 std::string final_text(const JobReport& report, CulpritStderr shown) {
     if (!report.verdict) return "";
@@ -200,6 +211,9 @@ void StatusReporter::report_end(const Finish& finish, const std::vector<std::str
         send_final_report(final_text(report, stderr_in_box(report.verdict)), finish.exit_code, report);
     else if (report.verdict)
         report_verdict(report);
+    const bool is_first = node_rank_ && number(*node_rank_) == 0;
+    const std::string goodput = is_first && !config_.emulated ? goodput_line(report) : "";
+    if (!goodput.empty()) spdlog::info("{}{}", tag(), goodput);
     report_files_kept(finish.exit_code);
 }
 
@@ -247,6 +261,7 @@ void StatusReporter::send_final_report(const std::string& text, int exit_code, c
     if (!report.groups.empty()) {
         const GroupTimes& latest = report.groups.back();
         record["generation"] = number(latest.assignment.generation);
+        record["goodput"] = goodput_line(report);
         if (latest.stop_began_at) record["stop_began_at"] = latest.stop_began_at->time_since_epoch().count();
     }
     if (!config_.report.empty()) record["report"] = to_json(report);

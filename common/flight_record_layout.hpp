@@ -1,8 +1,8 @@
 #pragma once
 // Defines the layout of a worker's flight record: memory that its agent creates and keeps, so that the agent can read
 // what the worker did after the worker was killed. FlightRecorder (worker_lib/src/recorder/) writes it, agent/recorder/
-// reads it. Only Preemption goes both ways. It consists of lock-free words, so a worker that is killed while it writes
-// leaves nothing locked. The reader trusts none of it.
+// reads it. Only Preemption and Steps go both ways. It consists of lock-free words, so a worker that is killed while it
+// writes leaves nothing locked. The reader trusts none of it.
 
 #include <array>
 #include <atomic>
@@ -14,7 +14,7 @@
 
 namespace ddprun::flight_record {
 
-inline constexpr std::uint64_t kMagic = 0x3872616f42706464u;  // "ddpBoar8"
+inline constexpr std::uint64_t kMagic = 0x3972616f42706464u;  // "ddpBoar9"
 inline constexpr std::size_t kOperations = 2'000;             ///< entries: the newest ones, as in c10d's recorder
 inline constexpr std::size_t kGroups = 64;                    ///< live groups; others are only counted
 inline constexpr std::size_t kRuns = 32;                      ///< of a group's members
@@ -180,12 +180,21 @@ struct Preemption {
     std::atomic<std::uint64_t> calls{0};    ///< by the worker: its calls of ddp::agree_to_stop()
 };
 
+/// The steps of the training, as the program calls ddp::set_step(). Times are as those of an operation; 0: not yet.
+struct Steps {
+    std::atomic<std::uint64_t> begun_before{0};  ///< by the agent: the greatest of an earlier group, plus one; 0: none
+    std::atomic<std::uint64_t> begun{0};         ///< by the worker: the greatest, plus one; 0: none
+    std::atomic<std::int64_t> first_at{0};       ///< when the first was begun
+    std::atomic<std::int64_t> new_at{0};         ///< when the first was begun that no earlier group had begun
+};
+
 /// The whole memory of one flight record.
 struct Memory {
     std::uint64_t magic = kMagic;
     std::uint64_t bytes = sizeof(Memory);
     std::atomic<std::int64_t> pid{0};  ///< of the writer; 0: none yet; negative: it clears what its predecessor wrote
     alignas(64) Preemption preemption;
+    alignas(64) Steps steps;
     alignas(64) std::atomic<std::uint64_t> last_operation{0};
     alignas(64) Guarded<Phase> phase;
     std::atomic<std::uint64_t> hidden_groups{0};  ///< that live now and have no slot

@@ -37,6 +37,13 @@ bool is_of_culprit(const boost::json::object& report) {
     return false;
 }
 
+/// Replaces `text` by the one in `member` of a node's record, if there is one.
+void note_text(const boost::json::object& record, const char* member, std::string& text) {
+    const boost::json::value* const found = record.if_contains(member);
+    if (found != nullptr && found->is_string() && !found->get_string().empty())
+        text.assign(found->get_string().data(), found->get_string().size());
+}
+
 /// Adds the number in `member` of a node's record to `numbers`, which has them by the node's name.
 template <typename Number>
 void note_number(const boost::json::object& record, const char* member, std::map<std::string, Number>& numbers) {
@@ -52,9 +59,8 @@ NodesReport nodes_report(std::string_view records) {
     NodesReport all;
     for (std::size_t end = 0; (end = records.find('\0')) != records.npos; records.remove_prefix(end + 1)) {
         const boost::json::object record = parse_report_object(records.substr(0, end));  // empty if not written whole
-        const boost::json::value* const text = record.if_contains("text");
-        if (text != nullptr && text->is_string() && !text->get_string().empty())
-            all.text.assign(text->get_string().data(), text->get_string().size());
+        note_text(record, "text", all.text);
+        note_text(record, "goodput", all.goodput);
         note_number(record, "exit_code", all.exit_codes);
         note_number(record, "generation", all.generations);
         note_number(record, "stop_began_at", all.stops_began_at);

@@ -16,6 +16,7 @@ namespace ddprun::launcher {
 /// The final reports of the nodes.
 struct NodesReport {
     std::string text;                                    ///< to be printed; empty: no node has left one
+    std::string goodput;                                 ///< one line; empty: no node has left one
     boost::json::object report;                          ///< of --report; empty: no node has left one
     std::map<std::string, int> exit_codes;               ///< of the nodes that have reported their end, by name
     std::map<std::string, int> generations;              ///< of the latest workers of each node that had some, by name

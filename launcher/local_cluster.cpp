@@ -317,6 +317,7 @@ private:
             end.hint = "Look at the lines above, and for the out-of-memory killer (`dmesg | grep -i oom`)";
             spdlog::error("{}. {}", end.reason, end.hint);
         }
+        if (!nodes.goodput.empty()) spdlog::info("{}", nodes.goodput);
         return end;
     }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <variant>
 
+#include "agent/recorder/step_times.hpp"
 #include "common/clock.hpp"
 #include "common/error.hpp"
 #include "common/exit_codes.hpp"
@@ -38,8 +39,9 @@ struct Assigned {
 struct AbortReceived {
     Generation generation{};
     std::string reason;
-    int signal = 0;       ///< the signal to another node that ends the job; 0: another reason
-    bool failed = false;  ///< a worker failed; `reason` describes it
+    int signal = 0;                            ///< the signal to another node that ends the job; 0: another reason
+    bool failed = false;                       ///< a worker failed; `reason` describes it
+    std::chrono::milliseconds failing_for{0};  ///< since the first sign of what has led to the order; 0: not known
 };
 struct JobFinished {
     protocol::Verdict verdict;
@@ -103,7 +105,9 @@ struct WorkerExited {
 /// The group got its signal, but for workers that are ending by themselves.
 struct WorkersSpared {};
 /// No process of the group is left, strays included, and all are reaped.
-struct GroupReaped {};
+struct GroupReaped {
+    StepTimes steps = {};
+};
 /// The flight record of `rank` was sent as a part of the answer to `request`; the next rank follows.
 struct RecordSent {
     protocol::RequestRecords request;

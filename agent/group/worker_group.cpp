@@ -82,14 +82,15 @@ void Transition::on(const WorkersSpared&) {
     if (state_.phase == Phase::kStopping && !state_.killed) state_.spared_until = now_ + kSparedFor;
 }
 
-void Transition::on(const GroupReaped&) {
+void Transition::on(const GroupReaped& event) {
     assert(state_.running.empty());
     state_.reaped = true;
     state_.deadline.reset();
     state_.wait_reported_at.reset();
     state_.spared_until.reset();
+    state_.latest_step = std::max(state_.latest_step, event.steps.latest);
     if (state_.phase == Phase::kStopping) {
-        send(GroupStopped{state_.generation});
+        send(GroupStopped{state_.generation, state_.latest_step});
         state_.phase = Phase::kIdle;
     }
     settle();
@@ -109,7 +110,7 @@ void Transition::on(const AbortReceived& event) {
     // The daemon's description has host and message. A failure that a signal has followed is not the cause any more.
     if (event.failed && (!state_.stop_signal || state_.failed_here)) state_.failure = event.reason;
     if (state_.reaped) {  // it ended by itself, or never started
-        send(GroupStopped{event.generation});
+        send(GroupStopped{event.generation, state_.latest_step});
         if (state_.phase == Phase::kSucceeded) state_.phase = Phase::kIdle;
         return;
     }

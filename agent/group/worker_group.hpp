@@ -90,6 +90,7 @@ struct State {
     bool signalled = false;                        ///< the workers of the latest group got SIGUSR1
     bool preempted = false;                        ///< one of them has ended because of the notice
     bool notice_reported = false;                  ///< this node's SIGUSR1, to the daemon
+    std::optional<std::uint64_t> latest_step;      ///< the greatest that a worker of this node has begun in any group
 };
 
 /// Returns whether the workers are held: they stop, and none is started.

@@ -292,7 +292,8 @@ void Transition::on(Received event) {
                    },
                    [this](Assignment& assignment) { raise(Assigned{std::move(assignment)}); },
                    [this](const Abort& abort) {
-                       raise(AbortReceived{abort.generation, printable(abort.reason), abort.signal, abort.failed});
+                       raise(AbortReceived{abort.generation, printable(abort.reason), abort.signal, abort.failed,
+                                           abort.failing_for});
                    },
                    [this](Finished& finished) {
                        state_.over = true;

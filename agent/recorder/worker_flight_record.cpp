@@ -4,7 +4,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <utility>
 
@@ -12,6 +14,12 @@
 #include "common/flight_record_layout.hpp"
 
 namespace ddprun::agent {
+namespace {
+
+/// What JSON can hold exactly.
+constexpr std::uint64_t kMaxStep = std::uint64_t{1} << 53;
+
+}  // namespace
 
 Result<WorkerFlightRecord> WorkerFlightRecord::make() {
     UniqueFd descriptor(::memfd_create("ddprun-flight-record", MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -43,6 +51,25 @@ void WorkerFlightRecord::set(const PreemptionState& words) {
 }
 
 std::uint64_t WorkerFlightRecord::stop_calls() const { return memory_->preemption.calls.load(); }
+
+void WorkerFlightRecord::set_steps_before(std::optional<std::uint64_t> latest) {
+    memory_->steps.begun_before.store(latest ? *latest + 1 : 0);
+}
+
+StepTimes WorkerFlightRecord::steps() const {
+    const flight_record::Steps& steps = memory_->steps;
+    StepTimes times;
+    const std::uint64_t begun = steps.begun.load();
+    if (begun == 0) return times;
+    times.latest = std::min(begun - 1, kMaxStep);
+    const auto time_of = [](std::int64_t nanoseconds) -> std::optional<TimePoint> {
+        if (nanoseconds <= 0) return std::nullopt;
+        return std::min(TimePoint(std::chrono::nanoseconds(nanoseconds)), Clock::now());
+    };
+    times.first_at = time_of(steps.first_at.load());
+    times.new_at = time_of(steps.new_at.load());
+    return times;
+}
 
 pid_t WorkerFlightRecord::writer() const {
     const std::int64_t pid = memory_->pid.load();

@@ -7,7 +7,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
+#include "agent/recorder/step_times.hpp"
 #include "common/clock.hpp"
 #include "common/error.hpp"
 #include "common/system/unique_fd.hpp"
@@ -45,6 +47,10 @@ public:
     void set(const PreemptionState& words);
     /// Returns how often the worker has called agree_to_stop().
     [[nodiscard]] std::uint64_t stop_calls() const;
+    /// Writes the greatest step that an earlier group had begun; absent: none.
+    void set_steps_before(std::optional<std::uint64_t> latest);
+    /// Returns how far the training has come, as its program has noted it.
+    [[nodiscard]] StepTimes steps() const;
     /// Returns the pid that the writing process has entered; 0: none so far.
     [[nodiscard]] pid_t writer() const;
 
@@ -53,7 +59,7 @@ private:
         : descriptor_(std::move(descriptor)), memory_(memory) {}
 
     UniqueFd descriptor_;
-    flight_record::Memory* memory_;  ///< written to for set() alone
+    flight_record::Memory* memory_;  ///< written to for set() and set_steps_before() alone
 };
 
 }  // namespace ddprun::agent

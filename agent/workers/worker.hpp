@@ -70,6 +70,8 @@ public:
     }
     /// Returns how often it has called agree_to_stop().
     [[nodiscard]] std::uint64_t stop_calls() const { return record_ ? record_->stop_calls() : 0; }
+    /// Returns how far its training has come.
+    [[nodiscard]] StepTimes steps() const { return record_ ? record_->steps() : StepTimes(); }
     /// Returns whether the worker is about to end without a signal: it has written a traceback or an error file, has
     /// aborted a group, or has left all its groups.
     [[nodiscard]] bool is_ending_by_itself();

@@ -121,6 +121,12 @@ std::uint64_t WorkerProcesses::max_stop_calls() const {
     return most;
 }
 
+StepTimes WorkerProcesses::steps() const {
+    StepTimes all;
+    for (const auto& worker : workers_) all = combined(all, worker->steps());
+    return all;
+}
+
 /// Sends a signal that ends no process to the workers' process groups and to the strays.
 void WorkerProcesses::send_to_all(int signal) const {
     for (const auto& worker : workers_) worker->send_to_group(signal);

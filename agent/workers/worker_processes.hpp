@@ -64,6 +64,9 @@ public:
     /// Returns the most calls of agree_to_stop() that a worker has made.
     [[nodiscard]] std::uint64_t max_stop_calls() const;
 
+    /// Returns how far the training of the workers has come.
+    [[nodiscard]] StepTimes steps() const;
+
     /// Returns all that is known about a worker that was started, and about its end.
     [[nodiscard]] WorkerEvidence evidence(LocalRank rank) { return worker(rank).evidence(); }
     /// Returns the text of the error file of a worker that was started; see Worker::error_text().

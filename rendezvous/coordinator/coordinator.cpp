@@ -34,6 +34,7 @@ void forgive_own_pause(State& state, TimePoint now) {
     for (Notification& sent : state.group.notifications) sent.at += pause;
     state.cause.failed_at += pause;  // compared with the times above, and with later ones
     state.cause.failure_began += pause;
+    if (state.cause.began) *state.cause.began += pause;
     if (state.phase == Phase::kStopping) {  // the deadline moves, and the time that the group has run does not change
         state.group.stopping_since += pause;
         state.group.started_at += pause;
@@ -83,7 +84,10 @@ void receive(Transition& t, const NodeMessage& event) {
             [](const Heartbeat&) {},  // noted above
             [&](const WorkerFailed& m) { worker_failed(t, event.node, m); },
             [&](const WorkerFinished& m) { worker_finished(t, event.node, m); },
-            [&](const GroupStopped& m) { group_ended(t, event.node, m.generation, false); },
+            [&](const GroupStopped& m) {
+                t.state.latest_step = std::max(t.state.latest_step, m.latest_step);
+                group_ended(t, event.node, m.generation, false);
+            },
             [&](const GroupSucceeded& m) { group_ended(t, event.node, m.generation, true, m.preempted); },
             [&](const Leave& m) { leave(t, event.node, m.signal); }, [&](const Notify& m) { notify(t, event.node, m); },
             [&](const PreemptionNotice& m) { preemption_noticed(t, event.node, m); },

@@ -126,6 +126,7 @@ void forget_lost_nodes(State& state) {
 Cause loss(const Cause& before, const std::string& host, std::string_view why) {
     Cause cause;
     cause.lost = before.lost;
+    cause.began = before.began;
     if (before.lost.empty() || before.why_lost == why) cause.why_lost = why;
     if (!std::ranges::count(cause.lost, host)) cause.lost.push_back(host);
     const std::string nodes =
@@ -169,7 +170,11 @@ void lose(Transition& t, const NodeId& id, std::string_view why) {
             return gather(t);
         case Phase::kOpening: return;  // the members are chosen when the store is open
         case Phase::kRunning:
-            if (member) stop_group(t, loss({}, lost.join.host, why));
+            if (member) {
+                Cause lost_member = loss({}, lost.join.host, why);
+                lost_member.began = lost.vanished_at;
+                stop_group(t, std::move(lost_member));
+            }
             return;
         case Phase::kStopping:
             if (member && !lost.leaving && id != cause.failed_node) {

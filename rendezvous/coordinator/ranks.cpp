@@ -136,6 +136,7 @@ std::map<NodeId, Member> form_group(const std::vector<NodeId>& chosen, const Sta
     assignment.node_count = static_cast<int>(candidates.size());
     assignment.master_port = master_port;
     assignment.restart_count = state.groups_started;
+    assignment.steps_before = state.latest_step;
     std::int64_t max_restarts = 0;
     for (const auto& [role, budget] : state.roles) max_restarts += budget.max_restarts;
     assignment.max_restarts = static_cast<int>(std::min<std::int64_t>(max_restarts, std::numeric_limits<int>::max()));

@@ -184,7 +184,9 @@ Abort abort_for_cause(const State& state, Generation generation) {
     // Schedulers signal every process of a job: such an end is no failure if the agents are signaled, too.
     const bool stopped = failure && failure->status.kind == ExitStatus::Kind::kSignaled &&
                          (failure->status.number == SIGTERM || failure->status.number == SIGINT);
-    return {generation, state.cause.reason, state.cause.signal, failure && !stopped};
+    const TimePoint began = failure ? state.cause.failure_began : state.cause.began.value_or(state.now);
+    return {generation, state.cause.reason, state.cause.signal, failure && !stopped,
+            std::chrono::duration_cast<std::chrono::milliseconds>(state.now - began)};
 }
 
 std::optional<std::string> role_without_restart(const State& state, bool (*is_missing)(const Node&)) {

@@ -120,6 +120,7 @@ struct Cause {
     TimePoint failed_at;                   ///< when the first failure was reported, also if another one explains it
     Duration failed_after{};               ///< how long after the start of the group that was
     TimePoint failure_began;               ///< of `failure`
+    std::optional<TimePoint> began = {};   ///< the first sign of the reason; empty: there was none before the reason
     std::optional<Verdict> verdict;        ///< the job ends with this as soon as nothing runs any more
     int signal = 0;                        ///< the signal to a node that ends the job; 0: there was none
     std::vector<std::string> lost = {};    ///< hosts whose loss is the reason
@@ -197,9 +198,10 @@ struct State {
     int early_outages = 0;  ///< newest groups in a row that outages have ended soon after their start
     int early_ends = 0;     ///< newest groups in a row that a failure or a loss has ended soon after their start
     Growth growth;
-    std::optional<StoreRetry> store_retry;  ///< of kOpening: no store could be opened so far
-    std::uint64_t last_notification = 0;    ///< the number of the newest Notification of all groups
-    Cause cause;                            ///< of kStopping; kept afterwards to explain the wait for the next group
+    std::optional<StoreRetry> store_retry;     ///< of kOpening: no store could be opened so far
+    std::uint64_t last_notification = 0;       ///< the number of the newest Notification of all groups
+    std::optional<std::uint64_t> latest_step;  ///< the greatest that a worker of the job has begun; empty: not known
+    Cause cause;                               ///< of kStopping; kept afterwards to explain the wait for the next group
     std::optional<Departure> departure;
     std::optional<Preemption> preemption;
     std::optional<Verdict> verdict;  ///< of kFinished

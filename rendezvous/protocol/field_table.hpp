@@ -240,7 +240,10 @@ void visit_fields(Is<WorkerFinished> auto& message, auto& field) {
 
 template <>
 inline constexpr std::string_view kType<GroupStopped> = "group_stopped";
-void visit_fields(Is<GroupStopped> auto& message, auto& field) { field("generation", message.generation); }
+void visit_fields(Is<GroupStopped> auto& message, auto& field) {
+    field("generation", message.generation);
+    field.optional("latest_step", message.latest_step);
+}
 
 template <>
 inline constexpr std::string_view kType<GroupSucceeded> = "group_succeeded";
@@ -377,6 +380,7 @@ void visit_fields(Is<Assignment> auto& assignment, auto& field) {
     field("max_restarts", assignment.max_restarts);
     field("reason", assignment.reason);
     field.optional("restart", assignment.restart);
+    field.optional("steps_before", assignment.steps_before);
 }
 
 template <>
@@ -386,6 +390,7 @@ void visit_fields(Is<Abort> auto& message, auto& field) {
     field("reason", message.reason);
     field.optional("signal", message.signal, Range{0, 127});
     field.optional("failed", message.failed);
+    field.optional("failing_for_ms", message.failing_for, Range{0, 3'600'000});
 }
 
 template <>

@@ -160,6 +160,7 @@ struct WorkerFailed {
 /// No process of this node's worker group of `generation` is left (after Abort, a failure or a drain).
 struct GroupStopped {
     Generation generation{};
+    std::optional<std::uint64_t> latest_step = {};  ///< the greatest that a worker of this node has begun, in any group
     friend bool operator==(const GroupStopped&, const GroupStopped&) = default;
 };
 
@@ -276,6 +277,7 @@ struct Assignment {
     std::string reason;                   ///< why the group before was stopped, one line for people; empty at first
     std::optional<Restart> restart = {};  ///< absent: the first group, or the nodes have changed
     std::vector<RoleRanks> program_roles = {RoleRanks()};  ///< of each program of this node
+    std::optional<std::uint64_t> steps_before = {};        ///< the greatest step that an earlier group had begun
     friend bool operator==(const Assignment&, const Assignment&) = default;
 };
 
@@ -285,6 +287,7 @@ struct Abort {
     std::string reason;   ///< one line for people
     int signal = 0;       ///< the signal to a node that ends the job, for the workers of all nodes; 0: another reason
     bool failed = false;  ///< a worker failed, and `reason` describes it
+    std::chrono::milliseconds failing_for{0};  ///< since the first sign of what has led to the order; 0: not known
     friend bool operator==(const Abort&, const Abort&) = default;
 };
 

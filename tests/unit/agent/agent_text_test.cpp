@@ -93,6 +93,25 @@ TEST_CASE("a job that found too few nodes at a loopback endpoint names that as a
     CHECK((std::string(hint.c_str()) == sentence) == is_named);
 }
 
+TEST_CASE("the daemon's word on how long a failure has lasted is in the report", "[agent]") {
+    const TemporaryDirectory directory;
+    FakeDaemon daemon;
+    AgentConfig c = config(daemon, {"out=ready\n", "wait"});
+    c.report = directory.path() / "report.json";
+    AgentProcess agent(std::move(c));
+    daemon.welcome();
+    daemon.send(assignment(1));
+    for (int worker = 0; worker < 2; ++worker) CHECK(read_line(agent.out_.read_end.get()) == "ready");
+    daemon.send(Abort{Generation{1}, "node n13 was lost", 0, false, 1h});
+    daemon.expect<GroupStopped>();
+    daemon.send(finished(Outcome::kInfrastructure, 69));
+    CHECK(agent.end().exit_code() == 69);
+    std::ifstream file(directory.path() / "report.json");
+    const auto phases = boost::json::parse(std::string(std::istreambuf_iterator<char>(file), {})).at("phases");
+    CHECK(phases.at("productive_ms") == 0);  // of its whole run
+    CHECK(phases.at("detect_ms").to_number<double>() > 0);
+}
+
 TEST_CASE("a short wait is not printed", "[agent]") {
     FakeDaemon daemon;
     AgentProcess agent(config(daemon, {"wait"}));

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "agent/event_log.hpp"
+#include "agent/job_report.hpp"
 #include "agent/json_values.hpp"
 #include "agent/output/log_files.hpp"
 #include "tests/catch.hpp"
@@ -130,7 +131,7 @@ TEST_CASE("the start of a group after a restart has the phases of the restart", 
     history.note_started(TimePoint{} + 5ms);
     CHECK(json::serialize(describe_start({77, 78}, history, two_programs())) ==
           R"({"event":"workers_started","workers":[{"rank":2,"local_rank":0,"role":"default","pid":77},)"
-          R"({"rank":3,"local_rank":1,"role":"server","pid":78}],"rendezvous_ms":3E0,"start_ms":2E0})");
+          R"({"rank":3,"local_rank":1,"role":"server","pid":78}],"waiting_ms":0E0,"rendezvous_ms":3E0,"start_ms":2E0})");
     history.note_failure(1ms);
     history.note(SignalGroup{SIGTERM}, TimePoint{} + 10ms);
     history.note(Event{TimePoint{} + 14ms, GroupReaped{}});
@@ -166,7 +167,7 @@ TEST_CASE("each line has the time, the place and the group", "[agent]") {
     for (std::string line; std::getline(lines, line);) objects.push_back(json::parse(line).as_object());
     REQUIRE(objects.size() == 4);
     CHECK(objects[0].at("event") == "joined");
-    CHECK(objects[0].at("version") == 1);
+    CHECK(objects[0].at("version") == kReportVersion);
     CHECK(objects[0].at("host") == "n1");
     CHECK(objects[0].at("run_id") == "mnist");
     CHECK(objects[0].at("ms") == 0);

@@ -21,6 +21,7 @@ TEST_CASE("the last text of the nodes is printed, whatever follows it", "[launch
     CHECK(nodes_report(one + record({{"text", "two\n"}})).text == "two\n");
     CHECK(nodes_report(one + "{\"text\":\"cut o").text == "one\n");
     CHECK(nodes_report(one + record({{"text", ""}})).text == "one\n");
+    CHECK(nodes_report(record({{"goodput", "goodput: 94 %"}}) + record({{"goodput", ""}})).goodput == "goodput: 94 %");
     for (const std::string malformed : {"{", "7", "{\"text\":1}", "{\"text\":\"x\",\"report\":3}"})
         CHECK(nodes_report(malformed + '\0').report.empty());
 }

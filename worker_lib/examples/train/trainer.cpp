@@ -137,6 +137,7 @@ Summary train(const Options& options, ddp::Context& context) {
     std::size_t last_step = resumed_step;
     bool preempted = false;
     for (std::size_t step = resumed_step + 1; step <= options.steps; ++step) {
+        ddp::set_step(step);  // so that ddprun can report the goodput
         const Batch& batch = batches.of_step(step);
         loss = network.forward(batch);
         ddp::Work loss_sum = context.world().all_reduce(ddp::buffer(loss), ddp::ReduceOp::Sum);  // runs meanwhile

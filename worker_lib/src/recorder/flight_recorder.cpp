@@ -168,6 +168,15 @@ void FlightRecorder::set_phase(std::string_view text) {
     memory_.phase.store(phase);
 }
 
+void FlightRecorder::set_step(std::uint64_t step) {
+    layout::Steps& steps = memory_.steps;
+    if (step + 1 > steps.begun.load(std::memory_order_relaxed)) steps.begun.store(step + 1, std::memory_order_relaxed);
+    const bool is_new = step >= steps.begun_before.load(std::memory_order_relaxed);
+    for (auto* const since : {&steps.first_at, is_new ? &steps.new_at : nullptr})
+        if (since != nullptr && since->load(std::memory_order_relaxed) == 0)
+            since->store(now(), std::memory_order_relaxed);
+}
+
 /// The order of the store and the load is half of the agreement: see flight_record::Preemption.
 bool FlightRecorder::agree_to_stop() {
     layout::Preemption& preemption = memory_.preemption;
@@ -190,6 +199,10 @@ bool agree_to_stop() {
 
 void set_phase(std::string_view text) {
     if (detail::FlightRecorder* recorder = detail::process_recorder()) recorder->set_phase(text);
+}
+
+void set_step(std::uint64_t step) {
+    if (detail::FlightRecorder* recorder = detail::process_recorder()) recorder->set_step(step);
 }
 
 }  // namespace ddp

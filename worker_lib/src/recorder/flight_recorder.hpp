@@ -47,6 +47,8 @@ public:
     void set_phase(std::string_view text) EXCLUDES(mutex_);
     /// As Context::preempted().
     [[nodiscard]] bool preempted() const { return memory_.preemption.noticed.load(std::memory_order_relaxed) != 0; }
+    /// As ddp::set_step().
+    void set_step(std::uint64_t step);
     /// As ddp::agree_to_stop().
     [[nodiscard]] bool agree_to_stop();
 

@@ -38,6 +38,8 @@ void clear(layout::Memory& memory) {
         left.store(0, std::memory_order_relaxed);
     }
     memory.preemption.calls.store(0, std::memory_order_relaxed);
+    for (auto* word : {&memory.steps.first_at, &memory.steps.new_at}) word->store(0, std::memory_order_relaxed);
+    memory.steps.begun.store(0, std::memory_order_relaxed);
     memory.phase.clear();
     memory.hidden_groups.store(0, std::memory_order_relaxed);
     memory.last_operation.store(0, std::memory_order_release);

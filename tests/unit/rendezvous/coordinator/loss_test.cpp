@@ -28,6 +28,7 @@ TEST_CASE("a closed connection is a lost node after the grace, survivors go on w
     job.pass(100ms);
     CHECK(job.receivers<Abort>() == Hosts{"n1", "n3"});
     CHECK(job.sent<Abort>().at("n1").reason == "node n2 was lost: connection closed");
+    CHECK(job.sent<Abort>().at("n1").failing_for == 1s);
     job.stopped("n3");
     CHECK(job.asked<OpenStore>().empty());
     job.stopped("n1");

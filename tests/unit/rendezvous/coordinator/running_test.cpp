@@ -10,6 +10,22 @@ using namespace ddprun::protocol;
 using namespace ddprun::coordinator;
 using Catch::Contains;
 
+TEST_CASE("a new group gets the greatest step that the groups before it have begun", "[coordinator]") {
+    Job job(Shape{.min_nodes = 2, .max_nodes = 2, .max_restarts = 2});
+    job.start({"n1", "n2"});
+    CHECK(job.sent<Assignment>().at("n1").steps_before == std::nullopt);
+    job.fail("n1", failure(0, "n1"));
+    job.say("n1", GroupStopped{Generation{1}, 41});
+    job.say("n2", GroupStopped{Generation{1}, 40});
+    job.restart();
+    CHECK(job.sent<Assignment>().at("n2").steps_before == 41U);
+    job.fail("n1", failure(0, "n1"));
+    job.say("n1", GroupStopped{Generation{2}, 30});  // it had not come as far again
+    job.say("n2", GroupStopped{Generation{2}});
+    job.restart();
+    CHECK(job.sent<Assignment>().at("n1").steps_before == 41U);
+}
+
 TEST_CASE("the job succeeds when every node has", "[coordinator]") {
     Job job;
     job.start({"n1", "n2"});

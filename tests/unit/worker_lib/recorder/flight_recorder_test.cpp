@@ -1,6 +1,7 @@
 // The writer of the flight record goes on after a store that was interrupted.
 #include "worker_lib/src/recorder/flight_recorder.hpp"
 
+#include <limits>
 #include <memory>
 #include <string_view>
 #include <thread>
@@ -20,6 +21,38 @@ TEST_CASE("a phase and a group overwrite one whose store was interrupted", "[wor
     recorder.set_phase("after");
     REQUIRE(memory->phase.load(phase));
     CHECK(std::string_view(phase.text.data()) == "after");
+}
+
+TEST_CASE("the times of the first step and of the first new one are kept", "[worker_lib]") {
+    const auto memory = std::make_unique<layout::Memory>();
+    FlightRecorder recorder(*memory);
+    const layout::Steps& steps = memory->steps;
+    memory->steps.begun_before = 12;  // an earlier group had begun step 11
+    recorder.set_step(10);
+    CHECK(steps.begun == 11);
+    const std::int64_t first_at = steps.first_at;
+    CHECK(first_at > 0);
+    recorder.set_step(11);  // it may not have been finished
+    CHECK(steps.new_at == 0);
+    recorder.set_step(12);
+    const std::int64_t new_at = steps.new_at;
+    CHECK(new_at >= first_at);
+    recorder.set_step(13);
+    recorder.set_step(3);
+    CHECK(steps.begun == 14);
+    CHECK(steps.first_at == first_at);
+    CHECK(steps.new_at == new_at);
+}
+
+TEST_CASE("steps may be counted from 0, and a number without a successor is ignored", "[worker_lib]") {
+    const auto memory = std::make_unique<layout::Memory>();
+    FlightRecorder recorder(*memory);
+    recorder.set_step(0);
+    CHECK(memory->steps.begun == 1);
+    CHECK(memory->steps.first_at > 0);
+    CHECK(memory->steps.new_at > 0);
+    recorder.set_step(std::numeric_limits<std::uint64_t>::max());
+    CHECK(memory->steps.begun == 1);
 }
 
 TEST_CASE("agree_to_stop is true in the call that the agents have agreed on, and waits for it", "[worker_lib]") {
