@@ -96,7 +96,7 @@ std::string goodput_text(const TimeAccount& account, bool names_steps) {
     const Duration wall = wall_time(account);
     std::vector<TimePart> parts;
     for (const TimePart& part : kTimeParts)  // what is below a thousandth would not explain anything
-        if (part.part != &TimeAccount::productive && account.*part.part * 1000 >= wall) parts.push_back(part);
+        if (part.part != &TimeAccount::productive && account.*part.part > wall / 1000) parts.push_back(part);
     std::ranges::stable_sort(parts, std::ranges::greater(), [&](const TimePart& part) { return account.*part.part; });
     std::vector<std::string> rest;
     for (const TimePart& part : parts)
