@@ -188,6 +188,17 @@ struct Steps {
     std::atomic<std::int64_t> new_at{0};         ///< when the first was begun that no earlier group had begun
 };
 
+/// Notes that `step` begins at `now`. A thread of the worker alone, or the agent for a worker that writes steps to a
+/// file.
+inline void note_step(Steps& steps, std::uint64_t step, std::int64_t now) {
+    if (step + 1 > steps.begun.load(std::memory_order_relaxed)) steps.begun.store(step + 1, std::memory_order_relaxed);
+    const auto mark = [now](std::atomic<std::int64_t>& since) {
+        if (since.load(std::memory_order_relaxed) == 0) since.store(now, std::memory_order_relaxed);
+    };
+    mark(steps.first_at);
+    if (step >= steps.begun_before.load(std::memory_order_relaxed)) mark(steps.new_at);
+}
+
 /// The whole memory of one flight record.
 struct Memory {
     std::uint64_t magic = kMagic;

@@ -56,6 +56,11 @@ void WorkerFlightRecord::set_steps_before(std::optional<std::uint64_t> latest) {
     memory_->steps.begun_before.store(latest ? *latest + 1 : 0);
 }
 
+void WorkerFlightRecord::note_step(std::uint64_t step) {
+    const auto now = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch());
+    flight_record::note_step(memory_->steps, step, now.count());
+}
+
 StepTimes WorkerFlightRecord::steps() const {
     const flight_record::Steps& steps = memory_->steps;
     StepTimes times;

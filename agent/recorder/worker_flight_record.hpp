@@ -49,6 +49,8 @@ public:
     [[nodiscard]] std::uint64_t stop_calls() const;
     /// Writes the greatest step that an earlier group had begun; absent: none.
     void set_steps_before(std::optional<std::uint64_t> latest);
+    /// Notes for the worker that it has begun a step.
+    void note_step(std::uint64_t step);
     /// Returns how far the training has come, as its program has noted it.
     [[nodiscard]] StepTimes steps() const;
     /// Returns the pid that the writing process has entered; 0: none so far.
@@ -59,7 +61,7 @@ private:
         : descriptor_(std::move(descriptor)), memory_(memory) {}
 
     UniqueFd descriptor_;
-    flight_record::Memory* memory_;  ///< written to for set() and set_steps_before() alone
+    flight_record::Memory* memory_;  ///< written to for what the agent is to note alone
 };
 
 }  // namespace ddprun::agent

@@ -53,9 +53,17 @@ Result<std::unique_ptr<Worker>> Worker::start(boost::asio::io_context& io, Worke
 }
 
 Worker::Worker(ChildProcess process, WorkerSpec& spec)
-    : pid_(process.pid()), shown_pid_(host_pid(pid_)), error_file_(std::move(spec.error_file)) {
+    : pid_(process.pid()),
+      shown_pid_(host_pid(pid_)),
+      error_file_(std::move(spec.error_file)),
+      step_file_(std::move(spec.step_file)) {
     process_.emplace(std::move(process));
     if (spec.record) record_.emplace(std::move(*spec.record)).handed_over();
+}
+
+void Worker::look_at_step_file() {
+    if (!step_file_ || !record_) return;
+    if (const std::optional<std::uint64_t> step = step_file_->read()) record_->note_step(*step);
 }
 
 bool Worker::take_status() {

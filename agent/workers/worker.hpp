@@ -17,6 +17,7 @@
 #include "agent/recorder/worker_flight_record.hpp"
 #include "agent/workers/child_process.hpp"
 #include "agent/workers/error_file.hpp"
+#include "agent/workers/step_file.hpp"
 #include "agent/workers/worker_evidence.hpp"
 #include "common/clock.hpp"
 #include "common/system/unique_fd.hpp"
@@ -32,6 +33,7 @@ struct WorkerSpec {
     Route err;
     std::optional<ErrorFile> error_file;
     std::optional<WorkerFlightRecord> record;
+    std::optional<StepFile> step_file;
     UniqueFd secret = {};  ///< as of make_secret_memory(), which the worker inherits; invalid: none
     CpuMask cpus = {};     ///< as in ChildSpec
     int group_fd = -1;     ///< ChildSpec::group_fd
@@ -70,6 +72,8 @@ public:
     }
     /// Returns how often it has called agree_to_stop().
     [[nodiscard]] std::uint64_t stop_calls() const { return record_ ? record_->stop_calls() : 0; }
+    /// Notes the step that it has written into its step file, if it has written one.
+    void look_at_step_file();
     /// Returns how far its training has come.
     [[nodiscard]] StepTimes steps() const { return record_ ? record_->steps() : StepTimes(); }
     /// Returns whether the worker is about to end without a signal: it has written a traceback or an error file, has
@@ -120,6 +124,7 @@ private:
     std::shared_ptr<WorkerStream> err_;
     std::optional<ErrorFile> error_file_;
     std::optional<WorkerFlightRecord> record_;
+    std::optional<StepFile> step_file_;
     std::optional<Signalled> signalled_;
     std::optional<ExitStatus> status_;
     bool status_withheld_ = false;

@@ -17,6 +17,8 @@ using boost::system::error_code;
 
 /// The interval of sweeps during a stop: the kernel sends no SIGCHLD when a stray becomes a child of this process.
 constexpr std::chrono::milliseconds kSweepInterval{10};
+// The times of a program that writes its steps to a file are known to within this.
+constexpr std::chrono::milliseconds kStepInterval{500};
 /// Processes that are left at that time after SIGKILL count as a fork bomb, which is then killed at once, again and
 /// again. In all other cases it is enough to kill the groups and strays.
 constexpr std::chrono::milliseconds kKillAgainAfter{200};
@@ -38,6 +40,7 @@ WorkerProcesses::WorkerProcesses(boost::asio::io_context& io, Callbacks callback
       fence_(fence),
       child_changed_(io, SIGCHLD),
       window_changed_(io, SIGWINCH),
+      step_timer_(io),
       sweep_timer_(io),
       oom_timer_(io) {
     watch_children();
@@ -64,12 +67,14 @@ Result<void> WorkerProcesses::start(WorkerSpec spec) {
 
 void WorkerProcesses::all_started() {
     all_started_ = true;
+    look_at_step_files();
     reap_if_empty();  // none may have started, or all may have ended already
 }
 
 void WorkerProcesses::on_exit(LocalRank rank) {
     Worker& ended = worker(rank);
     if (!ended.take_status()) return;  // sweep() tries again
+    ended.look_at_step_file();
     const ExitStatus& status = *ended.status();
     const bool killed_by_others =
         status.kind == ExitStatus::Kind::kSignaled && status.number == SIGKILL && group_signal_ != SIGKILL;
@@ -119,6 +124,14 @@ std::uint64_t WorkerProcesses::max_stop_calls() const {
     std::uint64_t most = 0;
     for (const auto& worker : workers_) most = std::max(most, worker->stop_calls());
     return most;
+}
+
+void WorkerProcesses::look_at_step_files() {
+    for (const auto& worker : workers_) worker->look_at_step_file();
+    step_timer_.expires_after(kStepInterval);
+    step_timer_.async_wait([this, alive = std::weak_ptr<int>(alive_)](const error_code& error) {
+        if (!error && !alive.expired()) look_at_step_files();
+    });
 }
 
 StepTimes WorkerProcesses::steps() const {
@@ -231,6 +244,7 @@ void WorkerProcesses::reap_if_empty() {
     reaped_ = true;
     child_changed_.cancel();
     window_changed_.cancel();
+    step_timer_.cancel();
     sweep_timer_.cancel();
     oom_timer_.cancel();
     callbacks_.reaped();

@@ -97,6 +97,7 @@ private:
     void watch_children();
     void watch_window();
     void fit_terminals();
+    void look_at_step_files();
     void forget_old_kills();
     void sweep();
     void kill_again();
@@ -117,6 +118,7 @@ private:
     bool reaped_ = false;
     boost::asio::signal_set child_changed_;
     boost::asio::signal_set window_changed_;
+    boost::asio::steady_timer step_timer_;
     boost::asio::steady_timer sweep_timer_;
     TimePoint swept_at_{};
     boost::asio::steady_timer oom_timer_;

@@ -77,6 +77,13 @@ WorkerSpec WorkerSpecBuilder::make(const Assignment& assignment, const std::stri
         warn_once(made.error(),
                   "the job goes on, but reports of a crash or stall will not show what a worker was doing");
     }
+    environment.erase(kStepFileVariable);
+    if (Result<StepFile> made = StepFile::make()) {
+        environment[kStepFileVariable] = made->path();
+        spec.step_file.emplace(std::move(*made));
+    } else {
+        warn_once(made.error(), "the goodput of a program that writes its steps to a file will not be known");
+    }
     environment.erase(kNoticeFileVariable);
     if (const NoticeFile* const file = notice_file()) environment[kNoticeFileVariable] = file->path();
     environment[worker_secret::kDescriptorVariable] = worker_secret::kNoSecret;

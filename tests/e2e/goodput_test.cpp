@@ -129,6 +129,37 @@ TEST_CASE("nodes on one machine report one goodput, and the time in which they w
     CHECK(sandbox.leftovers() == "");
 }
 
+TEST_CASE("a Python program names its steps in a file", "[e2e]") {
+    const e2e::Sandbox sandbox("goodput-python");
+    const std::string report_path = sandbox.path() / "report.json";
+    const std::string script = sandbox.path() / "steps.py";
+    e2e::write_file(script, R"(import os, sys, time
+time.sleep(1)  # restores
+steps = open(os.environ["DDPRUN_STEP_FILE"], "w")
+for step in range(95, 106):  # after a restart the first six are made again
+    steps.seek(0)
+    steps.write(f"{step}\n")
+    steps.flush()
+    time.sleep(0.4)
+    if step == 100 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0": sys.exit(1)
+)");
+    const auto outcome = e2e::run(sandbox, {.argv = {(e2e::bin() / "ddprun").string(), "--nproc-per-node", "2",
+                                                     "--max-restarts", "1", "--report", report_path, script}});
+    INFO(outcome.err);
+    REQUIRE(outcome.status.exit_code() == 0);
+    CHECK_THAT(outcome.err, Contains("went into new steps"));
+    const json::value report = json::parse(e2e::read_file(report_path));
+    CAPTURE(json::serialize(report));
+    CHECK(report.at("goodput").to_number<double>() > 0);
+    const auto& groups = report.at("groups").as_array();
+    REQUIRE(groups.size() == 2);
+    CHECK(part(groups[0].at("phases"), "recompute_ms") == 0);
+    for (const json::value& group : groups) CHECK(part(group.at("phases"), "restore_ms") >= 1000);
+    CHECK(part(groups[1].at("phases"), "recompute_ms") >= 1900);  // 6 * 400 ms, to within half a second
+    CHECK(part(groups[1].at("phases"), "productive_ms") >= 1500);
+    CHECK(sandbox.leftovers() == "");
+}
+
 TEST_CASE("without steps the goodput is not known, and a short job without a restart does not print it", "[e2e]") {
     const e2e::Sandbox sandbox("goodput-none");
     const std::string report_path = sandbox.path() / "report.json";

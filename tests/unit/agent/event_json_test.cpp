@@ -129,9 +129,10 @@ TEST_CASE("the start of a group after a restart has the phases of the restart", 
     JobHistory history(TimePoint{});
     history.note(StartWorkers{group_assignment(1)}, TimePoint{} + 3ms);
     history.note_started(TimePoint{} + 5ms);
-    CHECK(json::serialize(describe_start({77, 78}, history, two_programs())) ==
-          R"({"event":"workers_started","workers":[{"rank":2,"local_rank":0,"role":"default","pid":77},)"
-          R"({"rank":3,"local_rank":1,"role":"server","pid":78}],"waiting_ms":0E0,"rendezvous_ms":3E0,"start_ms":2E0})");
+    CHECK(
+        json::serialize(describe_start({77, 78}, history, two_programs())) ==
+        R"({"event":"workers_started","workers":[{"rank":2,"local_rank":0,"role":"default","pid":77},)"
+        R"({"rank":3,"local_rank":1,"role":"server","pid":78}],"waiting_ms":0E0,"rendezvous_ms":3E0,"start_ms":2E0})");
     history.note_failure(1ms);
     history.note(SignalGroup{SIGTERM}, TimePoint{} + 10ms);
     history.note(Event{TimePoint{} + 14ms, GroupReaped{}});

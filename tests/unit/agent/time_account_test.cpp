@@ -156,8 +156,11 @@ TEST_CASE("the line about the goodput names the parts in which time was lost, th
           "start 1.0 s, detect 1.0 s, stop 0.5 s");
     CHECK(goodput_text({.productive = 5s}, true) == "goodput: 100 % of 5.0 s went into new steps");
     time = account_of(whole_group(), false, kBegan);
-    CHECK_THAT(goodput_text(time, false), Catch::StartsWith("goodput: 88 % of 28.5 s went into the workers' run") &&
-                                              Catch::EndsWith("does not name its steps; the rest: rendezvous 1.0 s, start 1.0 s, detect 1.0 s, stop 0.5 s") && !Catch::Contains("restore 3"));
+    CHECK_THAT(goodput_text(time, false),
+               Catch::StartsWith("goodput: 88 % of 28.5 s went into the workers' run") &&
+                   Catch::EndsWith(
+                       "does not name its steps; the rest: rendezvous 1.0 s, start 1.0 s, detect 1.0 s, stop 0.5 s") &&
+                   !Catch::Contains("restore 3"));
     CHECK(goodput_text({}, true) == "goodput: 0 % of 0 ms went into new steps");
 }
 

@@ -169,12 +169,8 @@ void FlightRecorder::set_phase(std::string_view text) {
 }
 
 void FlightRecorder::set_step(std::uint64_t step) {
-    layout::Steps& steps = memory_.steps;
-    if (step + 1 > steps.begun.load(std::memory_order_relaxed)) steps.begun.store(step + 1, std::memory_order_relaxed);
-    const bool is_new = step >= steps.begun_before.load(std::memory_order_relaxed);
-    for (auto* const since : {&steps.first_at, is_new ? &steps.new_at : nullptr})
-        if (since != nullptr && since->load(std::memory_order_relaxed) == 0)
-            since->store(now(), std::memory_order_relaxed);
+    const bool is_timed = memory_.steps.new_at.load(std::memory_order_relaxed) == 0;  // else the clock is not needed
+    layout::note_step(memory_.steps, step, is_timed ? now() : 0);
 }
 
 /// The order of the store and the load is half of the agreement: see flight_record::Preemption.
