@@ -57,6 +57,12 @@ protocol::Join join_of(const AgentConfig& config) {
     return join;
 }
 
+/// Returns when this ddprun began, by the clock of the events: the daemon may have been looked for since.
+TimePoint began_at(const AgentConfig& config) {
+    const auto ago = std::chrono::duration_cast<Duration>(std::chrono::system_clock::now() - config.began_at);
+    return Clock::now() - std::max(ago, Duration{});
+}
+
 /// Agent: runs the loop around the decisions of worker_group.hpp: takes the next event, lets step() decide, performs
 /// the actions. Owns the parts that push events and those that perform() uses. Used on the main thread.
 ///
@@ -105,8 +111,8 @@ private:
     void note_start();
     void write_results(const Finish& finish, const JobReport& report);
 
-    const TimePoint began_ = Clock::now();
     AgentConfig config_;
+    const TimePoint began_;  ///< of this ddprun
     EventQueue events_;
     Console console_;
     ConsoleLog console_log_;
@@ -127,6 +133,7 @@ private:
 
 Agent::Agent(asio::io_context& io, AgentConfig config)
     : config_(std::move(config)),
+      began_(began_at(config_)),
       events_(io),
       console_(io, STDOUT_FILENO, STDERR_FILENO, SharedLines(config_.open_lines.get(), config_.console_writer)),
       console_log_(console_, config_.log_start),

@@ -6,7 +6,6 @@
 
 #include "agent/job_report.hpp"
 #include "agent/json_values.hpp"
-#include "agent/time_account.hpp"
 
 namespace ddprun::agent {
 

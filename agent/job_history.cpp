@@ -7,14 +7,16 @@ namespace ddprun::agent {
 
 void JobHistory::note(const Event& event) {
     if (const auto* const welcomed = std::get_if<Welcomed>(&event.what)) run_id_ = welcomed->run_id;
-    if (const auto* const wait = std::get_if<WaitReceived>(&event.what); wait != nullptr && !is_open())
-        wait->needs_nodes ? pause(event.now) : go_on(event.now);
+    if (std::holds_alternative<WaitReceived>(event.what) && !is_open()) pause(event.now);
     if (const auto* const abort = std::get_if<AbortReceived>(&event.what)) {
         const bool of_this = !groups_.empty() && groups_.back().assignment.generation == abort->generation;
         if (of_this && abort->failing_for > Duration{}) note_failure(abort->failing_for);
     }
-    if (const auto* const reaped = std::get_if<GroupReaped>(&event.what); reaped != nullptr && is_open())
-        close_group(reaped->steps, event.now);
+    if (const auto* const reaped = std::get_if<GroupReaped>(&event.what); reaped != nullptr && is_open()) {
+        note_steps(reaped->steps);
+        close_group(event.now, names_steps_);
+        if (succeeded_) pause(event.now);  // for the end of other nodes
+    }
 }
 
 void JobHistory::note(const Action& action, TimePoint now) {
@@ -31,8 +33,9 @@ void JobHistory::note(const Action& action, TimePoint now) {
     if (std::holds_alternative<ContinueGroup>(action)) go_on(now);
     const auto* const sent = std::get_if<SendMessage>(&action);
     if (sent != nullptr && std::holds_alternative<protocol::GroupSucceeded>(sent->message)) succeeded_ = true;
-    if (std::holds_alternative<SignalGroup>(action) && !groups_.back().stop_began_at)
-        groups_.back().stop_began_at = now;
+    if (!std::holds_alternative<SignalGroup>(action)) return;
+    go_on(now);  // the signal also continues workers that were held, or it kills them
+    if (!groups_.back().stop_began_at) groups_.back().stop_began_at = now;
 }
 
 void JobHistory::note_started(TimePoint now) {
@@ -46,9 +49,14 @@ void JobHistory::note_failure(Duration failing_for) {
 
 /// Accounts for the time until now: the job is over.
 void JobHistory::finish(TimePoint now) {
-    if (is_open()) return close_group({}, now);  // processes that survive SIGKILL are left
-    if (succeeded_) pause(waited_since_);        // other nodes had not ended
-    go_on(now);
+    // Processes that survive SIGKILL are left; the steps of the workers were not looked at.
+    if (is_open()) return close_group(now, false);
+    if (groups_.empty()) {
+        go_on(now);
+    } else {  // for the workers of other nodes, whatever reasons to wait the daemon has sent
+        paused_since_.reset();
+        pauses_ = {{waited_since_, now}};
+    }
     time_ += account_of_wait(waited_since_, now, pauses_);
 }
 
@@ -65,16 +73,24 @@ void JobHistory::pause(TimePoint now) {
 void JobHistory::go_on(TimePoint now) {
     if (!paused_since_) return;
     std::vector<Pause>& pauses = is_open() ? groups_.back().pauses : pauses_;
-    pauses.push_back({*std::exchange(paused_since_, std::nullopt), now});
+    const Pause pause{*std::exchange(paused_since_, std::nullopt), now};
+    if (pauses.size() < kMaxPauses) pauses.push_back(pause);
 }
 
-void JobHistory::close_group(const StepTimes& steps, TimePoint now) {
+/// Notes the steps of the latest group. With the first of the job it is known that groups without one were restoring.
+void JobHistory::note_steps(const StepTimes& steps) {
+    groups_.back().steps = steps;
+    if (!steps.latest || std::exchange(names_steps_, true)) return;
+    const auto correct = [](TimeAccount& time) { time.restore += std::exchange(time.productive, {}); };
+    for (GroupTimes& group : groups_) correct(group.time);
+    correct(time_);
+}
+
+void JobHistory::close_group(TimePoint now, bool knows_steps) {
     go_on(now);
     GroupTimes& group = groups_.back();
     group.ended_at = now;
-    group.steps = steps;
-    names_steps_ = names_steps_ || steps.latest;
-    group.time = account_of(group, names_steps_, now);
+    group.time = account_of(group, knows_steps, now);
     time_ += group.time;
     waited_since_ = now;
 }

@@ -9,33 +9,19 @@
 
 #include "agent/group/actions.hpp"
 #include "agent/group/events.hpp"
-#include "agent/recorder/step_times.hpp"
+#include "agent/group_times.hpp"
 #include "agent/time_account.hpp"
 #include "common/clock.hpp"
 #include "rendezvous/protocol/messages.hpp"
 
 namespace ddprun::agent {
 
-/// One worker group of this node; a time is absent until it is known.
-struct GroupTimes {
-    protocol::Assignment assignment;
-    TimePoint waited_since;  ///< for this group: the start of the agent, or the end of the group before
-    TimePoint assigned_at;
-    std::optional<TimePoint> started_at = {};     ///< all its workers run
-    std::optional<TimePoint> stop_began_at = {};  ///< or all workers had succeeded
-    std::optional<TimePoint> ended_at = {};       ///< no process is left
-    /// How long before the stop the first sign of its reason was seen, on any node; absent: there was no sign of it
-    /// before
-    std::optional<Duration> detected_after = {};
-    std::vector<Pause> pauses = {};  ///< the wait for nodes before it, and times in which its workers were held
-    StepTimes steps = {};            ///< known when it has ended
-    TimeAccount time = {};           ///< known when it has ended; see account_of()
-};
-
 class JobHistory {
 public:
     /// The number of groups that are kept.
     static constexpr std::size_t kMaxGroups = 32;
+    /// The number of pauses of a group that are kept; a later one counts as the time that it interrupts.
+    static constexpr std::size_t kMaxPauses = 1'000;
 
     explicit JobHistory(TimePoint began) : waited_since_(began) {}
 
@@ -66,7 +52,8 @@ private:
     void pause(TimePoint now);
     void go_on(TimePoint now);
     void finish(TimePoint now);
-    void close_group(const StepTimes& steps, TimePoint now);
+    void close_group(TimePoint now, bool knows_steps);
+    void note_steps(const StepTimes& steps);
 
     std::deque<GroupTimes> groups_;  ///< the newest ones
     TimePoint waited_since_;

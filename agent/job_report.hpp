@@ -33,8 +33,8 @@ struct JobReport {
     std::string error_text = {};         ///< of the culprit's error file; empty: it ran elsewhere, or has written none
     std::string host = {};               ///< of this node; empty: the report is about several
     std::deque<GroupTimes> groups = {};  ///< of this node
-    TimeAccount time = {};               ///< of this node: where all its time went
-    bool names_steps = false;            ///< its program has called ddp::set_step()
+    std::optional<TimeAccount> time = {};  ///< of this node: where all its time went; empty: no agent ran
+    bool names_steps = false;              ///< its program has called ddp::set_step()
     std::chrono::system_clock::time_point began_at = std::chrono::system_clock::now();
     std::chrono::system_clock::time_point ended_at = std::chrono::system_clock::now();
 };

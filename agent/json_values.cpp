@@ -62,4 +62,18 @@ void add_end(json::object& object, const ExitStatus& status) {
     object["core_dumped"] = status.core_dumped;
 }
 
+json::object phases_json(const TimeAccount& account) {
+    json::object phases;
+    for (const TimePart& part : kTimeParts)
+        phases[fmt::format("{}_ms", part.name)] = milliseconds_json(account.*part.part);
+    return phases;
+}
+
+void add_account(json::object& object, const std::optional<TimeAccount>& account, bool names_steps) {
+    object["phases"] = account ? json::value(phases_json(*account)) : nullptr;
+    object["wall_ms"] = account ? milliseconds_json(wall_time(*account)) : nullptr;
+    object["goodput"] =
+        account && names_steps ? json::value(std::round(goodput(*account) * 1e4) / 1e4) : json::value(nullptr);
+}
+
 }  // namespace ddprun::agent

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "agent/time_account.hpp"
 #include "common/clock.hpp"
 #include "common/system/exit_status.hpp"
 #include "rendezvous/protocol/messages.hpp"
@@ -32,6 +33,12 @@ namespace ddprun::agent {
 
 /// Returns the role whose worker's failure has led to this group; null: none has, or the job has one role.
 [[nodiscard]] boost::json::value restart_role_json(const protocol::Assignment& assignment);
+
+/// Returns the parts as "waiting_ms", …
+[[nodiscard]] boost::json::object phases_json(const TimeAccount& account);
+/// Adds the parts as "phases", "wall_ms" and "goodput", which is null if the program does not name its steps. Without
+/// an account all are null.
+void add_account(boost::json::object& object, const std::optional<TimeAccount>& account, bool names_steps);
 
 /// Adds how a process ended: "exit_code", and for a signal its number and its name.
 void add_end(boost::json::object& object, const ExitStatus& status);

@@ -84,7 +84,7 @@ void LocalGroup::start(const protocol::Assignment& assignment) {
                        WorkerProcesses::Callbacks{
                            [this](LocalRank rank, const ExitStatus& status, bool by_itself) {
                                keep_error_file(rank);
-                               events_.push(WorkerExited{rank, status, by_itself});
+                               events_.push(WorkerExited{rank, status, by_itself, processes_->steps().latest});
                            },
                            [this] { events_.push(GroupReaped{processes_->steps()}); },
                        },

@@ -40,15 +40,14 @@ std::string apart_hint(const AgentConfig& config) {
     return may_leave_host(config.endpoint) ? config.apart_hint : kLoopbackHint;
 }
 
-/// A shorter job without a restart would say little with its goodput.
-constexpr std::chrono::minutes kLongJob{1};
+/// The line about a shorter job would say little.
+constexpr std::chrono::seconds kLongEnough{5};
 
-/// Returns the line about the goodput of this node; empty: the job was short and without a restart, or never ran here.
+/// Returns the line about the goodput of this node; empty: there is nothing to learn from it.
 std::string goodput_line(const JobReport& report) {
-    if (report.groups.empty()) return "";
+    if (report.groups.empty() || !report.time || wall_time(*report.time) < kLongEnough) return "";
     const bool restarted = report.groups.back().assignment.restart_count > 0;
-    if (!restarted && wall_time(report.time) < kLongJob) return "";
-    return goodput_text(report.time, report.names_steps);
+    return report.names_steps || restarted ? goodput_text(*report.time, report.names_steps) : "";
 }
 
 /// Returns the text that the launcher of emulated nodes prints about the end of the job; empty: none.

@@ -1,23 +1,18 @@
 #pragma once
 // TimeAccount: where the wall time of a node went, in parts that do not overlap (docs/design/032-goodput.md). Pure.
 
-#include <boost/json.hpp>
-
 #include <array>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "common/clock.hpp"
 
 namespace ddprun::agent {
 
-struct GroupTimes;
-
 /// The parts sum up to the wall time.
 struct TimeAccount {
-    Duration waiting{};     ///< too few nodes were there, or the workers were held, or other nodes had not ended yet
-    Duration rendezvous{};  ///< with the daemon, without the wait for nodes
+    Duration waiting{};     ///< for nodes or for the end of their workers; or the workers of this node were held
+    Duration rendezvous{};  ///< with the daemon, without such waits
     Duration start{};       ///< of the processes
     Duration restore{};     ///< until the first step: ranks connect, a checkpoint is loaded
     Duration recompute{};   ///< steps that an earlier group had begun already
@@ -40,28 +35,12 @@ inline constexpr std::array<TimePart, 8> kTimeParts{{{"waiting", &TimeAccount::w
                                                      {"detect", &TimeAccount::detect},
                                                      {"stop", &TimeAccount::stop}}};
 
-/// A time in which nothing goes on, whatever it interrupts.
-struct Pause {
-    TimePoint from;
-    TimePoint to;
-};
-
 [[nodiscard]] Duration wall_time(const TimeAccount& account);
 TimeAccount& operator+=(TimeAccount& sum, const TimeAccount& more);
 
-/// Accounts for the time of a group until it ended, or until `now` if it has not. `names_steps`: the program calls
-/// ddp::set_step(), so a group without a step has spent its run on restoring.
-[[nodiscard]] TimeAccount account_of(const GroupTimes& group, bool names_steps, TimePoint now);
-/// Accounts for a time without a group; pauses are `waiting`.
-[[nodiscard]] TimeAccount account_of_wait(TimePoint from, TimePoint to, const std::vector<Pause>& pauses);
-
-/// Returns the parts as "waiting_ms", …
-[[nodiscard]] boost::json::object phases_json(const TimeAccount& account);
-/// Adds the parts as "phases", "wall_ms" and "goodput", which is null if the program does not name its steps.
-void add_account(boost::json::object& object, const TimeAccount& account, bool names_steps);
 /// Returns the share of the wall time that was productive; 0 if no time has passed.
 [[nodiscard]] double goodput(const TimeAccount& account);
-/// Returns "goodput: 94 % of 10.2 min went into new steps; the rest: restore 12.0 s, recompute 11.0 s".
+/// Returns "goodput: 94 % of the 10 min of this node went into new steps; the rest: restore 12.0 s, recompute 11.0 s".
 [[nodiscard]] std::string goodput_text(const TimeAccount& account, bool names_steps);
 
 }  // namespace ddprun::agent

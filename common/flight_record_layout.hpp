@@ -189,9 +189,11 @@ struct Steps {
 };
 
 /// Notes that `step` begins at `now`. A thread of the worker alone, or the agent for a worker that writes steps to a
-/// file.
+/// file. The greatest number is ignored: it has no successor.
 inline void note_step(Steps& steps, std::uint64_t step, std::int64_t now) {
-    if (step + 1 > steps.begun.load(std::memory_order_relaxed)) steps.begun.store(step + 1, std::memory_order_relaxed);
+    const std::uint64_t begun = step + 1;
+    if (begun == 0) return;
+    if (begun > steps.begun.load(std::memory_order_relaxed)) steps.begun.store(begun, std::memory_order_relaxed);
     const auto mark = [now](std::atomic<std::int64_t>& since) {
         if (since.load(std::memory_order_relaxed) == 0) since.store(now, std::memory_order_relaxed);
     };

@@ -3,14 +3,15 @@
 // worker_group::step() decides what follows. Pure.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 
-#include "agent/recorder/step_times.hpp"
 #include "common/clock.hpp"
 #include "common/error.hpp"
 #include "common/exit_codes.hpp"
 #include "common/ids.hpp"
+#include "common/step_times.hpp"
 #include "common/system/exit_status.hpp"
 #include "rendezvous/protocol/messages.hpp"
 
@@ -101,6 +102,7 @@ struct WorkerExited {
     LocalRank rank{};
     ExitStatus status;
     bool by_itself = false;  ///< it had not got the group's signal, or a SIGKILL ended it that this agent did not send
+    std::optional<std::uint64_t> latest_step = {};  ///< the greatest that a worker of the group has begun
 };
 /// The group got its signal, but for workers that are ending by themselves.
 struct WorkersSpared {};

@@ -60,6 +60,7 @@ private:
     }
     void act(Action action) { actions_.push_back(std::move(action)); }
     void send(protocol::AgentMessage message) { act(SendMessage{std::move(message)}); }
+    void send_stopped(Generation generation) { send(protocol::GroupStopped{generation, state_.latest_step}); }
 
     /// Sets the reason for a stop that begins here.
     void explain_stop(std::string reason, std::optional<TimePoint> until = {}) {

@@ -16,7 +16,6 @@
 namespace ddprun::agent::worker_group {
 
 using protocol::Assignment;
-using protocol::GroupStopped;
 using protocol::GroupSucceeded;
 using protocol::WorkerFinished;
 
@@ -24,7 +23,7 @@ void Transition::on(const Assigned& event) {
     const Assignment& assignment = event.assignment;
     if (assignment.generation <= state_.generation) return;  // outdated
     if (leaving()) {
-        send(GroupStopped{assignment.generation});  // the job must not wait for workers that never start here
+        send_stopped(assignment.generation);  // the job must not wait for workers that never start here
         return;
     }
     state_.next = assignment;
@@ -34,6 +33,7 @@ void Transition::on(const Assigned& event) {
 
 void Transition::on(const WorkerExited& event) {
     state_.running.erase(event.rank);
+    state_.latest_step = std::max(state_.latest_step, event.latest_step);
     const bool stopped_at_notice = (state_.notice || state_.signalled) &&
                                    event.status.kind == ExitStatus::Kind::kExited &&
                                    event.status.number == exit_code::kPreempted;
@@ -51,7 +51,7 @@ void Transition::on(const WorkerExited& event) {
                                  state_.rank_base + number(event.rank), to_string(event.status)));
         fail(event.rank, event.status, "");
     } else if (state_.running.empty()) {
-        send(GroupSucceeded{state_.generation, state_.preempted});
+        send(GroupSucceeded{state_.generation, state_.preempted, state_.latest_step});
         state_.group_signal = SIGTERM;
         act(SignalGroup{SIGTERM});  // for processes that the workers left behind
         state_.phase = Phase::kSucceeded;
@@ -90,7 +90,7 @@ void Transition::on(const GroupReaped& event) {
     state_.spared_until.reset();
     state_.latest_step = std::max(state_.latest_step, event.steps.latest);
     if (state_.phase == Phase::kStopping) {
-        send(GroupStopped{state_.generation, state_.latest_step});
+        send_stopped(state_.generation);
         state_.phase = Phase::kIdle;
     }
     settle();
@@ -99,18 +99,18 @@ void Transition::on(const GroupReaped& event) {
 void Transition::on(const AbortReceived& event) {
     if (state_.next && state_.next->generation == event.generation) {  // aborted before it could start here
         state_.next.reset();
-        send(GroupStopped{event.generation});
+        send_stopped(event.generation);
         return;
     }
     if (event.generation > state_.generation) {  // its assignment was lost with a connection: nothing of it runs here
-        send(GroupStopped{event.generation});
+        send_stopped(event.generation);
         return;
     }
     if (event.generation != state_.generation) return;
     // The daemon's description has host and message. A failure that a signal has followed is not the cause any more.
     if (event.failed && (!state_.stop_signal || state_.failed_here)) state_.failure = event.reason;
     if (state_.reaped) {  // it ended by itself, or never started
-        send(GroupStopped{event.generation, state_.latest_step});
+        send_stopped(event.generation);
         if (state_.phase == Phase::kSucceeded) state_.phase = Phase::kIdle;
         return;
     }
@@ -161,7 +161,7 @@ void Transition::on(const HoldEnded& event) {
 void Transition::on(const Welcomed& event) {
     act(AdoptNames{event.run_id, event.node_name, event.session, event.worker_key});
     if (event.lost && state_.next) {
-        send(GroupStopped{state_.next->generation});
+        send_stopped(state_.next->generation);
         state_.next.reset();
     }
     if (event.lost && !state_.reaped) {

@@ -9,9 +9,9 @@
 #include <cstdint>
 #include <optional>
 
-#include "agent/recorder/step_times.hpp"
 #include "common/clock.hpp"
 #include "common/error.hpp"
+#include "common/step_times.hpp"
 #include "common/system/unique_fd.hpp"
 #include "rendezvous/protocol/flight_record.hpp"
 

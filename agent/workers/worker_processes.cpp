@@ -130,7 +130,7 @@ void WorkerProcesses::look_at_step_files() {
     for (const auto& worker : workers_) worker->look_at_step_file();
     step_timer_.expires_after(kStepInterval);
     step_timer_.async_wait([this, alive = std::weak_ptr<int>(alive_)](const error_code& error) {
-        if (!error && !alive.expired()) look_at_step_files();
+        if (!error && !alive.expired() && !reaped_) look_at_step_files();  // it may be queued already
     });
 }
 

@@ -78,6 +78,7 @@ void receive(Transition& t, const NodeMessage& event) {
         if (const auto* beat = std::get_if<Heartbeat>(&event.message)) note_heartbeat(t.state, node, *beat);
     });
     if (t.state.phase == Phase::kFinished) return;
+    const auto note_step = [&](const auto& latest) { t.state.latest_step = std::max(t.state.latest_step, latest); };
     std::visit(
         Overloaded{
             [](const Join&) {},       // handled above
@@ -85,10 +86,13 @@ void receive(Transition& t, const NodeMessage& event) {
             [&](const WorkerFailed& m) { worker_failed(t, event.node, m); },
             [&](const WorkerFinished& m) { worker_finished(t, event.node, m); },
             [&](const GroupStopped& m) {
-                t.state.latest_step = std::max(t.state.latest_step, m.latest_step);
+                note_step(m.latest_step);
                 group_ended(t, event.node, m.generation, false);
             },
-            [&](const GroupSucceeded& m) { group_ended(t, event.node, m.generation, true, m.preempted); },
+            [&](const GroupSucceeded& m) {
+                note_step(m.latest_step);
+                group_ended(t, event.node, m.generation, true, m.preempted);
+            },
             [&](const Leave& m) { leave(t, event.node, m.signal); }, [&](const Notify& m) { notify(t, event.node, m); },
             [&](const PreemptionNotice& m) { preemption_noticed(t, event.node, m); },
             [&](const StepsTaken& m) { steps_taken(t, event.node, m); },

@@ -122,11 +122,12 @@ void forget_lost_nodes(State& state) {
     state.nodes.erase(NodeId(oldest->first));
 }
 
-/// Returns the loss of `host` as a cause, together with the hosts whose loss is the cause so far.
-Cause loss(const Cause& before, const std::string& host, std::string_view why) {
+/// Returns the loss of a node as a cause, together with the hosts whose loss is the cause so far.
+Cause loss(const Cause& before, const Node& node, std::string_view why) {
+    const std::string& host = node.join.host;
     Cause cause;
     cause.lost = before.lost;
-    cause.began = before.began;
+    cause.began = std::min(before.began.value_or(node.vanished_at), node.vanished_at);
     if (before.lost.empty() || before.why_lost == why) cause.why_lost = why;
     if (!std::ranges::count(cause.lost, host)) cause.lost.push_back(host);
     const std::string nodes =
@@ -166,20 +167,16 @@ void lose(Transition& t, const NodeId& id, std::string_view why) {
     Cause& cause = t.state.cause;
     switch (t.state.phase) {
         case Phase::kGathering:
-            if (lost.last_rank) cause = loss(cause, lost.join.host, why);  // why the others wait now
+            if (lost.last_rank) cause = loss(cause, lost, why);  // why the others wait now
             return gather(t);
         case Phase::kOpening: return;  // the members are chosen when the store is open
         case Phase::kRunning:
-            if (member) {
-                Cause lost_member = loss({}, lost.join.host, why);
-                lost_member.began = lost.vanished_at;
-                stop_group(t, std::move(lost_member));
-            }
+            if (member) stop_group(t, loss({}, lost, why));
             return;
         case Phase::kStopping:
             if (member && !lost.leaving && id != cause.failed_node) {
-                if (!cause.lost.empty()) cause = loss(cause, lost.join.host, why);
-                reconsider_cause(t, sent_at(t.state, lost, lost.heard_at), loss({}, lost.join.host, why));
+                if (!cause.lost.empty()) cause = loss(cause, lost, why);
+                reconsider_cause(t, sent_at(t.state, lost, lost.heard_at), loss({}, lost, why));
             }
             return conclude_if_stopped(t);
         case Phase::kFinished: return;

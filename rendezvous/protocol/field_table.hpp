@@ -250,6 +250,7 @@ inline constexpr std::string_view kType<GroupSucceeded> = "group_succeeded";
 void visit_fields(Is<GroupSucceeded> auto& message, auto& field) {
     field("generation", message.generation);
     field.optional("preempted", message.preempted);
+    field.optional("latest_step", message.latest_step);
 }
 
 template <>

@@ -167,7 +167,8 @@ struct GroupStopped {
 /// All workers of this node exited with 0, or with the code for "preempted" after a notice.
 struct GroupSucceeded {
     Generation generation{};
-    bool preempted = false;  ///< at least one did the latter
+    bool preempted = false;                         ///< at least one did the latter
+    std::optional<std::uint64_t> latest_step = {};  ///< as of GroupStopped
     friend bool operator==(const GroupSucceeded&, const GroupSucceeded&) = default;
 };
 

@@ -1,6 +1,7 @@
 // Where the time of a node goes: parts that do not overlap, and sum up to all of it.
 #include "agent/time_account.hpp"
 
+#include "agent/group_times.hpp"
 #include "agent/job_history.hpp"
 #include "tests/catch.hpp"
 
@@ -101,7 +102,7 @@ TEST_CASE("a group that has not come far spends its time on the part that it has
 TEST_CASE("all the time of a job is accounted for, also that of groups which are not kept", "[agent]") {
     JobHistory history(kBegan);
     history.note(Event{kBegan + 1s, WaitReceived{"1 of 2 nodes are here", true}});
-    history.note(Event{kBegan + 4s, WaitReceived{"waiting for more", false}});
+    history.note(Event{kBegan + 4s, WaitReceived{"waiting for more", false}});  // the wait goes on
     TimePoint now = kBegan + 5s;
     for (int i = 1; i <= 100; ++i) {
         history.note(StartWorkers{group_number(i)}, now);
@@ -116,7 +117,7 @@ TEST_CASE("all the time of a job is accounted for, also that of groups which are
     history.note(Finish{}, now);
     const TimeAccount& time = history.time();
     CHECK(wall_time(time) == now - kBegan);
-    CHECK(time.waiting == 3s + 100s);
+    CHECK(time.waiting == 4s + 100s + 2s);  // at the end for what other nodes do
     CHECK(time.start == 100s);
     CHECK(time.restore == 100s);
     CHECK(time.recompute == 0s);  // they were held meanwhile
@@ -139,29 +140,92 @@ TEST_CASE("a node whose workers have succeeded waits for the others", "[agent]")
     CHECK(wall_time(history.time()) == 30s);
 }
 
+TEST_CASE("what the daemon says after a node has succeeded is a part of one wait", "[agent]") {
+    JobHistory history(kBegan);
+    history.note(StartWorkers{group_number(1)}, kBegan);
+    history.note_started(kBegan);
+    history.note(SendMessage{protocol::GroupSucceeded{Generation{1}}}, kBegan + 10s);
+    history.note(SignalGroup{SIGTERM}, kBegan + 10s);
+    history.note(Event{kBegan + 10s, GroupReaped{}});
+    history.note(Event{kBegan + 20s, WaitReceived{"1 of 2 nodes are here", true}});
+    SECTION("the job ends") {
+        history.note(Finish{}, kBegan + 60s);
+        CHECK(history.time().waiting == 50s);
+        CHECK(history.time().rendezvous == 0s);
+    }
+    SECTION("another group starts") {
+        history.note(StartWorkers{group_number(2)}, kBegan + 60s);
+        CHECK(history.time_of_latest(kBegan + 60s).waiting == 50s);
+    }
+    SECTION("a stop by a signal") { history.note(Finish{}, kBegan + 10s); }
+    CHECK(history.groups().front().time.productive == 10s);
+}
+
+TEST_CASE("the stop of workers that were held is a stop", "[agent]") {
+    JobHistory history(kBegan);
+    history.note(StartWorkers{group_number(1)}, kBegan);
+    history.note_started(kBegan);
+    history.note(SuspendGroup{}, kBegan + 10s);
+    history.note(SignalGroup{SIGTERM}, kBegan + 15s);
+    history.note(SuspendGroup{}, kBegan + 16s);  // the lease ends: what is being stopped waits as well
+    history.note(ContinueGroup{}, kBegan + 18s);
+    history.note(Event{kBegan + 20s, GroupReaped{}});
+    history.note(Finish{}, kBegan + 20s);
+    CHECK(history.time().productive == 10s);
+    CHECK(history.time().waiting == 7s);
+    CHECK(history.time().stop == 3s);
+}
+
+TEST_CASE("groups before the first step of the job were restoring", "[agent]") {
+    JobHistory history(kBegan);
+    const auto group = [&](int generation, TimePoint from, const StepTimes& steps) {
+        history.note(StartWorkers{group_number(generation)}, from);
+        history.note_started(from);
+        history.note(SignalGroup{SIGTERM}, from + 10s);
+        history.note(Event{from + 10s, GroupReaped{steps}});
+    };
+    group(1, kBegan, {});
+    CHECK(history.time().productive == 10s);
+    CHECK_FALSE(history.names_steps());
+    group(2, kBegan + 10s, {3, kBegan + 14s, kBegan + 14s});
+    group(3, kBegan + 20s, {});
+    history.note(Finish{}, kBegan + 30s);
+    CHECK(history.time().productive == 6s);
+    CHECK(history.time().restore == 10s + 4s + 10s);
+    CHECK(history.groups().front().time.restore == 10s);
+    CHECK(wall_time(history.time()) == 30s);
+}
+
 TEST_CASE("processes that cannot be killed do not hide the time that was spent on them", "[agent]") {
     JobHistory history(kBegan);
     history.note(StartWorkers{group_number(1)}, kBegan + 1s);
+    history.note_started(kBegan + 1s);
+    history.note(Event{kBegan + 1s, GroupReaped{{1, kBegan + 1s, kBegan + 1s}}});
+    history.note(StartWorkers{group_number(2)}, kBegan + 1s);
     history.note_started(kBegan + 2s);
     history.note(SignalGroup{SIGTERM}, kBegan + 3s);
     history.note(Finish{}, kBegan + 30s);
     CHECK(history.time().stop == 27s);
+    CHECK(history.time().productive == 1s);  // which steps it made is not known
     CHECK(wall_time(history.time()) == 30s);
 }
 
 TEST_CASE("the line about the goodput names the parts in which time was lost, the greatest first", "[agent]") {
     TimeAccount time = account_of(whole_group(), true, kBegan);
     CHECK(goodput_text(time, true) ==
-          "goodput: 70 % of 28.5 s went into new steps; the rest: restore 3.0 s, recompute 2.0 s, rendezvous 1.0 s, "
+          "goodput: 70 % of the 28.5 s of this node went into new steps; the rest: restore 3.0 s, recompute 2.0 s, "
+          "rendezvous 1.0 s, "
           "start 1.0 s, detect 1.0 s, stop 0.5 s");
-    CHECK(goodput_text({.productive = 5s}, true) == "goodput: 100 % of 5.0 s went into new steps");
+    CHECK(goodput_text({.productive = 5s}, true) == "goodput: 100 % of the 5.0 s of this node went into new steps");
+    CHECK_THAT(goodput_text({.productive = 99'960ms, .stop = 40ms}, true), Catch::StartsWith("goodput: 99.9 % of "));
+    CHECK_THAT(goodput_text({.productive = 999'900ms, .stop = 100ms}, true), Catch::StartsWith("goodput: 99.9 % of "));
     time = account_of(whole_group(), false, kBegan);
-    CHECK_THAT(goodput_text(time, false),
-               Catch::StartsWith("goodput: 88 % of 28.5 s went into the workers' run") &&
-                   Catch::EndsWith(
-                       "does not name its steps; the rest: rendezvous 1.0 s, start 1.0 s, detect 1.0 s, stop 0.5 s") &&
-                   !Catch::Contains("restore 3"));
-    CHECK(goodput_text({}, true) == "goodput: 0 % of 0 ms went into new steps");
+    CHECK(
+        goodput_text(time, false) ==
+        "time: workers ran for 88 % of the 28.5 s of this node; the rest: rendezvous 1.0 s, start 1.0 s, detect 1.0 s, "
+        "stop 0.5 s; how much of that went into new steps is known if the program names them (ddp::set_step() or "
+        "DDPRUN_STEP_FILE)");
+    CHECK(goodput_text({}, true) == "goodput: 0 % of the 0 ms of this node went into new steps");
 }
 
 TEST_CASE("a node has restored its state when the last of its workers has", "[agent]") {

@@ -13,8 +13,8 @@ void set_phase(std::string_view text);
 
 /// Notes that this rank begins a step of the training, numbered over the whole job: after a restart the numbers go on
 /// from the checkpoint's. At the end ddprun prints how much of the time went into new steps, into steps made again, and
-/// into the rest (goodput). Costs a few nanoseconds. One thread at a time. Does nothing when the launcher is not
-/// ddprun.
+/// into the rest (goodput). At least one rank of each node calls it, and all that do count the same steps, in all
+/// programs of the job. Costs a few nanoseconds. One thread at a time. Does nothing when the launcher is not ddprun.
 void set_step(std::uint64_t step);
 
 }  // namespace ddp

@@ -23,7 +23,7 @@ bool is_held(std::int64_t holder) {
     return pid > 0 && pid != ::getpid() && (::kill(pid, 0) == 0 || errno != ESRCH);
 }
 
-/// Resets the memory, while the agent may be reading it.
+/// Resets the memory, while the agent may be reading it. The steps stay: they are those of the whole worker.
 void clear(layout::Memory& memory) {
     for (auto& [id, operation, started, ended, waited, failure] : memory.operations) {
         operation.clear();
@@ -38,8 +38,6 @@ void clear(layout::Memory& memory) {
         left.store(0, std::memory_order_relaxed);
     }
     memory.preemption.calls.store(0, std::memory_order_relaxed);
-    for (auto* word : {&memory.steps.first_at, &memory.steps.new_at}) word->store(0, std::memory_order_relaxed);
-    memory.steps.begun.store(0, std::memory_order_relaxed);
     memory.phase.clear();
     memory.hidden_groups.store(0, std::memory_order_relaxed);
     memory.last_operation.store(0, std::memory_order_release);

@@ -44,6 +44,14 @@ TEST_CASE("a closed connection is a lost node after the grace, survivors go on w
     CHECK(job.verdict().exit_code == 0);
 }
 
+TEST_CASE("the loss of a silent node began with its silence", "[coordinator]") {
+    Job job = three();
+    job.silent = {"n3"};
+    job.pass(3100ms);
+    REQUIRE(job.receivers<Abort>() == Hosts{"n1", "n2"});
+    CHECK(job.sent<Abort>().at("n1").failing_for >= 2900ms);
+}
+
 TEST_CASE("silence is a lost node after three seconds, and its connection is closed", "[coordinator]") {
     Job job = three();
     job.pass(500ms);

@@ -24,6 +24,9 @@ TEST_CASE("a new group gets the greatest step that the groups before it have beg
     job.say("n2", GroupStopped{Generation{2}});
     job.restart();
     CHECK(job.sent<Assignment>().at("n1").steps_before == 41U);
+    job.say("n1", GroupSucceeded{Generation{3}, false, 90});
+    job.fail("n2", failure(1, "n2"));
+    CHECK(job.state.latest_step == 90U);
 }
 
 TEST_CASE("the job succeeds when every node has", "[coordinator]") {

@@ -7,7 +7,7 @@
 
 #include "common/clock.hpp"
 
-namespace ddprun::agent {
+namespace ddprun {
 
 /// Empty if the program does not call ddp::set_step().
 struct StepTimes {
@@ -19,4 +19,4 @@ struct StepTimes {
 /// Combines the times of two workers: a node has restored its state when the last of its workers has.
 [[nodiscard]] StepTimes combined(const StepTimes& some, const StepTimes& more);
 
-}  // namespace ddprun::agent
+}  // namespace ddprun

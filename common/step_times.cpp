@@ -1,8 +1,8 @@
-#include "agent/recorder/step_times.hpp"
+#include "common/step_times.hpp"
 
 #include <algorithm>
 
-namespace ddprun::agent {
+namespace ddprun {
 
 StepTimes combined(const StepTimes& some, const StepTimes& more) {
     if (!some.latest) return more;
@@ -12,4 +12,4 @@ StepTimes combined(const StepTimes& some, const StepTimes& more) {
     return both;
 }
 
-}  // namespace ddprun::agent
+}  // namespace ddprun
