@@ -114,7 +114,7 @@ TEST_CASE("nodes on one machine report one goodput", "[e2e]") {
     const std::string report_path = sandbox.path() / "report.json";
     const e2e::Training training{
         .launch = {"--nnodes", "2", "--local-nodes", "--max-restarts", "1", "--report", report_path},
-        .steps = 3'000,
+        .steps = 1'000'000,
         .checkpoint_dir = (sandbox.path() / "checkpoints").string(),
         .checkpoint_every = 20,
         .losses = sandbox.path() / "losses"};
@@ -122,7 +122,10 @@ TEST_CASE("nodes on one machine report one goodput", "[e2e]") {
     e2e::reach_step(job, training, 30);
     std::this_thread::sleep_for(std::chrono::seconds(4));  // a shorter job has no such line
     REQUIRE(::kill(e2e::worker(sandbox, 1).value(), SIGKILL) == 0);
-    REQUIRE(job.wait(Seconds(120)).exit_code() == 0);
+    const auto steps = e2e::read_losses(training.losses).size();
+    REQUIRE(eventually(Seconds(60), [&] { return e2e::read_losses(training.losses).size() > steps; }));
+    REQUIRE(::kill(job.pid(), SIGUSR1) == 0);  // the training stops, saved
+    REQUIRE(job.wait(Seconds(60)).exit_code() == 75);
     INFO(job.err());
     const std::string err = job.err();
     const auto at = err.find("goodput: ");
