@@ -57,14 +57,15 @@ TEST_CASE("all the time of a job whose workers are killed is accounted for", "[e
                            .losses = sandbox.path() / "losses"};
     const auto began = std::chrono::steady_clock::now();
     e2e::Process job(sandbox, e2e::command_of(training));
+    std::size_t steps_before = 0;
     for (int kill = 0; kill < plan.kills; ++kill) {
-        const auto steps_before = e2e::read_losses(training.losses).size();
-        std::this_thread::sleep_for(plan.between);  // the training goes on; the time is what is accounted for
         std::optional<pid_t> victim;
         REQUIRE(eventually(Seconds(60), [&] {
             victim = e2e::worker(sandbox, kill % 2);
             return victim && e2e::read_losses(training.losses).size() > steps_before;
         }));
+        std::this_thread::sleep_for(plan.between);  // all of it is new steps
+        steps_before = e2e::read_losses(training.losses).size();
         REQUIRE(::kill(*victim, SIGKILL) == 0);
     }
     const auto steps = e2e::read_losses(training.losses).size();
@@ -79,17 +80,18 @@ TEST_CASE("all the time of a job whose workers are killed is accounted for", "[e
     CAPTURE(json::serialize(report));
     const json::value& phases = report.at("phases");
     CHECK(sum_of(phases) == Approx(report.at("wall_ms").to_number<double>()).epsilon(1e-4));
-    CHECK(sum_of(phases) == Approx(wall_ms).epsilon(0.01).margin(150));  // the start and the end of the process itself
+    CHECK(sum_of(phases) <= wall_ms);
+    CHECK(sum_of(phases) >= 0.99 * wall_ms - 1000);  // without the start and the end of the process itself
     CHECK(report.at("goodput").to_number<double>() ==
           Approx(part(phases, "productive_ms") / report.at("wall_ms").to_number<double>()).epsilon(1e-3));
     for (const char* const name : {"rendezvous_ms", "start_ms", "restore_ms", "recompute_ms", "productive_ms"})
         CHECK(part(phases, name) > 0);
-    CHECK(part(phases, "waiting_ms") < 1000);
-    CHECK(part(phases, "stop_ms") < 1000 * (plan.kills + 1));
-    CHECK(part(phases, "productive_ms") > 0.3 * wall_ms);  // it makes a step in some milliseconds
+    const double in_new_steps = std::chrono::duration<double, std::milli>(plan.between).count() * plan.kills;
+    CHECK(part(phases, "productive_ms") >= in_new_steps);
+    CHECK(part(phases, "productive_ms") <= wall_ms - part(phases, "restore_ms") - part(phases, "recompute_ms"));
     double of_groups = 0;
     for (const json::value& group : report.at("groups").as_array()) of_groups += sum_of(group.at("phases"));
-    if (plan.kills < 32) CHECK(of_groups == Approx(sum_of(phases)).epsilon(0.01).margin(50));
+    if (plan.kills < 32) CHECK(of_groups <= sum_of(phases) + 0.01);  // which has the wait after the last group, too
 
     std::istringstream lines(e2e::read_file(events_path));
     int stopped = 0;
