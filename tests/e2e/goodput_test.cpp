@@ -26,7 +26,7 @@ using e2e::Seconds;
 /// kills within some seconds.
 struct Disturbance {
     int kills = 3;
-    std::chrono::milliseconds between{1500};
+    std::chrono::milliseconds between{1800};  ///< a job of less than 5 s has no line about its goodput
 };
 Disturbance disturbance() {
     const char* const minutes = std::getenv("DDPRUN_GOODPUT_MINUTES");
