@@ -72,9 +72,9 @@ boost::json::object final_json(const std::string& out) {
     return value.as_object();
 }
 
-std::optional<pid_t> worker(const Sandbox& sandbox, int rank) {
+std::optional<pid_t> worker(const Sandbox& sandbox, int rank, const std::string& program) {
     const std::string wanted = fmt::format("RANK={}", rank);
-    for (const pid_t pid : sandbox.pids("train")) {
+    for (const pid_t pid : sandbox.pids(program)) {
         const std::string environment = read_file(fmt::format("/proc/{}/environ", pid));
         std::istringstream entries(environment);
         for (std::string entry; std::getline(entries, entry, '\0');) {

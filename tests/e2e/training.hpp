@@ -36,7 +36,7 @@ void reach_step(Process& job, const Training& training, int step);
 [[nodiscard]] boost::json::object final_json(const std::string& out);
 
 /// Finds the worker of this rank in the sandbox, by its environment.
-[[nodiscard]] std::optional<pid_t> worker(const Sandbox& sandbox, int rank);
+[[nodiscard]] std::optional<pid_t> worker(const Sandbox& sandbox, int rank, const std::string& program = "train");
 /// Returns every process of the node of `worker`: guard, agent and workers.
 [[nodiscard]] std::vector<pid_t> processes_of_node_of(pid_t worker);
 
