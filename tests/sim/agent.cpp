@@ -221,13 +221,30 @@ void Agent::perform(const agent::ForwardSignal& action) {
     try_send(Notify{.generation = action.generation, .signal = action.signal, .known = action.known});
 }
 
-/// The workers go on: a user's request for a checkpoint looks the same.
+/// Workers that wait for the step have begun one call more when they get another notice.
 void Agent::perform(const agent::GiveNotice& action) {
     const auto calls = static_cast<std::uint64_t>(world_.dice.between(0, 1'000));
     const Generation generation = action.notice.generation;
-    if (!facts_.calls.emplace(generation, calls).second)
+    const auto [first, is_first] = facts_.calls.emplace(generation, calls);
+    if (!is_news(action.notice))
         world_.mistake(fmt::format("{} gives notice twice in generation {}", id(), number(generation)));
-    to_link(link::Reported{StepsTaken{generation, calls}});
+    to_link(link::Reported{StepsTaken{generation, is_first ? calls : first->second + 1}});
+    workers_.give_notice();
+}
+
+bool Agent::is_news(const Preempt& notice) {
+    const bool is_first = !newest_notice_ || newest_notice_->generation != notice.generation;
+    if (is_first) notice_deadline_ = TimePoint::max();
+    const TimePoint deadline = notice.time_left ? world_.time.now() + *notice.time_left : TimePoint::max();
+    const bool is_earlier = notice.time_left && deadline < notice_deadline_;
+    const bool is_news = is_first || newest_notice_->reason != notice.reason || is_earlier;
+    notice_deadline_ = std::min(notice_deadline_, deadline);
+    newest_notice_ = notice;
+    return is_news;
+}
+
+void Agent::perform(const agent::NotifyWorkers& action) {
+    if (action.signal == SIGUSR1) workers_.notify();
 }
 
 /// Workers that had made as many calls wait in the next one at the latest.
@@ -237,6 +254,8 @@ void Agent::perform(const agent::SetStop& action) {
     const bool passed = calls == facts_.calls.end() || calls->second >= action.call;
     if (passed || facts_.stops.emplace(generation, action.call).first->second != action.call)
         world_.mistake(fmt::format("the workers of {} cannot stop in call {}", id(), action.call));
+    constexpr std::uint64_t kMostCalls = 2'000;
+    workers_.agree(action.call < kMostCalls);
 }
 
 void Agent::perform(const agent::DropConnection&) { close_connection(); }
@@ -298,6 +317,12 @@ void Agent::signal(int number) { raise(agent::StopSignal{number}); }
 
 void Agent::notify() {
     if (workers_.work()) raise(agent::NotifySignal{SIGUSR1});
+}
+
+void Agent::near_time_limit() {
+    if (life_ != Life::kAlive || link_.phase == link::Phase::kIdle) return;
+    facts_.time_limit_at = world_.time.now();
+    raise(agent::TimeLimitNear{"the job's time limit"});
 }
 
 void Agent::suspend(milliseconds time) {

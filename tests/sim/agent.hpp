@@ -46,7 +46,8 @@ public:
         /// By generation: the calls of agree_to_stop() that its workers had made at the notice, and the agreed one.
         std::map<Generation, std::uint64_t> calls = {};
         std::map<Generation, std::uint64_t> stops = {};
-        int freezes = 0;  ///< of its workers, because a lease had ended
+        std::optional<TimePoint> time_limit_at = {};  ///< when it learned that the time limit is near
+        int freezes = 0;                              ///< of its workers, because a lease had ended
     };
 
     Agent(protocol::Join greeting, Luck luck, World world);
@@ -61,6 +62,8 @@ public:
     void signal(int number);
     /// Sends the agent SIGUSR1, for the workers of all nodes.
     void notify();
+    /// Lets the agent learn that the scheduler's time limit is near.
+    void near_time_limit();
     /// Holds the workers for some time, as Ctrl-Z does.
     void suspend(milliseconds time);
     void kill(Kill how);
@@ -127,6 +130,7 @@ private:
     void perform(const agent::ThawGroup&) { workers_.set_frozen(false); }
     void perform(const agent::GiveNotice& action);
     void perform(const agent::SetStop& action);
+    void perform(const agent::NotifyWorkers& action);
     void perform(const agent::ForwardSignal& action);
     void perform(const agent::DropConnection&);
     void perform(const agent::SendMessage& action) { to_link(agent::link::Reported{action.message}); }
@@ -136,6 +140,8 @@ private:
     void perform(const agent::Finish& action);
     void perform(const auto&) {}  // for the user alone
 
+    /// Returns whether the notice differs from what the workers know.
+    [[nodiscard]] bool is_news(const protocol::Preempt& notice);
     void plan_stalls();
     void try_send(AgentMessage message);
     void close_connection();
@@ -156,6 +162,8 @@ private:
     std::optional<ConnectionId> dialing_;
     std::optional<ConnectionId> connection_;
     Facts facts_;
+    std::optional<protocol::Preempt> newest_notice_;
+    TimePoint notice_deadline_;  ///< of that; the end of time: none
 };
 
 }  // namespace ddprun::sim

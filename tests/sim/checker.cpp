@@ -6,12 +6,22 @@
 #include <utility>
 
 #include "common/exit_codes.hpp"
+#include "rendezvous/coordinator/running.hpp"
 
 namespace ddprun::sim {
 
 using namespace protocol;
 using namespace coordinator;
 using Action = daemon::DaemonAction;
+
+namespace {
+
+/// Returns whether a worker of this group exited with 75, on a node whose workers have all ended well.
+bool any_preempted(const TruthOfNodes& nodes, Generation group) {
+    return std::ranges::any_of(nodes.preempted, [&](const auto& entry) { return entry.second == group; });
+}
+
+}  // namespace
 
 void Checker::expect(bool holds, const std::string& what) {
     if (!holds && broken_.empty()) broken_ = what;
@@ -29,6 +39,7 @@ void Checker::after_step(const State& state, const std::vector<Action>& actions,
     check_group(state, actions, truth);
     check_budget(state, truth);
     check_pauses(state, actions);
+    check_notices(state, actions, truth.notices);
     check_verdict(state, truth);
     check_daemon_end(state, actions, truth);
     check_silence(state);
@@ -245,10 +256,8 @@ void Checker::check_verdict(const State& state, const Truth& truth) {
     switch (verdict.outcome) {
         case Outcome::kSucceeded:
             expect(verdict.exit_code == 0, "a success with an exit code");
-            for (const auto& [id, rank] : previous_ranks_) {
-                const auto found = nodes.succeeded.find(id);
-                expect(found != nodes.succeeded.end() && found->second == newest_group_, id + " has not succeeded");
-            }
+            check_success(nodes);
+            expect(!any_preempted(nodes, newest_group_), "a success although a worker exited with 75");
             break;
         case Outcome::kWorkerFailed:
             expect(
@@ -262,7 +271,7 @@ void Checker::check_verdict(const State& state, const Truth& truth) {
         case Outcome::kStopped:
             expect(truth.signals > 0 && verdict.exit_code == exit_code::kSignalBase + 15, "stopped without a signal");
             break;
-        case Outcome::kPreempted: expect(false, "preempted without an order or a time limit"); break;
+        case Outcome::kPreempted: check_preemption(verdict, state.now, truth.notices, nodes); break;
         case Outcome::kInfrastructure: {
             const bool by_breaker =
                 verdict.reason.find("of a start, and the job cannot do without") != std::string::npos;
@@ -272,6 +281,41 @@ void Checker::check_verdict(const State& state, const Truth& truth) {
             break;
         }
     }
+}
+
+void Checker::check_success(const TruthOfNodes& nodes) {
+    for (const auto& [id, rank] : previous_ranks_) {
+        const auto found = nodes.succeeded.find(id);
+        expect(found != nodes.succeeded.end() && found->second == newest_group_, id + " has not succeeded");
+    }
+}
+
+void Checker::check_preemption(const Verdict& verdict, TimePoint now, const TruthOfNotices& notices,
+                               const TruthOfNodes& nodes) {
+    expect(verdict.exit_code == exit_code::kPreempted, "a preemption with another exit code");
+    const auto says = [&](const char* text) { return verdict.reason.find(text) != std::string::npos; };
+    if (says("every worker has stopped by itself")) {
+        expect(notices.ends_job || notices.by_signal, "preempted without a notice");
+        check_success(nodes);
+        expect(any_preempted(nodes, newest_group_), "preempted although every worker exited with 0");
+    } else if (says("had not ended at the deadline")) {
+        expect(notices.deadline && now >= *notices.deadline, "workers are stopped before the deadline of a notice");
+    } else {
+        expect(says("before a worker ran") || says("before the next start"), "preempted for another reason");
+        expect(notices.ends_job, "preempted without an order or a time limit");
+    }
+}
+
+/// After an order, or before the time limit, no other group starts, and none runs long after the deadline.
+void Checker::check_notices(const State& state, const std::vector<Action>& actions, const TruthOfNotices& notices) {
+    for (const Action& action : actions) {
+        const auto* open = std::get_if<OpenStore>(&action);
+        const bool is_new = open != nullptr && failed_store_ != open->generation;
+        expect(!is_new || !notices.ends_job, "a group is started after an order to preempt the job, or its time limit");
+    }
+    if (!notices.deadline || state.phase != Phase::kRunning) return;
+    const TimePoint since = std::max({*notices.deadline, group_began_, awake_since_});
+    expect(state.now - since <= kDiagnosisTimeout + 2 * kTickInterval, "workers run after the deadline of a notice");
 }
 
 /// A job that may be restarted ends without nodes only when those that live have given it up, or do so soon

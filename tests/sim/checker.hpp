@@ -20,9 +20,17 @@ namespace ddprun::sim {
 struct TruthOfNodes {
     std::map<protocol::NodeId, Generation> processes;  ///< the group that a node has processes of
     std::set<protocol::NodeId> frozen;                 ///< nodes whose processes stand still
-    std::map<protocol::NodeId, Generation> succeeded;  ///< the newest group whose workers all exited with 0 there
+    std::map<protocol::NodeId, Generation> succeeded;  ///< the newest group whose workers all ended well there
+    std::map<protocol::NodeId, Generation> preempted;  ///< the newest of these in which one exited with 75
     std::set<protocol::NodeId> looking;  ///< nodes that have the daemon, or look for it and have not given it up soon
     int failures = 0;                    ///< workers that failed by themselves
+};
+
+/// The notices of preemption that the daemon has got, with the event that is being handled.
+struct TruthOfNotices {
+    bool by_signal = false;
+    bool ends_job = false;              ///< an order, or the time limit: nothing is started any more
+    std::optional<TimePoint> deadline;  ///< the earliest
 };
 
 /// The actual state of the cluster.
@@ -31,6 +39,7 @@ struct Truth {
     int signals = 0;                         ///< nodes that were signaled to stop, and the daemon
     int connected = 0;                       ///< nodes with a connection
     bool stop_requested = false;             ///< the daemon was signaled to stop
+    TruthOfNotices notices = {};
 };
 
 class Checker {
@@ -62,7 +71,12 @@ private:
     void check_budget(const coordinator::State& state, const Truth& truth);
     void check_pauses(const coordinator::State& state, const std::vector<daemon::DaemonAction>& actions);
     void note_end_of_group(const coordinator::State& state);
+    void check_notices(const coordinator::State& state, const std::vector<daemon::DaemonAction>& actions,
+                       const TruthOfNotices& notices);
     void check_verdict(const coordinator::State& state, const Truth& truth);
+    void check_success(const TruthOfNodes& nodes);
+    void check_preemption(const protocol::Verdict& verdict, TimePoint now, const TruthOfNotices& notices,
+                          const TruthOfNodes& nodes);
     void check_daemon_end(const coordinator::State& state, const std::vector<daemon::DaemonAction>& actions,
                           const Truth& truth);
     void check_silence(const coordinator::State& state);

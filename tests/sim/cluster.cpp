@@ -22,6 +22,8 @@ constexpr milliseconds kNotifiedWithin = 6'000ms;
 
 /// Makes the rare dice differ from the others; with this number no seed that a test keeps has a rare fault.
 constexpr std::uint64_t kRareSeeds = std::uint64_t{12} << 32;
+/// The same for the dice of notices.
+constexpr std::uint64_t kNoticeSeeds = std::uint64_t{32} << 32;
 
 /// An agent that a cut begins to concern has reset its connection by then.
 constexpr milliseconds kOwnResetsWithin = 4'000ms;
@@ -68,9 +70,11 @@ bool wants_no_other(const State& job, const Join& join) {
 }  // namespace
 
 SimCluster::SimCluster(std::uint64_t seed) : SimCluster(seed, false, number_of_nodes(seed)) {
+    plan_programs();
     plan_agents(number_of_nodes(seed));
     plan_faults();
     plan_daemon_host();
+    plan_notices();
     start();
 }
 
@@ -81,6 +85,7 @@ SimCluster::SimCluster(std::uint64_t seed, const Script& script) : SimCluster(se
                   .stubborn_percent = 0,
                   .stray_percent = 0,
                   .sliced_percent = 0,
+                  .at_notice = script.at_notice,
                   .work = script.work};
     plan_.max_restarts["default"] = script.max_restarts;
     plan_.greeting.programs = {{"default", 1, script.max_restarts}};
@@ -97,6 +102,7 @@ SimCluster::SimCluster(std::uint64_t seed, const Script& script) : SimCluster(se
 SimCluster::SimCluster(std::uint64_t seed, bool calm, int nodes)
     : dice_(seed),
       rare_dice_(seed + kRareSeeds),
+      notice_dice_(seed + kNoticeSeeds),
       network_(time_, dice_,
                {.dialed = [this](ConnectionId id) { dialed(id); },
                 .dial_answered =
@@ -192,8 +198,10 @@ void SimCluster::add_agent(const std::string& host, int incarnation, millisecond
 }
 
 void SimCluster::add_agent(Join greeting, milliseconds arrival) {
+    Luck luck = plan_.luck;
+    if (plan_.has_notices && notice_dice_.percent(15)) luck.at_notice = AtNotice::kGoOn;  // another program
     auto agent = std::make_unique<Agent>(
-        greeting, plan_.luck,
+        greeting, luck,
         Agent::World{.time = time_,
                      .dice = dice_,
                      .network = network_,
@@ -211,10 +219,14 @@ Agent& SimCluster::any_agent() {
     return *at->second;
 }
 
-void SimCluster::order(Order::Command command) {
+void SimCluster::order_for_any_node(Order::Command command) {
     if (time_.now() < daemon_.paused_until) return;
-    for (const daemon::DaemonAction& action :
-         handle(Ordered{{.command = command, .node = any_agent().greeting().host}}))
+    order(Order{.command = command, .node = any_agent().greeting().host});
+}
+
+void SimCluster::order(const Order& order) {
+    if (time_.now() < daemon_.paused_until) return;
+    for (const daemon::DaemonAction& action : handle(Ordered{order}))
         if (const auto* reply = std::get_if<Reply>(&action); reply != nullptr && !reply->answer.refused) ++orders_;
 }
 
@@ -255,16 +267,86 @@ void SimCluster::plan_faults() {
     });
     some(10, 1, "stops of the daemon", [this] { stop_daemon(); });
     some(30, 4, "notifications", [this] { any_agent().notify(); });
-    some(30, 3, "drains", [this] { order(Order::Command::kDrain); });
-    some(20, 3, "undrains", [this] { order(Order::Command::kUndrain); });
+    some(30, 3, "drains", [this] { order_for_any_node(Order::Command::kDrain); });
+    some(20, 3, "undrains", [this] { order_for_any_node(Order::Command::kUndrain); });
     some(2, 1, "ends of the daemon's descriptors", [this] { daemon_.opens_stores = false; });
-    if (dice_.percent(15)) time_.after(dice_.between(0ms, 2'000ms), [this] { handle(StarterEnded{}); });
+    if (dice_.percent(15))
+        time_.after(dice_.between(0ms, 2'000ms), [this] {
+            if (!daemon_.starter) handle(StarterEnded{});  // else it is a node, and ends when that does
+        });
     some(10, 1, "ends of replacements", [this] { handle(NoMoreNodes{"no node is replaced"}); });
     some(50, agents_.size() > kManyNodes ? 1 : 8, "inspectors", [this] { inspectors_.start(); });
     some(10, 1, "signals everywhere", [this] {
         for (const auto& [id, agent] : agents_) {
             ++signals_;
             time_.after(dice_.between(0ms, 1'000ms), [a = agent.get()] { a->signal(SIGTERM); });
+        }
+    });
+}
+
+/// Decides what the workers of a cluster do after a notice of preemption, if it has any.
+void SimCluster::plan_programs() {
+    plan_.has_notices = notice_dice_.percent(20);
+    if (!plan_.has_notices) return;
+    plan_.luck.at_notice = notice_dice_.percent(50)   ? AtNotice::kAgree
+                           : notice_dice_.percent(60) ? AtNotice::kStop
+                                                      : AtNotice::kGoOn;
+    plan_.luck.done_percent = notice_dice_.percent(30) ? 30 : 0;
+}
+
+/// Plans notices of one kind or of several, and what often follows: nodes are lost, and the time limit passes.
+void SimCluster::plan_notices() {
+    if (!plan_.has_notices) return;
+    const bool by_limit = notice_dice_.percent(35);
+    const int orders = notice_dice_.percent(by_limit ? 20 : 80) ? notice_dice_.between(1, 2) : 0;
+    const int signals = by_limit || orders > 0 ? (notice_dice_.percent(30) ? 1 : 0) : notice_dice_.between(1, 2);
+    const auto moment = [this] { return notice_dice_.between(0ms, plan_.faults_end); };
+    if (by_limit) {
+        const milliseconds at = moment();
+        const bool passes = notice_dice_.percent(50);
+        const milliseconds left = notice_dice_.between(1'000ms, 30'000ms);
+        plan_.text += fmt::format(", a time limit{}", passes ? " that passes" : "");
+        time_.after(at, [this, passes, left] {
+            for (const auto& [id, agent] : agents_) {
+                time_.after(notice_dice_.between(0ms, 500ms), [a = agent.get()] { a->near_time_limit(); });
+                if (!passes) continue;
+                ++signals_;
+                time_.after(left + notice_dice_.between(0ms, 500ms), [a = agent.get()] { a->signal(SIGTERM); });
+            }
+            plan_losses_after_notice();
+        });
+    }
+    if (orders > 0) plan_.text += fmt::format(", {} orders to preempt", orders);
+    for (int i = 0; i < orders; ++i) {
+        Order preempt{.command = Order::Command::kPreempt, .node = {}};
+        if (notice_dice_.percent(60)) preempt.time_left = notice_dice_.between(0ms, 6'000ms);
+        time_.after(moment(), [this, preempt] {
+            order(preempt);
+            plan_losses_after_notice();
+        });
+    }
+    if (signals > 0) plan_.text += fmt::format(", {} signals of preemption", signals);
+    for (int i = 0; i < signals; ++i) {
+        time_.after(moment(), [this] {
+            any_agent().notify();
+            plan_losses_after_notice();
+        });
+    }
+}
+
+/// Disturbs a node while the workers save, in half of the cases.
+void SimCluster::plan_losses_after_notice() {
+    if (!notice_dice_.percent(50)) return;
+    const int what = notice_dice_.between(1, 5);
+    time_.after(notice_dice_.between(0ms, 4'000ms), [this, what] {
+        Agent& agent = any_agent();
+        switch (what) {
+            case 1: return kill(agent, Agent::Kill::kHost);
+            case 2: return kill(agent, Agent::Kill::kAgent);
+            case 3: return agent.fail();
+            case 4: return agent.pause(notice_dice_.between(200ms, 8'000ms));
+            default:
+                if (const auto& connection = agent.connection()) network_.reset(*connection);
         }
     });
 }
@@ -339,6 +421,12 @@ int SimCluster::notified() const {
 int SimCluster::agreements() const {
     int sum = 0;
     for (const auto& [id, agent] : agents_) sum += static_cast<int>(agent->facts().stops.size());
+    return sum;
+}
+
+int SimCluster::preempted_workers() const {
+    int sum = 0;
+    for (const auto& [id, agent] : agents_) sum += agent->workers().preemptions;
     return sum;
 }
 
@@ -536,6 +624,7 @@ std::vector<daemon::DaemonAction> SimCluster::handle(daemon::DaemonHappening wha
     const auto* received = of_job != nullptr ? std::get_if<NodeMessage>(of_job) : nullptr;
     const bool is_heartbeat = received != nullptr && std::holds_alternative<Heartbeat>(received->message);
     std::vector<daemon::DaemonAction> actions;
+    if (of_job != nullptr) note_notice(*of_job);
     decisions_.add(std::move(what), time_.now());
     while (const std::optional<daemon::DaemonStep> step = decisions_.next()) {
         const bool is_idle = step->reason.empty() && std::ranges::all_of(step->actions, is_heartbeat_to_node);
@@ -543,7 +632,10 @@ std::vector<daemon::DaemonAction> SimCluster::handle(daemon::DaemonHappening wha
         if (!step->reason.empty()) check_losses();
         for (const std::string& reason : {step->reason, step->inquiry_reason})
             if (!reason.empty()) record("  # " + reason);
-        for (const daemon::DaemonAction& action : step->actions) perform(action, from);
+        for (const daemon::DaemonAction& action : step->actions) {
+            check_time_limits(action);
+            perform(action, from);
+        }
         actions.insert(actions.end(), step->actions.begin(), step->actions.end());
     }
     inquiry_checker_.after_event(decisions_, actions, time_.now(), ticked);
@@ -618,7 +710,8 @@ Truth SimCluster::truth() const {
     return {.of_nodes = [this] { return truth_of_nodes(); },
             .signals = signals_,
             .connected = static_cast<int>(connections_.of_node.size()),
-            .stop_requested = daemon_.stop_requested};
+            .stop_requested = daemon_.stop_requested,
+            .notices = notices_};
 }
 
 TruthOfNodes SimCluster::truth_of_nodes() const {
@@ -629,10 +722,45 @@ TruthOfNodes SimCluster::truth_of_nodes() const {
             if (agent->frozen()) truth.frozen.insert(id);
         }
         if (agent->workers().succeeded) truth.succeeded[id] = *agent->workers().succeeded;
+        if (agent->workers().preempted) truth.preempted[id] = *agent->workers().preempted;
         if (agent->has_daemon_for(kOwnResetsWithin)) truth.looking.insert(id);
         truth.failures += agent->workers().failures;
     }
     return truth;
+}
+
+/// Notes a notice of preemption that the coordinator is about to get. It ignores a node that it does not know to be
+/// connected, and all of them after the end.
+void SimCluster::note_notice(const Happening& what) {
+    if (decisions_.job().phase == Phase::kFinished) return;
+    if (const auto* ordered = std::get_if<Ordered>(&what)) {
+        if (ordered->order.command != Order::Command::kPreempt) return;
+        ++notices_taken_;
+        notices_.ends_job = true;
+        if (!ordered->order.time_left) return;
+        const TimePoint deadline = time_.now() + *ordered->order.time_left;
+        notices_.deadline = std::min(deadline, notices_.deadline.value_or(deadline));
+        return;
+    }
+    const auto* received = std::get_if<NodeMessage>(&what);
+    const auto* notice = received != nullptr ? std::get_if<PreemptionNotice>(&received->message) : nullptr;
+    if (notice == nullptr) return;
+    const auto node = decisions_.job().nodes.find(received->node);
+    if (node == decisions_.job().nodes.end() || node->second.link != Link::kConnected) return;
+    ++notices_taken_;
+    (notice->by_signal ? notices_.by_signal : notices_.ends_job) = true;
+}
+
+/// Expects no group to start long after a node of the job has learned that its time limit is near.
+void SimCluster::check_time_limits(const daemon::DaemonAction& action) {
+    if (!std::holds_alternative<OpenStore>(action)) return;
+    for (const auto& [id, connection] : connections_.of_node) {
+        const Agent& agent = *agents_.at(id);
+        if (!agent.facts().time_limit_at || agent.life() != Agent::Life::kAlive || agent.signaled()) continue;
+        const TimePoint whole_since = std::max({network_.whole_since(id), daemon_.paused_until,
+                                                cut_ ? cut_->until : TimePoint(), *agent.facts().time_limit_at});
+        expect(time_.now() - whole_since < kNotifiedWithin, id + " did not make its time limit known");
+    }
 }
 
 /// Expects a node to be lost only if something has disturbed its messages, its agent or the daemon within lost_after,

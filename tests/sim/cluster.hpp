@@ -27,6 +27,7 @@ struct Script {
     int max_nodes = 2;
     int max_restarts = 3;
     milliseconds work = 20'000ms;  ///< of the workers, until they succeed
+    AtNotice at_notice = AtNotice::kGoOn;
 };
 
 class SimCluster {
@@ -38,6 +39,8 @@ public:
     void run_for(milliseconds time);
     void run_to_end();
     void add_node(const std::string& host);
+    /// Gives the daemon an order of ddpctl, unless it is paused.
+    void order(const protocol::Order& order);
     void pause_daemon(milliseconds time) { daemon_.paused_until = time_.now() + time; }
     /// Delays everything to or from the daemon's host for some time.
     void cut_off_daemon(milliseconds time) { cut_off_daemon(time, true, true); }
@@ -71,6 +74,10 @@ public:
     [[nodiscard]] int stuck() const;
     /// Returns how many orders of an operator were followed.
     [[nodiscard]] int orders() const { return orders_; }
+    /// Returns how many notices of preemption the daemon has got.
+    [[nodiscard]] int notices() const { return notices_taken_; }
+    /// Returns how many workers have exited with 75.
+    [[nodiscard]] int preempted_workers() const;
 
 private:
     /// `calm`: nothing fails by chance.
@@ -79,13 +86,16 @@ private:
     void plan_agents(int nodes);
     void plan_faults();
     void plan_daemon_host();
+    void plan_programs();
+    void plan_notices();
+    void plan_losses_after_notice();
     void cut_off_daemon(milliseconds time, bool to_daemon, bool to_agents);
     void kill(Agent& agent, Agent::Kill how);
     void add_agent(const std::string& host, int incarnation, milliseconds arrival);
     void add_agent(protocol::Join greeting, milliseconds arrival);
     void add_stranger();
     Agent& any_agent();
-    void order(protocol::Order::Command command);
+    void order_for_any_node(protocol::Order::Command command);
 
     void dialed(ConnectionId id);
     void at_daemon(ConnectionId id, const std::optional<AgentMessage>& message);
@@ -101,6 +111,8 @@ private:
     void workers_vanished(const NodeId& node, Generation generation);
     [[nodiscard]] Truth truth() const;
     [[nodiscard]] TruthOfNodes truth_of_nodes() const;
+    void note_notice(const coordinator::Happening& what);
+    void check_time_limits(const daemon::DaemonAction& action);
     void check_losses();
     [[nodiscard]] bool may_be_lost_in_cut(const NodeId& id) const;
     void gave_up(const Agent& agent);
@@ -122,6 +134,7 @@ private:
         Luck luck;
         std::string text;
         bool calm = false;
+        bool has_notices = false;
         milliseconds faults_end{};
         milliseconds longest_cut{};  ///< of the daemon's host
     };
@@ -153,7 +166,8 @@ private:
 
     Timeline time_;
     Dice dice_;
-    Dice rare_dice_;  ///< of faults that few seeds have: the others, and those that tests keep, stay the same runs
+    Dice rare_dice_;    ///< of faults that few seeds have: the others, and those that tests keep, stay the same runs
+    Dice notice_dice_;  ///< of notices of preemption, in the same way
     Network network_;
     Inspectors inspectors_;
     daemon::Decisions decisions_;
@@ -166,6 +180,8 @@ private:
     std::optional<Cut> cut_;
     int signals_ = 0;
     int orders_ = 0;
+    int notices_taken_ = 0;
+    TruthOfNotices notices_;
     std::set<NodeId> lost_;                                             ///< nodes that the coordinator counts as lost
     std::map<std::uint64_t, coordinator::Notification> notifications_;  ///< that the daemon has forwarded, by number
     std::string broken_;

@@ -2,6 +2,7 @@
 
 #include <csignal>
 
+#include "common/exit_codes.hpp"
 #include "tests/catch.hpp"
 #include "tests/sim/tally.hpp"
 
@@ -178,4 +179,58 @@ TEST_CASE("a cut of the daemon's host before the first group does not end the jo
     cluster.add_node("n3");
     check_success(seed, cluster);
     CHECK(cluster.checker().groups() == 1);
+}
+
+TEST_CASE("a node that is lost after an order to preempt the job does not start the others again", "[sim]") {
+    const std::uint64_t seed = GENERATE(range(1u, 21u));
+    const auto at_notice = GENERATE(AtNotice::kAgree, AtNotice::kStop, AtNotice::kGoOn);
+    CAPTURE(seed, static_cast<int>(at_notice));
+    SimCluster cluster(seed, {.nodes = 3, .min_nodes = 2, .max_nodes = 3, .at_notice = at_notice});
+    run_until_members(cluster, 3);
+    cluster.run_for(1'000ms);
+    cluster.order({.command = protocol::Order::Command::kPreempt, .time_left = 10'000ms});
+    cluster.run_for(milliseconds(150 * seed));
+    cluster.agent("n1").kill(Agent::Kill::kHost);
+    cluster.run_to_end();
+    CHECK(finding(seed, cluster, 60) == "");
+    CHECK(cluster.checker().groups() == 1);
+    REQUIRE(cluster.checker().verdict());
+    CHECK(cluster.checker().verdict()->exit_code == exit_code::kPreempted);
+}
+
+TEST_CASE("a node that is lost after a signal of preemption starts the others again, which have notice at once",
+          "[sim]") {
+    const std::uint64_t seed = GENERATE(range(1u, 21u));
+    CAPTURE(seed);
+    SimCluster cluster(seed, {.nodes = 3, .min_nodes = 2, .max_nodes = 3, .at_notice = AtNotice::kAgree});
+    run_until_members(cluster, 3);
+    cluster.run_for(1'000ms);
+    cluster.agent("n2").notify();
+    cluster.agent("n1").kill(Agent::Kill::kHost);
+    cluster.run_for(15'000ms);  // less than the work takes
+    CHECK(cluster.checker().groups() == 2);
+    REQUIRE(cluster.checker().verdict());
+    CHECK(cluster.checker().verdict()->exit_code == exit_code::kPreempted);
+    cluster.run_to_end();
+    CHECK(finding(seed, cluster, 60) == "");
+}
+
+TEST_CASE("a notice reaches a node whose connection breaks meanwhile", "[sim]") {
+    const std::uint64_t seed = GENERATE(range(1u, 21u));
+    const bool by_limit = GENERATE(true, false);
+    CAPTURE(seed, by_limit);
+    SimCluster cluster(seed, {.nodes = 2, .at_notice = AtNotice::kAgree});
+    run_until_members(cluster, 2);
+    cluster.run_for(1'000ms);
+    cluster.network().cut_off("n1", cluster.now() + milliseconds(100 * seed));
+    if (by_limit) cluster.agent("n1").near_time_limit();
+    if (!by_limit) cluster.agent("n2").notify();
+    cluster.run_for(milliseconds(7 * seed));
+    if (const auto& connection = cluster.agent("n1").connection()) cluster.network().reset(*connection);
+    cluster.run_for(15'000ms);
+    CHECK(cluster.checker().groups() == 1);
+    REQUIRE(cluster.checker().verdict());
+    CHECK(cluster.checker().verdict()->exit_code == exit_code::kPreempted);
+    cluster.run_to_end();
+    CHECK(finding(seed, cluster, 60) == "");
 }

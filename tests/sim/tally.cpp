@@ -12,7 +12,8 @@ void Tally::add(const SimCluster& cluster) {
     ++runs;
     if (const auto& verdict = cluster.checker().verdict()) {
         ++outcomes[verdict->outcome];
-        restarts += cluster.checker().groups() - 1;
+        restarts += std::max(0, cluster.checker().groups() - 1);
+        if (verdict->reason.find("had not ended at the deadline") != std::string::npos) ++overdue;
     }
     pauses += cluster.checker().pauses();
     refusals += cluster.refusals();
@@ -21,6 +22,8 @@ void Tally::add(const SimCluster& cluster) {
     freezes += cluster.freezes();
     stuck += cluster.stuck();
     orders += cluster.orders();
+    notices += cluster.notices();
+    preempted_workers += cluster.preempted_workers();
     requests += cluster.inquiry_checker().requests();
     answers += cluster.inquiry_checker().answers();
     diagnoses += cluster.inquiry_checker().diagnoses();
@@ -34,8 +37,8 @@ std::string Tally::too_seldom() const {
         if (count <= expected)
             text += fmt::format("{} {} in {} runs, more than {} expected\n", count, what, runs, expected);
     };
-    for (const Outcome outcome :
-         {Outcome::kSucceeded, Outcome::kWorkerFailed, Outcome::kStopped, Outcome::kInfrastructure}) {
+    for (const Outcome outcome : {Outcome::kSucceeded, Outcome::kWorkerFailed, Outcome::kStopped,
+                                  Outcome::kInfrastructure, Outcome::kPreempted}) {
         const auto found = outcomes.find(outcome);
         expect("ends of one kind", found == outcomes.end() ? 0 : found->second, runs / 50);
     }
@@ -47,6 +50,9 @@ std::string Tally::too_seldom() const {
     expect("orders", orders, runs / 50);
     expect("notified nodes", notified, runs / 20);
     expect("agreements on a step", agreements, runs / 20);
+    expect("notices", notices, runs / 10);
+    expect("deadlines that passed", overdue, runs / 300);
+    expect("workers that exited with 75", preempted_workers, runs / 10);
     expect("requests", requests, runs);
     expect("answers", answers, runs / 2);
     expect("diagnoses", diagnoses, runs / 4);
@@ -60,13 +66,16 @@ std::string Tally::text() const {
         return found == outcomes.end() ? 0 : found->second;
     };
     return fmt::format(
-        "{} runs: {} succeeded, {} failed, {} stopped, {} infrastructure; {} restarts ({} within a minute at most), {} "
-        "pauses, {} refusals, {} notified, {} agreements, {} freezes, {} stuck, {} orders, {} requests, {} answers, {} "
+        "{} runs: {} succeeded, {} failed, {} stopped, {} infrastructure, {} preempted; {} restarts ({} within a "
+        "minute at most), {} "
+        "pauses, {} refusals, {} notified, {} agreements, {} freezes, {} stuck, {} orders, {} notices, {} deadlines, "
+        "{} workers with 75, {} requests, {} answers, {} "
         "diagnoses, {} "
         "conclusions",
         runs, ended(Outcome::kSucceeded), ended(Outcome::kWorkerFailed), ended(Outcome::kStopped),
-        ended(Outcome::kInfrastructure), restarts, most_starts, pauses, refusals, notified, agreements, freezes, stuck,
-        orders, requests, answers, diagnoses, conclusions);
+        ended(Outcome::kInfrastructure), ended(Outcome::kPreempted), restarts, most_starts, pauses, refusals, notified,
+        agreements, freezes, stuck, orders, notices, overdue, preempted_workers, requests, answers, diagnoses,
+        conclusions);
 }
 
 std::string finding(std::uint64_t seed, const SimCluster& cluster, std::size_t lines) {

@@ -20,6 +20,9 @@ struct Tally {
     int freezes = 0;
     int stuck = 0;
     int orders = 0;
+    int notices = 0;
+    int overdue = 0;  ///< jobs that ended at the deadline of a notice
+    int preempted_workers = 0;
     int requests = 0;
     int answers = 0;
     int diagnoses = 0;

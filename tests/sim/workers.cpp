@@ -25,6 +25,7 @@ void Workers::start(const protocol::Assignment& assignment) {
     facts_.started_at = world_.time.now();
     processes_.clear();
     all_started_ = has_vanished_ = killed_ = stopped_ = frozen_ = false;
+    any_preempted_ = stops_ = waits_ = has_agreed_ = false;
     all_succeeded_ = true;
     signal_ = 0;
     stuck_until_ = {};
@@ -98,6 +99,36 @@ void Workers::signal_spared() {
         if (processes_[i].alive && !processes_[i].signaled) terminate(i);
 }
 
+void Workers::notify() {
+    if (luck_.at_notice != AtNotice::kStop) return;
+    stops_ = true;
+    stop_after_notice();
+}
+
+void Workers::give_notice() {
+    if (luck_.at_notice == AtNotice::kStop) return notify();
+    waits_ = luck_.at_notice == AtNotice::kAgree && !has_agreed_;
+}
+
+void Workers::agree(bool reached) {
+    if (luck_.at_notice != AtNotice::kAgree) return;
+    has_agreed_ = true;
+    waits_ = false;
+    stops_ = reached;
+    stop_after_notice();
+}
+
+/// Each ends its step, and saves.
+void Workers::stop_after_notice() {
+    if (!stops_) return;
+    for (std::size_t i = 0; i < processes_.size(); ++i) {
+        if (std::exchange(processes_[i].stopping, true)) continue;
+        const bool is_done = world_.dice.percent(luck_.done_percent);
+        after_work(world_.dice.between(0ms, 3'000ms), i,
+                   [this, i, is_done] { end(i, exited(is_done ? 0 : exit_code::kPreempted)); });
+    }
+}
+
 /// Takes a while, as workers with a grace do.
 void Workers::terminate(std::size_t i) {
     processes_[i].signaled = true;
@@ -110,12 +141,18 @@ void Workers::terminate(std::size_t i) {
 // ---- what else happens to them
 
 void Workers::plan_work() {
+    stop_after_notice();
     if (rarely(luck_.failure_percent)) {
         after_work(world_.dice.between(0ms, luck_.work), 0, [this] { fail(); });
         return;
     }
     for (std::size_t i = 0; i < processes_.size(); ++i)
-        after_work(luck_.work + world_.dice.between(0ms, 300ms), i, [this, i] { end(i, exited(0)); });
+        after_work(luck_.work + world_.dice.between(0ms, 300ms), i, [this, i] { finish(i); });
+}
+
+void Workers::finish(std::size_t i) {
+    if (waits_) return after_work(100ms, i, [this, i] { finish(i); });
+    end(i, exited(0));
 }
 
 void Workers::fail() {
@@ -188,15 +225,20 @@ void Workers::end_stray_later(milliseconds delay) {
 
 void Workers::end(std::size_t i, ExitStatus status) {
     processes_[i].alive = false;
-    all_succeeded_ = all_succeeded_ && status.success();
+    const bool is_preempted = stops_ && status == exited(exit_code::kPreempted);
+    const bool ended_well = status.success() || is_preempted;
+    all_succeeded_ = all_succeeded_ && ended_well;
+    any_preempted_ = any_preempted_ || is_preempted;
+    if (is_preempted) ++facts_.preemptions;
     const Generation generation = *group_;
     const bool by_itself = !processes_[i].signaled;
     const bool last = all_started_ && std::ranges::none_of(processes_, &Process::alive);
     if (last && all_succeeded_ && signal_ == 0) {
         facts_.succeeded = generation;
         facts_.succeeded_at = world_.time.now();
+        if (any_preempted_) facts_.preempted = generation;
     }
-    const bool vanished = !status.success() && !std::exchange(has_vanished_, true);
+    const bool vanished = !ended_well && !std::exchange(has_vanished_, true);
     world_.happened(agent::WorkerExited{LocalRank{static_cast<int>(i)}, status, by_itself});
     reap_if_empty();
     if (vanished) world_.vanished(generation);

@@ -15,6 +15,13 @@
 
 namespace ddprun::sim {
 
+/// What the workers of a program do after a notice of preemption.
+enum class AtNotice {
+    kGoOn,   ///< they do not know of it
+    kStop,   ///< each exits with 75 by itself, because of SIGUSR1 or the file
+    kAgree,  ///< they wait for the call of agree_to_stop() in which all stop
+};
+
 /// Chances of the workers of a node, drawn for each group.
 struct Luck {
     int failure_percent = 0;   ///< of groups in which a worker fails by itself
@@ -25,7 +32,9 @@ struct Luck {
     int stubborn_percent = 4;  ///< of groups whose workers ignore SIGTERM
     int stray_percent = 10;    ///< of groups that leave a process behind
     int sliced_percent = 20;   ///< of groups that are started in two slices
-    int rarity = 1;            ///< failures and stuck nodes are so many times rarer, for many nodes
+    AtNotice at_notice = AtNotice::kGoOn;
+    int done_percent = 0;  ///< of workers that exit with 0 where they could exit with 75
+    int rarity = 1;        ///< failures and stuck nodes are so many times rarer, for many nodes
     milliseconds work{20'000};
 };
 
@@ -40,11 +49,13 @@ public:
     };
     /// What has happened, for the invariants.
     struct Facts {
-        std::optional<Generation> succeeded = {};  ///< the newest group whose workers all exited with 0
+        std::optional<Generation> succeeded = {};  ///< the newest group whose workers all exited with 0, or with 75
         TimePoint succeeded_at = {};
-        TimePoint started_at = {};  ///< the newest group
-        int failures = 0;           ///< of workers, that no peer caused
-        int stuck = 0;              ///< stops in which the kernel did not let them end for long
+        std::optional<Generation> preempted = {};  ///< the newest of these groups in which one exited with 75
+        int preemptions = 0;                       ///< workers that exited with 75
+        TimePoint started_at = {};                 ///< the newest group
+        int failures = 0;                          ///< of workers, that no peer caused
+        int stuck = 0;                             ///< stops in which the kernel did not let them end for long
     };
 
     Workers(int slots, Luck luck, World world);
@@ -58,6 +69,12 @@ public:
     void set_stopped(bool stopped) { stopped_ = stopped; }
     /// Stops or continues the control group, if the node has one.
     void set_frozen(bool frozen) { frozen_ = frozen && has_control_group_; }
+    /// Gives them SIGUSR1.
+    void notify();
+    /// Gives them notice of a preemption.
+    void give_notice();
+    /// Gives them the call in which they stop. `reached`: they reach it.
+    void agree(bool reached);
 
     // ---- what else happens to them
     /// Lets a worker fail by itself, if one runs.
@@ -80,12 +97,15 @@ private:
         bool alive = true;
         bool failing = false;   ///< it is ending by itself
         bool signaled = false;  ///< it has got the group's signal
+        bool stopping = false;  ///< it saves, and exits with 75
     };
     [[nodiscard]] bool rarely(int percent) { return world_.dice.between(1, 100 * luck_.rarity) <= percent; }
     [[nodiscard]] bool is_stuck() const { return world_.time.now() < stuck_until_; }
     [[nodiscard]] Process* process(std::size_t i) { return i < processes_.size() ? &processes_[i] : nullptr; }
     void fail_to_start(int count);
     void plan_work();
+    void finish(std::size_t i);
+    void stop_after_notice();
     void begin_to_fail(ExitStatus status);
     /// Calls `what` after so much work of worker `i`, unless it has ended or got a signal by then.
     void after_work(milliseconds delay, std::size_t i, std::function<void()> what);
@@ -112,6 +132,10 @@ private:
     bool stubborn_ = false;
     bool has_vanished_ = false;
     bool all_succeeded_ = false;
+    bool any_preempted_ = false;
+    bool stops_ = false;  ///< a notice lets them exit with 75
+    bool waits_ = false;  ///< for the call in which they stop
+    bool has_agreed_ = false;
     int signal_ = 0;
     bool killed_ = false;
     TimePoint stuck_until_;
