@@ -334,11 +334,14 @@ void SimCluster::plan_notices() {
     }
 }
 
-/// Disturbs a node while the workers save, in half of the cases.
+/// Disturbs a node in half of the cases: while the nodes agree on the step, which takes milliseconds, or while the
+/// workers save.
 void SimCluster::plan_losses_after_notice() {
     if (!notice_dice_.percent(50)) return;
-    const int what = notice_dice_.between(1, 5);
-    time_.after(notice_dice_.between(0ms, 4'000ms), [this, what] {
+    const int what = notice_dice_.between(1, 6);
+    const milliseconds when =
+        notice_dice_.percent(60) ? notice_dice_.between(0ms, 30ms) : notice_dice_.between(0ms, 4'000ms);
+    time_.after(when, [this, what] {
         Agent& agent = any_agent();
         switch (what) {
             case 1: return kill(agent, Agent::Kill::kHost);
