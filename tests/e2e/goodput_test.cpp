@@ -122,8 +122,9 @@ TEST_CASE("nodes on one machine report one goodput", "[e2e]") {
         .losses = sandbox.path() / "losses"};
     e2e::Process job(sandbox, e2e::command_of(training));
     e2e::reach_step(job, training, 30);
-    std::this_thread::sleep_for(std::chrono::seconds(4));  // a shorter job has no such line
+    std::this_thread::sleep_for(std::chrono::seconds(5));  // a shorter job has no such line
     REQUIRE(::kill(e2e::worker(sandbox, 1).value(), SIGKILL) == 0);
+    REQUIRE(eventually(Seconds(60), [&] { return Contains("restart 1 of 1").match(job.err()); }));
     const auto steps = e2e::read_losses(training.losses).size();
     REQUIRE(eventually(Seconds(60), [&] { return e2e::read_losses(training.losses).size() > steps; }));
     REQUIRE(::kill(job.pid(), SIGUSR1) == 0);  // the training stops, saved
@@ -134,7 +135,7 @@ TEST_CASE("nodes on one machine report one goodput", "[e2e]") {
     REQUIRE(at != std::string::npos);
     CHECK(err.find("goodput: ", at + 1) == std::string::npos);
     const json::value report = json::parse(e2e::read_file(report_path));
-    CHECK(part(report.at("phases"), "recompute_ms") > 0);
+    CHECK(report.at("groups").as_array().size() == 2);
     CHECK(sandbox.leftovers() == "");
 }
 
