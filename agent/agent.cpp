@@ -57,12 +57,6 @@ protocol::Join join_of(const AgentConfig& config) {
     return join;
 }
 
-/// Returns when this ddprun began, by the clock of the events: the daemon may have been looked for since.
-TimePoint began_at(const AgentConfig& config) {
-    const auto ago = std::chrono::duration_cast<Duration>(std::chrono::system_clock::now() - config.began_at);
-    return Clock::now() - std::max(ago, Duration{});
-}
-
 /// Agent: runs the loop around the decisions of worker_group.hpp: takes the next event, lets step() decide, performs
 /// the actions. Owns the parts that push events and those that perform() uses. Used on the main thread.
 ///
@@ -112,7 +106,6 @@ private:
     void write_results(const Finish& finish, const JobReport& report);
 
     AgentConfig config_;
-    const TimePoint began_;  ///< of this ddprun
     EventQueue events_;
     Console console_;
     ConsoleLog console_log_;
@@ -133,18 +126,17 @@ private:
 
 Agent::Agent(asio::io_context& io, AgentConfig config)
     : config_(std::move(config)),
-      began_(began_at(config_)),
       events_(io),
       console_(io, STDOUT_FILENO, STDERR_FILENO, SharedLines(config_.open_lines.get(), config_.console_writer)),
       console_log_(console_, config_.log_start),
       status_reporter_(io, config_, console_),
       logs_(io, [this](const std::string& problem) { events_.push(LogFileProblem{problem}); }),
       event_writer_(io, [this](const std::string& problem) { events_.push(LogFileProblem{problem}); }),
-      history_(began_),
+      history_(config_.began),
       event_log_(config_.events_file ? event_writer_.take(std::move(config_.events_file),
                                                           fmt::format("the events {} (--events)", config_.events))
                                      : LogFile(),
-                 config_, history_, began_),
+                 config_, history_, config_.began),
       link_(io, config_, join_of(config_), events_),
       records_(config_, [this](const protocol::AgentMessage& message) { return link_.try_send(message); }),
       group_(io, config_, console_, logs_, events_,
@@ -175,6 +167,7 @@ void Agent::handle(const Event& event) {
     history_.note(event);
     event_log_.record(event, state_);
     for (const Action& action : taken.actions) {  // the only place where decisions are performed
+        if (std::holds_alternative<Finish>(action)) history_.note_steps(group_.steps());
         history_.note(action, now_);
         event_log_.record(action, state_, taken.reason, now_);
         std::visit([this](const auto& what) { perform(what); }, action);

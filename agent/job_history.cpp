@@ -14,7 +14,7 @@ void JobHistory::note(const Event& event) {
     }
     if (const auto* const reaped = std::get_if<GroupReaped>(&event.what); reaped != nullptr && is_open()) {
         note_steps(reaped->steps);
-        close_group(event.now, names_steps_);
+        close_group(event.now);
         if (succeeded_) pause(event.now);  // for the end of other nodes
     }
 }
@@ -49,8 +49,7 @@ void JobHistory::note_failure(Duration failing_for) {
 
 /// Accounts for the time until now: the job is over.
 void JobHistory::finish(TimePoint now) {
-    // Processes that survive SIGKILL are left; the steps of the workers were not looked at.
-    if (is_open()) return close_group(now, false);
+    if (is_open()) return close_group(now);  // processes that survive SIGKILL are left
     if (groups_.empty()) {
         go_on(now);
     } else {  // for the workers of other nodes, whatever reasons to wait the daemon has sent
@@ -77,8 +76,9 @@ void JobHistory::go_on(TimePoint now) {
     if (pauses.size() < kMaxPauses) pauses.push_back(pause);
 }
 
-/// Notes the steps of the latest group. With the first of the job it is known that groups without one were restoring.
+/// With the first step of the job it is known that groups without one were restoring.
 void JobHistory::note_steps(const StepTimes& steps) {
+    if (!is_open()) return;
     groups_.back().steps = steps;
     if (!steps.latest || std::exchange(names_steps_, true)) return;
     const auto correct = [](TimeAccount& time) { time.restore += std::exchange(time.productive, {}); };
@@ -86,11 +86,11 @@ void JobHistory::note_steps(const StepTimes& steps) {
     correct(time_);
 }
 
-void JobHistory::close_group(TimePoint now, bool knows_steps) {
+void JobHistory::close_group(TimePoint now) {
     go_on(now);
     GroupTimes& group = groups_.back();
     group.ended_at = now;
-    group.time = account_of(group, knows_steps, now);
+    group.time = account_of(group, names_steps_, now);
     time_ += group.time;
     waited_since_ = now;
 }

@@ -32,6 +32,9 @@ public:
     /// Notes a failure of a worker of this node that began `failing_for` ago. Ignored during the stop of the group.
     void note_failure(Duration failing_for);
 
+    /// Notes the steps of the latest group, unless it has ended.
+    void note_steps(const StepTimes& steps);
+
     /// Returns the id of the run; empty: this node has not joined yet.
     [[nodiscard]] const std::string& run_id() const { return run_id_; }
     [[nodiscard]] const std::deque<GroupTimes>& groups() const { return groups_; }
@@ -52,8 +55,7 @@ private:
     void pause(TimePoint now);
     void go_on(TimePoint now);
     void finish(TimePoint now);
-    void close_group(TimePoint now, bool knows_steps);
-    void note_steps(const StepTimes& steps);
+    void close_group(TimePoint now);
 
     std::deque<GroupTimes> groups_;  ///< the newest ones
     TimePoint waited_since_;

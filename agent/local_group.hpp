@@ -51,6 +51,8 @@ public:
 
     /// Returns whether every worker of the latest group was started.
     [[nodiscard]] bool is_started() const { return processes_ && std::ssize(processes_->pids()) == config_.slots(); }
+    /// Returns how far the training of the latest group has come.
+    [[nodiscard]] StepTimes steps() const { return processes_ ? processes_->steps() : StepTimes(); }
     /// Returns the pids of the workers of the latest group, by local rank.
     [[nodiscard]] std::vector<pid_t> pids() const { return processes_->pids(); }
 

@@ -38,7 +38,7 @@ std::string goodput_text(const TimeAccount& account, bool names_steps) {
     const double share = 100 * goodput(account);
     const std::string percent =
         share > 99 && share < 100 ? fmt::format("{:.1f}", std::min(share, 99.9)) : fmt::format("{:.0f}", share);
-    const std::string of = fmt::format("{} % of the {} of this node", percent, duration_text(wall));
+    const std::string of = fmt::format("{} % of {}", percent, duration_text(wall));
     const std::string others = rest.empty() ? "" : fmt::format("; the rest: {}", fmt::join(rest, ", "));
     if (names_steps) return fmt::format("goodput: {} went into new steps{}", of, others);
     return fmt::format(

@@ -40,7 +40,7 @@ TimeAccount& operator+=(TimeAccount& sum, const TimeAccount& more);
 
 /// Returns the share of the wall time that was productive; 0 if no time has passed.
 [[nodiscard]] double goodput(const TimeAccount& account);
-/// Returns "goodput: 94 % of the 10 min of this node went into new steps; the rest: restore 12.0 s, recompute 11.0 s".
+/// Returns "goodput: 94 % of 10 min went into new steps; the rest: restore 12.0 s, recompute 11.0 s".
 [[nodiscard]] std::string goodput_text(const TimeAccount& account, bool names_steps);
 
 }  // namespace ddprun::agent

@@ -105,6 +105,7 @@ agent::AgentConfig agent_config(Plan plan, const Endpoint& endpoint) {
     config.events = options.events.value_or("");
     config.events_file = std::move(plan.events);
     config.began_at = plan.began_at;
+    config.began = plan.began;
     if (options.as_local_node) {
         const int index = options.as_local_node->index;
         config.node_name = local_node_name(index);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "agent/config/agent_config.hpp"
+#include "common/clock.hpp"
 #include "common/error.hpp"
 #include "common/system/unique_fd.hpp"
 #include "launcher/host/placement.hpp"
@@ -30,6 +31,7 @@ struct Plan {
     std::string error_file;  ///< of this ddprun, as its parent wants it; empty: none
     UniqueFd events;         ///< of --events, open for appending
     std::chrono::system_clock::time_point began_at = std::chrono::system_clock::now();
+    TimePoint began = Clock::now();               ///< the same, for durations
     TemporaryLogDir temporary_log_dir;            ///< of emulated nodes, in their launcher
     std::optional<std::string> local_address;     ///< of --local-addr, numeric
     std::vector<std::string> endpoint_addresses;  ///< of the host that the user named, as far as it was looked up

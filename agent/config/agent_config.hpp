@@ -85,10 +85,11 @@ struct AgentConfig {
     std::string events;                     ///< of --events, to name `events_file` in messages
     UniqueFd events_file;                   ///< open for appending; invalid: none
     std::chrono::system_clock::time_point began_at = std::chrono::system_clock::now();  ///< this ddprun
-    std::string error_file;        ///< of this ddprun, from TORCHELASTIC_ERROR_FILE; empty: none
-    std::string program_line;      ///< the programs as typed, in the box; empty: there is one without arguments
-    std::string command_line;      ///< what the workers execute, in the report
-    std::string interpreter = {};  ///< of a Python program, with the reason of its choice; empty: no Python program
+    TimePoint began = Clock::now();  ///< the same, for durations: the daemon may be looked for before the agent begins
+    std::string error_file;          ///< of this ddprun, from TORCHELASTIC_ERROR_FILE; empty: none
+    std::string program_line;        ///< the programs as typed, in the box; empty: there is one without arguments
+    std::string command_line;        ///< what the workers execute, in the report
+    std::string interpreter = {};    ///< of a Python program, with the reason of its choice; empty: no Python program
     bool emulated = false;   ///< one of several nodes below one launcher (--local-nodes), which prints for all of them
     UniqueFd final_report;   ///< of an emulated node: the file for its final report (status_reporter.hpp)
     UniqueFd open_lines;     ///< of an emulated node: of SharedLines, for the console that all nodes share

@@ -16,7 +16,7 @@
 namespace ddprun::agent {
 namespace {
 
-/// What JSON can hold exactly.
+/// The greatest integer that JSON holds exactly.
 constexpr std::uint64_t kMaxStep = std::uint64_t{1} << 53;
 
 }  // namespace

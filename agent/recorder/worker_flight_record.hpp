@@ -61,7 +61,7 @@ private:
         : descriptor_(std::move(descriptor)), memory_(memory) {}
 
     UniqueFd descriptor_;
-    flight_record::Memory* memory_;  ///< written to for what the agent is to note alone
+    flight_record::Memory* memory_;  ///< the agent writes only to `preemption` and `steps`
 };
 
 }  // namespace ddprun::agent

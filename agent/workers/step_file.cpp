@@ -2,11 +2,14 @@
 
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <string_view>
 #include <system_error>
 
 namespace ddprun::agent {
@@ -19,13 +22,22 @@ Result<StepFile> StepFile::make() {
 }
 
 std::optional<std::uint64_t> StepFile::read() const {
-    std::array<char, 24> text;  // more digits than any number has
-    const ssize_t size = ::pread(fd_.get(), text.data(), text.size(), 0);
-    if (size <= 0) return std::nullopt;
+    struct stat status {};
+    if (::fstat(fd_.get(), &status) != 0) return std::nullopt;
+    std::array<char, 64> bytes;  // the last line, and a part of the next one that is being written
+    const off_t from = std::max<off_t>(0, status.st_size - static_cast<off_t>(bytes.size()));
+    const ssize_t size = ::pread(fd_.get(), bytes.data(), bytes.size(), from);
+    std::string_view text(bytes.data(), static_cast<std::size_t>(std::max<ssize_t>(0, size)));
+    const auto line_end = text.rfind('\n');
+    if (line_end == std::string_view::npos) return std::nullopt;
+    text = text.substr(0, line_end);
+    if (const auto before = text.rfind('\n'); before != std::string_view::npos)
+        text.remove_prefix(before + 1);
+    else if (from > 0)
+        return std::nullopt;  // no number is as long
     std::uint64_t step = 0;
-    const auto [end, problem] = std::from_chars(text.data(), text.data() + size, step);
-    // Without a line end it may be half of a number that is being written, or the rest of a longer one may follow.
-    if (problem != std::errc() || end == text.data() + size || *end != '\n') return std::nullopt;
+    const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), step);
+    if (problem != std::errc() || end != text.data() + text.size()) return std::nullopt;
     return step;
 }
 

@@ -22,7 +22,7 @@ public:
 
     /// Returns the path for the worker's environment, in this process's /proc entry.
     [[nodiscard]] const std::string& path() const { return path_; }
-    /// Returns the number on its first line; nullopt: the worker has written none so far.
+    /// Returns the number on its last whole line; nullopt: the worker has written none so far.
     [[nodiscard]] std::optional<std::uint64_t> read() const;
 
 private:

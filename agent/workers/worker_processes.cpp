@@ -17,8 +17,8 @@ using boost::system::error_code;
 
 /// The interval of sweeps during a stop: the kernel sends no SIGCHLD when a stray becomes a child of this process.
 constexpr std::chrono::milliseconds kSweepInterval{10};
-// The times of a program that writes its steps to a file are known to within this.
-constexpr std::chrono::milliseconds kStepInterval{500};
+/// The times of a program that writes its steps to a file are known to within this.
+constexpr std::chrono::milliseconds kStepInterval{100};
 /// Processes that are left at that time after SIGKILL count as a fork bomb, which is then killed at once, again and
 /// again. In all other cases it is enough to kill the groups and strays.
 constexpr std::chrono::milliseconds kKillAgainAfter{200};

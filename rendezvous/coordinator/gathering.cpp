@@ -24,8 +24,7 @@ namespace {
 constexpr const char* kStartWhenReachable = "Start the same command again when the job's nodes can reach each other";
 constexpr const char* kLookAtLostNode =
     "Look for what ended the node or cut it off (the output of its ddprun, `dmesg` on its host, the network), then "
-    "start "
-    "the same command again";
+    "start the same command again";
 constexpr const char* kLookAtAbsentNode =
     "Look at what the node that has ended has printed, then start the same command again";
 constexpr const char* kMendDaemonHost =

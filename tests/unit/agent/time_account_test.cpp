@@ -203,29 +203,31 @@ TEST_CASE("processes that cannot be killed do not hide the time that was spent o
     history.note(Event{kBegan + 1s, GroupReaped{{1, kBegan + 1s, kBegan + 1s}}});
     history.note(StartWorkers{group_number(2)}, kBegan + 1s);
     history.note_started(kBegan + 2s);
-    history.note(SignalGroup{SIGTERM}, kBegan + 3s);
+    history.note(SignalGroup{SIGTERM}, kBegan + 4s);
+    history.note_steps({2, kBegan + 3s, kBegan + 3s});
     history.note(Finish{}, kBegan + 30s);
-    CHECK(history.time().stop == 27s);
-    CHECK(history.time().productive == 1s);  // which steps it made is not known
+    history.note_steps({9, kBegan, kBegan});  // too late
+    CHECK(history.time().restore == 1s);
+    CHECK(history.time().productive == 1s);
+    CHECK(history.time().stop == 26s);
     CHECK(wall_time(history.time()) == 30s);
 }
 
 TEST_CASE("the line about the goodput names the parts in which time was lost, the greatest first", "[agent]") {
     TimeAccount time = account_of(whole_group(), true, kBegan);
     CHECK(goodput_text(time, true) ==
-          "goodput: 70 % of the 28.5 s of this node went into new steps; the rest: restore 3.0 s, recompute 2.0 s, "
+          "goodput: 70 % of 28.5 s went into new steps; the rest: restore 3.0 s, recompute 2.0 s, "
           "rendezvous 1.0 s, "
           "start 1.0 s, detect 1.0 s, stop 0.5 s");
-    CHECK(goodput_text({.productive = 5s}, true) == "goodput: 100 % of the 5.0 s of this node went into new steps");
+    CHECK(goodput_text({.productive = 5s}, true) == "goodput: 100 % of 5.0 s went into new steps");
     CHECK_THAT(goodput_text({.productive = 99'960ms, .stop = 40ms}, true), Catch::StartsWith("goodput: 99.9 % of "));
     CHECK_THAT(goodput_text({.productive = 999'900ms, .stop = 100ms}, true), Catch::StartsWith("goodput: 99.9 % of "));
     time = account_of(whole_group(), false, kBegan);
-    CHECK(
-        goodput_text(time, false) ==
-        "time: workers ran for 88 % of the 28.5 s of this node; the rest: rendezvous 1.0 s, start 1.0 s, detect 1.0 s, "
-        "stop 0.5 s; how much of that went into new steps is known if the program names them (ddp::set_step() or "
-        "DDPRUN_STEP_FILE)");
-    CHECK(goodput_text({}, true) == "goodput: 0 % of the 0 ms of this node went into new steps");
+    CHECK(goodput_text(time, false) ==
+          "time: workers ran for 88 % of 28.5 s; the rest: rendezvous 1.0 s, start 1.0 s, detect 1.0 s, "
+          "stop 0.5 s; how much of that went into new steps is known if the program names them (ddp::set_step() or "
+          "DDPRUN_STEP_FILE)");
+    CHECK(goodput_text({}, true) == "goodput: 0 % of 0 ms went into new steps");
 }
 
 TEST_CASE("a node has restored its state when the last of its workers has", "[agent]") {

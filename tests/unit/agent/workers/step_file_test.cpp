@@ -9,7 +9,7 @@
 
 using namespace ddprun::agent;
 
-TEST_CASE("a step file has the number on its first line", "[agent]") {
+TEST_CASE("a step file has the number on its last whole line", "[agent]") {
     const auto file = StepFile::make();
     REQUIRE(file.has_value());
     CHECK(file->read() == std::nullopt);
@@ -19,7 +19,11 @@ TEST_CASE("a step file has the number on its first line", "[agent]") {
     };
     CHECK(written("12\n") == 12U);
     CHECK(written("0\n") == 0U);
-    CHECK(written("7\n00\n") == 7U);  // over a longer one
+    CHECK(written("7\n8\n") == 8U);
+    CHECK(written("7\n8\n9") == 8U);  // which is being written
+    std::string many;
+    for (int step = 0; step < 1000; ++step) many += std::to_string(step) + "\n";
+    CHECK(written(many) == 999U);
     CHECK(written("18446744073709551615\n") == 18'446'744'073'709'551'615U);
     for (const char* const wrong : {"12", "\n", "", "-1\n", "1.5\n", "x\n", "18446744073709551616\n", " 12\n"})
         CHECK(written(wrong) == std::nullopt);

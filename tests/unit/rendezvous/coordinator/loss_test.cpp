@@ -52,6 +52,20 @@ TEST_CASE("the loss of a silent node began with its silence", "[coordinator]") {
     CHECK(job.sent<Abort>().at("n1").failing_for >= 2900ms);
 }
 
+TEST_CASE("of several losses the first counts as the beginning", "[coordinator]") {
+    Job job = three();
+    job.disconnect("n2");
+    job.pass(500ms);
+    job.disconnect("n3");
+    job.pass(600ms);
+    CHECK(job.sent<Abort>().at("n1").failing_for == 1s);  // of n2
+    job.pass(500ms);
+    job.disconnect("n1");
+    job.join(job.greeting("n1"));
+    CHECK(job.sent<Abort>().at("n1").reason == "nodes n2 and n3 were lost: connection closed");
+    CHECK(job.sent<Abort>().at("n1").failing_for == 1600ms);
+}
+
 TEST_CASE("silence is a lost node after three seconds, and its connection is closed", "[coordinator]") {
     Job job = three();
     job.pass(500ms);
