@@ -57,19 +57,22 @@ TEST_CASE("all the time of a job whose workers are killed is accounted for", "[e
                            .losses = sandbox.path() / "losses"};
     const auto began = std::chrono::steady_clock::now();
     e2e::Process job(sandbox, e2e::command_of(training));
-    std::size_t steps_before = 0;
+    const auto makes_new_steps = [&] {
+        const auto steps = e2e::read_losses(training.losses).size();
+        return eventually(Seconds(60), [&] { return e2e::read_losses(training.losses).size() > steps; });
+    };
     for (int kill = 0; kill < plan.kills; ++kill) {
-        std::optional<pid_t> victim;
-        REQUIRE(eventually(Seconds(60), [&] {
-            victim = e2e::worker(sandbox, kill % 2);
-            return victim && e2e::read_losses(training.losses).size() > steps_before;
-        }));
+        const std::string restarted = fmt::format("restart {} of {}", kill, plan.kills);
+        REQUIRE(eventually(Seconds(60), [&] { return kill == 0 || Contains(restarted).match(job.err()); }));
+        REQUIRE(makes_new_steps());
         std::this_thread::sleep_for(plan.between);  // all of it is new steps
-        steps_before = e2e::read_losses(training.losses).size();
+        const std::optional<pid_t> victim = e2e::worker(sandbox, kill % 2);
+        REQUIRE(victim);
         REQUIRE(::kill(*victim, SIGKILL) == 0);
     }
-    const auto steps = e2e::read_losses(training.losses).size();
-    REQUIRE(eventually(Seconds(60), [&] { return e2e::read_losses(training.losses).size() > steps; }));
+    const std::string restarted = fmt::format("restart {0} of {0}", plan.kills);
+    REQUIRE(eventually(Seconds(60), [&] { return Contains(restarted).match(job.err()); }));
+    REQUIRE(makes_new_steps());
     REQUIRE(::kill(job.pid(), SIGUSR1) == 0);  // the training stops, saved
     const ddprun::ExitStatus status = job.wait(Seconds(60));
     const double wall_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - began).count();
