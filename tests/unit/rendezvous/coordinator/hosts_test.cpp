@@ -21,7 +21,84 @@ void fail_and_restart(Job& job, const std::string& host) {
     REQUIRE(job.state.phase == Phase::kRunning);
 }
 
+diagnosis::Diagnosis link_n1_n2() {
+    return {.text = "LINK node n1 and node n2", .hint = "Check the network", .links = {{"n1", "n2"}}};
+}
+
+/// A worker of `host` fails because n1 and n2 cannot reach each other, and the next group starts, if any does.
+void cut_link(Job& job, const std::string& host) {
+    FailureReport report =
+        failure(job.state.group.members.at(host).assignment.rank_base, host, {ExitStatus::Kind::kExited, 1, false});
+    report.pid = 7;
+    job.fail(host, report);
+    job.feed(DiagnosisPending{job.state.generation});
+    job.feed(Diagnosed{job.state.generation, link_n1_n2()});
+    job.restart();
+}
+
 }  // namespace
+
+// ---- links between nodes
+
+TEST_CASE("a cut link spends a restart, and one of its nodes is left out at once if the job can do without it",
+          "[coordinator]") {
+    Job job({.min_nodes = 2, .max_nodes = 3, .max_restarts = 1});
+    job.start({"n1", "n2", "n3"});
+    job.pass(5min);
+    cut_link(job, "n3");  // which has lost both
+    CHECK(job.receivers<Assignment>() == Hosts{"n1", "n3"});
+    const Assignment assignment = job.sent<Assignment>().at("n3");
+    CHECK(assignment.reason == "LINK node n1 and node n2");
+    REQUIRE(assignment.restart.has_value());
+    CHECK(assignment.restart->number == 1);
+    CHECK(job.state.hosts["n3"].strikes == 0);
+    job.pass(5s);
+    CHECK_THAT(
+        job.sent<Waiting>().at("n2").reason,
+        Contains("this node has failed, was lost or could not reach another one 1 time, and is left out for 10 s"));
+}
+
+TEST_CASE("a cut link ends the job when no restart is left, however late it is noticed after a start",
+          "[coordinator]") {
+    Job job({.min_nodes = 3, .max_nodes = 3, .max_restarts = 2});
+    job.start({"n1", "n2", "n3"});
+    for (const char* host : {"n3", "n1"}) {
+        job.pass(5min);
+        cut_link(job, host);
+        REQUIRE(job.state.phase == Phase::kRunning);
+    }
+    job.pass(5min);
+    cut_link(job, "n3");
+    REQUIRE(job.state.verdict);
+    CHECK(job.state.verdict->exit_code == exit_code::kInfrastructure);
+    CHECK(job.state.verdict->outcome == Outcome::kInfrastructure);
+    CHECK(job.state.verdict->reason == "LINK node n1 and node n2; no restart left (--max-restarts 2)");
+    CHECK(job.state.verdict->hint == "Check the network");
+    CHECK(job.state.verdict->culprit->host == "n3");
+    CHECK(job.state.verdict->first_victim);
+}
+
+TEST_CASE("without restarts a cut link ends the job as a failure of the infrastructure", "[coordinator]") {
+    Job job({.min_nodes = 3, .max_nodes = 3});
+    job.start({"n1", "n2", "n3"});
+    cut_link(job, "n3");
+    REQUIRE(job.state.verdict);
+    CHECK(job.state.verdict->exit_code == exit_code::kInfrastructure);
+    CHECK(job.state.verdict->reason == "LINK node n1 and node n2");
+}
+
+TEST_CASE("a cut link that was diagnosed before a failure does not explain it", "[coordinator]") {
+    Job job({.min_nodes = 3, .max_nodes = 3});
+    job.start({"n1", "n2", "n3"});
+    job.feed(Diagnosed{job.state.generation, link_n1_n2()});
+    job.pass(10s);
+    job.fail("n3", failure(job.state.group.members.at("n3").assignment.rank_base, "n3",
+                           {ExitStatus::Kind::kExited, 3, false}));
+    job.restart();
+    REQUIRE(job.state.verdict);
+    CHECK(job.state.verdict->exit_code == 3);
+    CHECK(job.state.verdict->diagnosis.empty());
+}
 
 // ---- strikes and cool-down
 

@@ -115,6 +115,70 @@ TEST_CASE("in a group that only sends and receives a later stall of the same ran
     CHECK(stalls(3, kStart + 1h, true));          // … and reported if it does not end
 }
 
+namespace {
+
+/// A report that rank 0 gets no answer from a host.
+Stalled host_is_silent() {
+    Stalled report = stall();
+    report.waited = 3s;
+    report.unreachable = true;
+    return report;
+}
+
+/// All four ranks answer: rank `from` gets no answer from the host of rank `to`. The ranks on node b answer only if
+/// `both`.
+InquiryActions answer_silence(Inquiries& inquiries, const State& state, const InquiryActions& question, TimePoint now,
+                              int from, int to, bool both = true) {
+    const auto asked = to_agents<RequestRecords>(question);
+    REQUIRE(asked.size() == 2);
+    InquiryActions end;
+    for (int rank = 0; rank < 4; ++rank) {
+        RecordReply one = shown(asked[0].second.request, rank, true, rank % 2 == 1);
+        if (rank == from) one.record.view.operations[0].unreachable = to;
+        if (rank >= 2 && !both) one.record.process.reset();
+        end = show(inquiries, state, rank < 2 ? "a" : "b", one, now);
+    }
+    return end;
+}
+
+}  // namespace
+
+TEST_CASE("a host that does not answer is reported as a cut link or not at all", "[daemon]") {
+    Inquiries inquiries;
+    const State state = running();
+    const bool cut = GENERATE(true, false);
+    const InquiryActions asked = inquiries.stalled(state, "a", host_is_silent(), kStart);
+    const InquiryActions end = cut ? answer_silence(inquiries, state, asked, kStart, 0, 2)
+                                   : answer(inquiries, state, asked, kStart);  // rank 3 has not arrived
+    const auto notices = to_agents<Notice>(end);
+    REQUIRE(notices.size() == (cut ? 2 : 0));
+    if (cut) CHECK_THAT(notices[0].second.text, Catch::StartsWith("LINK node a and node b cannot reach each other"));
+}
+
+TEST_CASE("a cut link is reported once, whichever ranks notice it", "[daemon]") {
+    Inquiries inquiries;
+    const State state = running();
+    const InquiryActions first = inquiries.stalled(state, "a", host_is_silent(), kStart);
+    CHECK_FALSE(answer_silence(inquiries, state, first, kStart, 0, 2).empty());
+    CHECK(inquiries.stalled(state, "b", host_is_silent(), kStart).empty());
+    const InquiryActions second = inquiries.tick(state, kStart + 5s);
+    CHECK(answer_silence(inquiries, state, second, kStart + 5s, 3, 1).empty());
+}
+
+TEST_CASE("a host that does not answer is inquired about soon after other stalls, and until the link is named",
+          "[daemon]") {
+    Inquiries inquiries;
+    const State state = running();
+    TimePoint now = kStart;
+    for (int i = 0; i < 5; ++i, now += 40s)  // nothing new, so the pause between inquiries grows to 30 s
+        (void)answer(inquiries, state, inquiries.stalled(state, "a", stall(), now), now);
+    now += -40s + 6s;
+    const InquiryActions asked = inquiries.stalled(state, "a", host_is_silent(), now);
+    CHECK(answer_silence(inquiries, state, asked, now, 0, 2, false).empty());  // node b's agent has not answered
+    const InquiryActions again = inquiries.tick(state, now + 30s);
+    CHECK_FALSE(answer_silence(inquiries, state, again, now + 30s, 0, 2).empty());
+}
+
 TEST_CASE(
     "a stall that is over when the flight records arrive is not reported, one of another generation not asked about",
     "[daemon]") {
