@@ -3,10 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <set>
 #include <string_view>
-#include <tuple>
 #include <utility>
 
 #include "common/job_limits.hpp"
@@ -49,7 +47,6 @@ void take_back(State& state, const std::string& host) {
     Host& known = state.hosts.at(host);
     known.set_aside.clear();
     known.strikes = 0;
-    known.cut_off = false;
     known.early_losses = 0;
     state.nodes.change_all([&](Node& node) {
         if (node.join.host != host) return;
@@ -97,36 +94,19 @@ bool is_outage(const Group& group) {
     return cut_off > 1 && 2 * cut_off >= group.members.size();
 }
 
-/// Returns the end that strike_end_of() counts links against.
-std::string end_of(const State& state, const std::vector<diagnosis::CutLink>& links) {
-    std::map<std::string, int> ends;  // how many links each has
-    for (const diagnosis::CutLink& link : links) {
-        ++ends[link.first];
-        ++ends[link.second];
-    }
-    const auto key = [&](const auto& entry) {
-        const auto host = state.hosts.find(entry.first);
-        const Node* const node = node_of(state, entry.first);
-        return std::tuple(entry.second, host == state.hosts.end() ? 0 : host->second.strikes,
-                          node == nullptr || !node->beside_daemon, entry.first);
-    };
-    return std::ranges::max_element(ends, {}, key)->first;
-}
-
 }  // namespace
 
 void strike(State& state, const std::string& name) {
     Host& host = state.hosts[name];
     if (state.now - host.struck_at > kStrikesForgotten) host.strikes = 0;
     ++host.strikes;
-    host.cut_off = false;
     host.struck_at = state.now;
 }
 
 TimePoint cool_down_end(const State& state, const Node& node) {
     const auto host = state.hosts.find(node.join.host);
     if (host == state.hosts.end()) return TimePoint::min();
-    return host->second.struck_at + cool_down(host->second.strikes + (host->second.cut_off ? 1 : 0));
+    return host->second.struck_at + cool_down(host->second.strikes);
 }
 
 bool is_cooling_down(const State& state, const Node& node) { return state.now < cool_down_end(state, node); }
@@ -162,12 +142,6 @@ std::string count_losses(Transition& t, Duration lasted) {
         }
     }
     return needed;
-}
-
-void strike_end_of(State& state, const std::vector<diagnosis::CutLink>& links) {
-    const std::string name = end_of(state, links);
-    strike(state, name);
-    state.hosts[name].cut_off = count_others(state, name) >= state.shape->min_nodes;
 }
 
 std::string why_set_aside(const State& state, const std::string& name) {

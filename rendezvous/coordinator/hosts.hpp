@@ -31,11 +31,6 @@ void strike(State& state, const std::string& host);
 /// none of them, but in State::early_outages.
 [[nodiscard]] std::string count_losses(Transition& t, Duration lasted);
 
-/// Counts cut links, at least one, as a strike of the node that most of them have in common. If they have none, counts
-/// them against the end with more strikes, or else one without the daemon. If the job can do without that node, it
-/// cools down from its first strike on, because the same nodes would fail again.
-void strike_end_of(State& state, const std::vector<diagnosis::CutLink>& links);
-
 /// Returns why the nodes of `host` take no part, as a clause for people; empty: they do.
 [[nodiscard]] std::string why_set_aside(const State& state, const std::string& host);
 /// Returns "; node n3 is set aside: `ddpctl undrain n3` lets it take part"; empty: no node that is here is.

@@ -58,7 +58,6 @@ struct RestartBudget {
 struct Host {
     std::optional<NodeRank> rank;  ///< that its node had last; it gets it again if that is free
     int strikes = 0;               ///< its losses and the failures of its workers; 0 again after an hour without one
-    bool cut_off = false;          ///< the newest one is a cut link, and counts twice: the job can do without the node
     TimePoint struck_at;           ///< by the newest one
     int early_losses = 0;          ///< groups that its loss has ended soon after their start, since one with it lasted
     std::string set_aside = {};    ///< why its node gets no workers, as a clause; empty: it may

@@ -13,7 +13,6 @@
 #include "rendezvous/diagnosis/death.hpp"
 #include "rendezvous/diagnosis/inquiry/repeats.hpp"
 #include "rendezvous/diagnosis/inquiry/requests.hpp"
-#include "rendezvous/diagnosis/link.hpp"
 #include "rendezvous/diagnosis/mismatch.hpp"
 #include "rendezvous/diagnosis/rewind.hpp"
 #include "rendezvous/diagnosis/wait_graph.hpp"
@@ -108,9 +107,8 @@ StallVerdict new_timeout(InquiryTransition& t, const std::vector<RankRecord>& re
     });
 }
 
-Diagnosis by_waits(const StallVerdict& verdict) {
-    return {
-        .text = verdict.text_after, .hint = verdict.hint_after, .culprits = verdict.culprits, .links = verdict.links};
+Diagnosis by_deadline(const StallVerdict& verdict) {
+    return {.text = verdict.text_after, .hint = verdict.hint_after, .culprits = verdict.culprits};
 }
 
 /// Returns the diagnosis of the worker that is the cause of the stop; its text is empty if the records do not show it.
@@ -169,16 +167,9 @@ void conclude_failure(InquiryTransition& t, const Inquiry& inquiry) {
     if (inquiry.rank && !inquiry.records.empty() && t.now < inquiry.deadline) return ask_others(t, inquiry);
     const bool is_partial = inquiry.rank || inquiry.nodes;
     const std::vector<RankRecord> records = records_of_all(t.job, inquiry);
-    if (t.job.phase == Phase::kStopping && t.job.cause.failure) {
-        const StallVerdict link = diagnose_link_before(records, *t.job.cause.failure);
-        if (link.kind != StallKind::kNone) {
-            t.actions.push_back(DiagnosisFinished{inquiry.generation, by_waits(link)});
-            return;
-        }
-    }
     if (t.job.phase == Phase::kRunning) {
         const StallVerdict verdict = new_timeout(t, records, inquiry.recent, nullptr);
-        t.actions.push_back(DiagnosisFinished{inquiry.generation, by_waits(verdict)});
+        t.actions.push_back(DiagnosisFinished{inquiry.generation, by_deadline(verdict)});
         if (verdict.kind != StallKind::kNone) notify_agents(t, verdict.text, verdict.hint);
         return;
     }
@@ -197,7 +188,7 @@ void conclude_failure(InquiryTransition& t, const Inquiry& inquiry) {
     StallVerdict known;
     const StallVerdict verdict = new_timeout(t, records, inquiry.recent, &known);
     t.actions.push_back(
-        DiagnosisFinished{inquiry.generation, by_waits(verdict.kind != StallKind::kNone ? verdict : known)});
+        DiagnosisFinished{inquiry.generation, by_deadline(verdict.kind != StallKind::kNone ? verdict : known)});
 }
 
 }  // namespace ddprun::diagnosis

@@ -4,11 +4,9 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "rendezvous/diagnosis/inquiry/repeats.hpp"
 #include "rendezvous/diagnosis/inquiry/requests.hpp"
-#include "rendezvous/diagnosis/link.hpp"
 
 namespace ddprun::diagnosis {
 namespace {
@@ -52,20 +50,11 @@ bool is_news(InquiryTransition& t, const StallVerdict& verdict, nanoseconds min_
     return true;
 }
 
-/// Shortens the pause after the newest inquiry to the shortest one.
-void end_pause(StallReports& stalls) {
-    if (stalls.interval <= nanoseconds(kStallInterval)) return;
-    stalls.next_inquiry -= stalls.interval - nanoseconds(kStallInterval);
-    stalls.interval = kStallInterval;
-}
-
 }  // namespace
 
 void stall_reported(InquiryTransition& t, const StallReported& event) {
-    // Half, because the waits of its peers began at other times, and clocks of different hosts are not compared. A
-    // report about an unreachable host is about that alone: how long ranks wait is for --stall-warning to say.
-    const nanoseconds min_wait = event.report.unreachable ? nanoseconds::max() : event.report.waited / 2;
-    if (event.report.unreachable) end_pause(t.state.stalls);
+    // Half, because the waits of its peers began at other times, and clocks of different hosts are not compared.
+    const nanoseconds min_wait = event.report.waited / 2;
     const TimePoint earliest = t.state.stalls.next_inquiry;
     if (!is_open(t.state, Subject::kStall) && t.now >= earliest) return open_stall(t, min_wait);
     remember(t, min_wait, std::max(t.now, earliest));
@@ -81,18 +70,13 @@ void ask_about_remembered_stall(InquiryTransition& t) {
 
 void conclude_stall(InquiryTransition& t, const Inquiry& inquiry) {
     StallVerdict verdict;
-    bool unexplained = false;  // an agent reports an unreachable host once
-    if (inquiry.generation == t.job.group.generation) {
-        const std::vector<RankRecord> records = records_of_all(t.job, inquiry);
-        verdict = diagnose(records, inquiry.min_wait);
-        unexplained = verdict.kind != StallKind::kLink && shows_unreachable(records);
-    }
+    if (inquiry.generation == t.job.group.generation)
+        verdict = diagnose(records_of_all(t.job, inquiry), inquiry.min_wait);
     const bool news = verdict.kind != StallKind::kNone && is_news(t, verdict, inquiry.min_wait);
     StallReports& stalls = t.state.stalls;
     const nanoseconds before = std::max<nanoseconds>(stalls.interval, kStallInterval);
     stalls.interval = news ? nanoseconds(kStallInterval) : std::min<nanoseconds>(before * 2, kMaxStallInterval);
     stalls.next_inquiry = t.now + stalls.interval;
-    if (unexplained) remember(t, nanoseconds::max(), stalls.next_inquiry);
     if (!news) return;
     notify_agents(t, verdict.text, verdict.hint);
     t.actions.push_back(Conclusion{std::move(verdict.text)});

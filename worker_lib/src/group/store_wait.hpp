@@ -28,10 +28,6 @@ public:
             throw;
         }
     }
-    /// Returns GroupSpec::note_unreachable for a group that is made in this step.
-    [[nodiscard]] auto note_unreachable() const {
-        return [entry = entry_](int rank) { entry.unreachable(rank); };
-    }
     ~WaitAtStore() { entry_.ended(std::uncaught_exceptions() == exceptions_); }
     WaitAtStore(const WaitAtStore&) = delete;
     WaitAtStore& operator=(const WaitAtStore&) = delete;
@@ -53,7 +49,6 @@ public:
     void run(Step&& step) const {
         wait_.run(std::forward<Step>(step));
     }
-    [[nodiscard]] auto note_unreachable() const { return wait_.note_unreachable(); }
 
 private:
     GroupRecorder recorder_;

@@ -153,8 +153,6 @@ void OperationRunner::run(const Job& job) {
 
 void OperationRunner::end_badly(const Job& job, const Error& error) {
     fail(failure_of(error), job.operation.seq - 1);
-    const Watch* const watch = peers_.watch();
-    if (watch != nullptr && watch->unreachable() >= 0) job.operation.record_entry.unreachable(watch->unreachable());
     complete(*job.work, std::make_exception_ptr(error));
 }
 

@@ -6,8 +6,6 @@
 #include <array>
 #include <cerrno>
 
-#include "worker_lib/src/native/net/sockets.hpp"
-
 namespace ddp::detail {
 
 namespace {
@@ -37,16 +35,6 @@ private:
 };
 
 }  // namespace
-
-bool Link::host_is_silent() const {
-    PeerHost host = peer_host(fd(0));
-    for (std::size_t number = 1; number < sockets(); ++number) {
-        const PeerHost other = peer_host(fd(number));
-        host.heard_ago = std::min(host.heard_ago, other.heard_ago);
-        host.unanswered = host.unanswered || other.unanswered;
-    }
-    return is_silent(host);
-}
 
 void Flow::send(std::uint32_t step, std::span<const std::byte> bytes, Owner owner) {
     if (owner == Owner::kNeighbour && bytes.size() <= kMaxUnsealed) {

@@ -24,8 +24,6 @@ namespace {
 constexpr auto kSpinning = std::chrono::microseconds(50);
 /// Interval at which an exchange checks the node and its deadline while messages move.
 constexpr auto kLooking = std::chrono::milliseconds(10);
-/// The same for peers whose hosts acknowledge nothing.
-constexpr auto kLookingAtHosts = std::chrono::milliseconds(250);
 
 }  // namespace
 
@@ -52,7 +50,6 @@ void Links::begin(const Operation& operation) {
     flows_.clear();
     if (std::exchange(seq_, operation.seq) == operation.seq) return;
     began_ = ddprun::Clock::now();
-    noted_unreachable_ = -1;
     for (auto& [rank, link] : links_) {
         link.lag = {};
         link.heard = false;
@@ -251,7 +248,6 @@ void Links::wait(const Operation& operation, const MessageStream* stream) {
 /// message may be the final report of a peer; but there is one, because a peer may never stop sending.
 void Links::check_late(const Operation& operation, bool arrives, const MessageStream* stream) {
     const auto now = ddprun::Clock::now();
-    note_unreachable(operation, now);
     if (node_.progress.look(now) > ddprun::Duration::zero()) {
         for (auto& [rank, link] : links_) link.reported_waiting = false;  // what they know is out of date
     }
@@ -259,16 +255,6 @@ void Links::check_late(const Operation& operation, bool arrives, const MessageSt
     if (now < limit) return;
     report_waiting(operation);
     errors_.check_late(operation, flows_, now, now - limit, stream);
-}
-
-/// Shows in the flight record a peer whose host is silent. Looks at all peers: another one may wait for data that this
-/// rank has sent in an earlier operation.
-void Links::note_unreachable(const Operation& operation, ddprun::TimePoint now) {
-    if (now < unreachable_looked_ + kLookingAtHosts) return;
-    unreachable_looked_ = now;
-    const auto silent = std::ranges::find_if(links_, [](const auto& entry) { return entry.second.host_is_silent(); });
-    const int peer = silent != links_.end() ? silent->second.global_rank : -1;
-    if (std::exchange(noted_unreachable_, peer) != peer) operation.record_entry.unreachable(peer);
 }
 
 /// Reports to the peers that this rank waits itself, to each once in an operation, and again after a pause. One of them

@@ -23,13 +23,6 @@ inline constexpr std::chrono::milliseconds kFinalReportTimeout{250};
 /// rank that is ready to run has to wait for a core on a busy machine.
 inline constexpr std::chrono::milliseconds kSilence{500};
 
-/// When the host of a peer has been silent for this long, the flight record shows that: longer than a silence after
-/// which the daemon would give up a node.
-inline constexpr std::chrono::milliseconds kUnreachableNoticed{2500};
-/// For this long at least a group waits for the host of a peer that cannot be reached, because the network may come
-/// back.
-inline constexpr std::chrono::seconds kUnreachableTolerated{15};
-
 [[nodiscard]] inline ddprun::TimePoint extended(ddprun::TimePoint deadline, ddprun::Duration by) {
     return deadline < ddprun::TimePoint::max() - by ? deadline + by : ddprun::TimePoint::max();
 }
