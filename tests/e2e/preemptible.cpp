@@ -70,7 +70,7 @@ public:
 
     void train(std::uint64_t step) {
         double gradient = static_cast<double>(step) * (context_.rank() + 1);
-        context_.world().all_reduce(ddp::buffer(gradient), ddp::ReduceOp::Sum, {}, {.tag = "gradients"}).wait();
+        context_.world().all_reduce(gradient, ddp::ReduceOp::Sum, {.label = "gradients"}).wait();
         for (double& value : values_) value += gradient;
     }
     void require(std::uint64_t step) const {
@@ -79,9 +79,7 @@ public:
         if (values_.front() != expected || values_.back() != expected)
             throw std::runtime_error(fmt::format("after step {} the state is {}, not {}", step, values_[0], expected));
     }
-    [[nodiscard]] std::vector<ddp::NamedBuffer> buffers() {
-        return {{"values", ddp::buffer(std::span<double>(values_))}};
-    }
+    [[nodiscard]] std::vector<ddp::NamedBuffer> buffers() { return {{"values", ddp::Buffer(values_)}}; }
 
 private:
     ddp::Context& context_;
@@ -92,7 +90,7 @@ void evaluate(ddp::Context& context) {
     for (int batch = 0; batch < kEvaluationBatches; ++batch) {
         std::this_thread::sleep_for(kEvaluationBatch);
         double loss = 1;
-        context.world().all_reduce(ddp::buffer(loss), ddp::ReduceOp::Sum, {}, {.tag = "evaluation"}).wait();
+        context.world().all_reduce(loss, ddp::ReduceOp::Sum, {.label = "evaluation"}).wait();
     }
 }
 

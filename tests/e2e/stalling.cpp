@@ -37,6 +37,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -56,7 +57,7 @@ using namespace std::chrono_literals;
 
 void tags(ddp::Context& context) {
     std::vector<float> values(1 << 20);
-    const ddp::Buffer buffer = ddp::buffer(std::span(values));
+    const ddp::Buffer buffer = ddp::Buffer(values);
     if (context.rank() == 0) context.world().send(buffer, 1, 1).wait();
     if (context.rank() == 1) context.world().recv(buffer, 0, 2).wait();
     compute();
@@ -64,39 +65,39 @@ void tags(ddp::Context& context) {
 
 void mistagged(ddp::Context& context, std::size_t count) {
     std::vector<float> values(count);
-    const ddp::Buffer buffer = ddp::buffer(std::span(values));
+    const ddp::Buffer buffer = ddp::Buffer(values);
     ddp::Work sent;
-    if (context.rank() == 0) sent = context.world().send(buffer, 1, 5, {}, {.tag = "halo"});
-    if (context.rank() == 1) context.world().recv(buffer, 0, 7, {}, {.timeout = 2s, .tag = {}}).wait();
-    context.world().barrier({.timeout = 2s, .tag = {}}).wait();
+    if (context.rank() == 0) sent = context.world().send(buffer, 1, 5, {.label = "halo"});
+    if (context.rank() == 1) context.world().recv(buffer, 0, 7, {.timeout = 2s}).wait();
+    context.world().barrier({.timeout = 2s}).wait();
 }
 
 void swap(ddp::Context& context) {
     std::vector<float> values(1 << 20);
-    const ddp::Buffer buffer = ddp::buffer(std::span(values));
+    const ddp::Buffer buffer = ddp::Buffer(values);
     const int peer = 1 - context.rank();
-    context.world().send(buffer, peer, 3, {}, {.timeout = 1s, .tag = {}}).wait();
+    context.world().send(buffer, peer, 3, {.timeout = 1s}).wait();
     context.world().recv(buffer, peer, 3).wait();
 }
 
-void circle(ddp::Context& context, std::chrono::milliseconds timeout) {
+void circle(ddp::Context& context, std::optional<std::chrono::milliseconds> timeout) {
     const auto first = context.world().split(0, context.rank(), "first");
     const auto second = context.world().split(0, context.rank(), "second");
-    const ddp::OpOptions options{.timeout = timeout, .tag = {}};
+    const ddp::OpOptions options{.timeout = timeout};
     (context.rank() == 0 ? first : second)->barrier(options).wait();
     (context.rank() == 0 ? second : first)->barrier(options).wait();
 }
 
 void mismatch(ddp::Context& context) {
     std::vector<float> values(context.rank() == 1 ? 11 : 10);
-    context.world().all_reduce(ddp::buffer(std::span(values)), ddp::ReduceOp::Sum).wait();
+    context.world().all_reduce(values, ddp::ReduceOp::Sum).wait();
 }
 
 void sizes(ddp::Context& context, std::size_t count) {
     std::vector<float> values(count + 1);
-    const auto part = [&](std::size_t elements) { return ddp::buffer(std::span(values).first(elements)); };
+    const auto part = [&](std::size_t elements) { return ddp::Buffer(std::span(values).first(elements)); };
     ddp::Work sent;
-    if (context.rank() == 0) sent = context.world().send(part(count), 1, 5, {}, {.tag = "halo"});
+    if (context.rank() == 0) sent = context.world().send(part(count), 1, 5, {.label = "halo"});
     if (context.rank() == 1) context.world().recv(part(count + 1), 0, 5).wait();
     context.world().barrier().wait();
 }
@@ -106,7 +107,7 @@ std::vector<int> peers;  ///< main() waits for the first of them to end before i
 void note_peers(ddp::Context& context) {
     int own = ::getpid();
     std::vector<int> pids(static_cast<std::size_t>(context.world_size()));
-    context.world().all_gather(ddp::buffer(own), ddp::buffer(std::span(pids))).wait();
+    context.world().all_gather(own, pids).wait();
     if (context.rank() != 1) return;
     std::erase(pids, own);
     peers = pids;
@@ -139,15 +140,13 @@ void abort(ddp::Context& context) {
     context.world().barrier().wait();
 }
 
-void posted(ddp::Context& context, std::chrono::milliseconds timeout) {
+void posted(ddp::Context& context, std::optional<std::chrono::milliseconds> timeout) {
     float value = 0;
     ddp::Work later;
-    if (context.rank() == 1) later = context.world().recv(ddp::buffer(value), 0, 7);
+    if (context.rank() == 1) later = context.world().recv(value, 0, 7);
     if (context.rank() == 1) compute();
     std::vector<float> sum(1000);
-    context.world()
-        .all_reduce(ddp::buffer(std::span(sum)), ddp::ReduceOp::Sum, {}, {.timeout = timeout, .tag = {}})
-        .wait();
+    context.world().all_reduce(sum, ddp::ReduceOp::Sum, {.timeout = timeout}).wait();
 }
 
 void finisher(ddp::Context& context) {
@@ -168,13 +167,13 @@ void meeting(ddp::Context& context) {
     context.world().monitored_barrier(10min, "save");
 }
 
-void stopped(ddp::Context& context, std::chrono::milliseconds timeout) {
+void stopped(ddp::Context& context, std::optional<std::chrono::milliseconds> timeout) {
     if (context.rank() == 1) {
         fmt::print("stopping {}\n", ::getpid());
         std::fflush(stdout);
         ::raise(SIGSTOP);
     }
-    context.world().barrier({.timeout = timeout, .tag = {}}).wait();
+    context.world().barrier({.timeout = timeout}).wait();
 }
 
 void left(ddp::Context& context) {
@@ -190,7 +189,7 @@ void left(ddp::Context& context) {
 void loop(ddp::Context& context) {
     std::vector<float> values(1 << 16);
     for (int i = 0;; ++i) {
-        context.world().all_reduce(ddp::buffer(std::span(values)), ddp::ReduceOp::Sum).wait();
+        context.world().all_reduce(values, ddp::ReduceOp::Sum).wait();
         if (i == 10) {
             fmt::print("looping\n");
             std::fflush(stdout);
@@ -220,7 +219,7 @@ void behind(ddp::Context& context) {
     context.world().barrier().wait();
     if (context.rank() == 1) std::this_thread::sleep_for(4s);
     try {
-        context.world().barrier({.timeout = 1s, .tag = {}}).wait();
+        context.world().barrier({.timeout = 1s}).wait();
     } catch (const ddp::Error&) {
         fmt::print("rank {} caught\n", context.rank());
         std::fflush(stdout);
@@ -232,7 +231,7 @@ void eat(ddp::Context& context) {
     ddp::set_phase("eating");
     constexpr std::size_t kBite = 8 << 20;
     for (std::vector<std::vector<char>> eaten; context.rank() == 1;) eaten.emplace_back(kBite, 'x');
-    context.world().barrier({.timeout = 10min, .tag = "meal"}).wait();
+    context.world().barrier({.timeout = 10min, .label = "meal"}).wait();
 }
 
 /// Trains until the notice of a preemption. Rank 1 computes for ever in its third step.
@@ -240,7 +239,7 @@ int sleeper(ddp::Context& context) {
     std::vector<float> values(10);
     for (int step = 1; !ddp::agree_to_stop(); ++step) {
         if (context.rank() == 1 && step == 3) compute();
-        context.world().all_reduce(ddp::buffer(std::span(values)), ddp::ReduceOp::Sum, {}, {.tag = "gradients"}).wait();
+        context.world().all_reduce(values, ddp::ReduceOp::Sum, {.label = "gradients"}).wait();
     }
     return ddp::kPreemptedExitCode;
 }

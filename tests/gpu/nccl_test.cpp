@@ -30,9 +30,9 @@ TEMPLATE_TEST_CASE("gpu: all_reduce gives what the native backend gives", "[gpu]
             std::vector<TestType> values(count);
             for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<TestType>(i % 101);
             const Buffer buffer = gpu.to_device(values);
-            nccl.world().all_reduce(buffer, op, gpu.stream()).wait();
+            nccl.world().all_reduce(buffer, op, {.stream = gpu.stream()}).wait();
             const auto result = gpu.to_host<TestType>(buffer);
-            native.world().all_reduce(ddp::buffer(std::span(values)), op).wait();
+            native.world().all_reduce(values, op).wait();
             REQUIRE(result == values);
         }
     }
@@ -50,7 +50,7 @@ TEST_CASE("gpu: broadcast keeps root's values", "[gpu]") {
     Context context = lone_context(Backend::Nccl);
     const std::vector<float> values(1000, 2.5f);
     const Buffer buffer = gpu.to_device(values);
-    Work work = context.world().broadcast(buffer, 0, gpu.stream());
+    Work work = context.world().broadcast(buffer, 0, {.stream = gpu.stream()});
     work.wait();
     CHECK(gpu.to_host<float>(buffer) == values);
     work.wait_host();
@@ -64,7 +64,8 @@ TEST_CASE("gpu: a hundred collectives in flight end in order", "[gpu]") {
     const std::vector<float> values(1 << 18, 1.0f);
     const Buffer buffer = gpu.to_device(values);
     std::vector<Work> works;
-    for (int i = 0; i < 100; ++i) works.push_back(context.world().all_reduce(buffer, ReduceOp::Sum, gpu.stream()));
+    for (int i = 0; i < 100; ++i)
+        works.push_back(context.world().all_reduce(buffer, ReduceOp::Sum, {.stream = gpu.stream()}));
     works.back().wait_host();
     for (const Work& work : works) CHECK(work.done());
     CHECK(gpu.to_host<float>(buffer) == values);
@@ -84,7 +85,7 @@ TEST_CASE("gpu: arena memory is device memory, zeroed, and can be reduced", "[gp
     Context context = lone_context(Backend::Nccl);
     const Buffer buffer{context.world().arena().allocate(4096), 1024, DType::f32, Device::Cuda};
     CHECK(reinterpret_cast<std::uintptr_t>(buffer.data) % 128 == 0);
-    context.world().all_reduce(buffer, ReduceOp::Sum, gpu.stream()).wait();
+    context.world().all_reduce(buffer, ReduceOp::Sum, {.stream = gpu.stream()}).wait();
     CHECK(gpu.to_host<float>(buffer) == std::vector<float>(1024, 0.0f));
 }
 
@@ -145,7 +146,7 @@ TEST_CASE("gpu: messages go around, several between two ranks in the order of th
               Batch batch = context.world().batch();
               const int next = (context.rank() + 1) % size;
               batch.send(first, next, 7).send(second, next, 7).recv(in, previous, 7).recv(later, previous, 7);
-              batch.start(gpu.stream()).wait();
+              batch.start({.stream = gpu.stream()}).wait();
               const bool right = gpu.to_host<std::int32_t>(in) == values(previous, 0) &&
                                  gpu.to_host<std::int32_t>(later) == values(previous, 100);
               return right ? "" : "something else has come; ";
@@ -158,7 +159,7 @@ TEST_CASE("gpu: groups of every second rank work by themselves, and the world af
               Gpu gpu(context.local_rank());
               const auto sum_over = [&](ProcessGroup& group) {
                   const Buffer ones = gpu.to_device(kOnes);
-                  group.all_reduce(ones, ReduceOp::Sum, gpu.stream()).wait();
+                  group.all_reduce(ones, ReduceOp::Sum, {.stream = gpu.stream()}).wait();
                   return static_cast<int>(gpu.to_host<float>(ones).back());
               };
               const int parity = context.rank() % 2;
@@ -171,27 +172,28 @@ TEST_CASE("gpu: groups of every second rank work by themselves, and the world af
 
 TEST_CASE("gpu: a call that a peer never makes fails at its deadline, and leaves the device free", "[gpu][ranks]") {
     RETURN_IF_NO_GPU();
-    CHECK(complaints_of_ranks([](Context& context) -> std::string {
-              if (context.world_size() == 1) return "";
-              Gpu gpu(context.local_rank());
-              const Buffer ones = gpu.to_device(kOnes);
-              context.world().all_reduce(ones, ReduceOp::Sum, gpu.stream()).wait_host();  // all are connected
-              if (context.rank() > 0) {
-                  (void)context.store().get("rank 0 has given up", std::chrono::seconds(60));
-                  return "";
-              }
-              std::string met = "no error; ";
-              try {
-                  context.world()
-                      .all_reduce(ones, ReduceOp::Sum, gpu.stream(), {.timeout = std::chrono::seconds(2)})
-                      .wait_host();
-              } catch (const Error& error) {
-                  met = error.code() == ErrorCode::Timeout ? "" : error.what();
-              }
-              context.store().set("rank 0 has given up", "");
-              const Buffer later = gpu.to_device(kOnes);
-              return gpu.to_host<float>(later) == kOnes ? met : met + "the device does not copy any more; ";
-          }) == "");
+    CHECK(
+        complaints_of_ranks([](Context& context) -> std::string {
+            if (context.world_size() == 1) return "";
+            Gpu gpu(context.local_rank());
+            const Buffer ones = gpu.to_device(kOnes);
+            context.world().all_reduce(ones, ReduceOp::Sum, {.stream = gpu.stream()}).wait_host();  // all are connected
+            if (context.rank() > 0) {
+                (void)context.store().get("rank 0 has given up", std::chrono::seconds(60));
+                return "";
+            }
+            std::string met = "no error; ";
+            try {
+                context.world()
+                    .all_reduce(ones, ReduceOp::Sum, {.timeout = std::chrono::seconds(2), .stream = gpu.stream()})
+                    .wait_host();
+            } catch (const Error& error) {
+                met = error.code() == ErrorCode::Timeout ? "" : error.what();
+            }
+            context.store().set("rank 0 has given up", "");
+            const Buffer later = gpu.to_device(kOnes);
+            return gpu.to_host<float>(later) == kOnes ? met : met + "the device does not copy any more; ";
+        }) == "");
 }
 
 TEST_CASE("gpu: a first message waits for a peer that comes late", "[gpu][ranks]") {
@@ -202,11 +204,11 @@ TEST_CASE("gpu: a first message waits for a peer that comes late", "[gpu][ranks]
               const Buffer ones = gpu.to_device(kOnes);
               const auto early = ddprun::Clock::now();
               if (context.rank() == 0) {
-                  context.world().send(ones, 1, 0, gpu.stream()).wait_host();
+                  context.world().send(ones, 1, 0, {.stream = gpu.stream()}).wait_host();
                   return ddprun::Clock::now() - early > std::chrono::seconds(1) ? "" : "sent before there was a peer; ";
               }
               std::this_thread::sleep_for(std::chrono::seconds(2));
-              if (context.rank() == 1) context.world().recv(ones, 0, 0, gpu.stream()).wait_host();
+              if (context.rank() == 1) context.world().recv(ones, 0, 0, {.stream = gpu.stream()}).wait_host();
               return "";
           }) == "");
 }
@@ -217,11 +219,11 @@ TEST_CASE("gpu: a rank that aborts leaves its peers an error, at their deadlines
               if (context.world_size() == 1) return "";
               Gpu gpu(context.local_rank());
               const Buffer ones = gpu.to_device(kOnes);
-              context.world().all_reduce(ones, ReduceOp::Sum, gpu.stream()).wait_host();
+              context.world().all_reduce(ones, ReduceOp::Sum, {.stream = gpu.stream()}).wait_host();
               if (context.rank() == 0) context.world().abort("a test");
               try {
                   context.world()
-                      .all_reduce(ones, ReduceOp::Sum, gpu.stream(), {.timeout = std::chrono::seconds(5)})
+                      .all_reduce(ones, ReduceOp::Sum, {.timeout = std::chrono::seconds(5), .stream = gpu.stream()})
                       .wait_host();
               } catch (const Error&) {
                   return "";
@@ -260,16 +262,17 @@ TEST_CASE("gpu: a graph capture goes on beside operations in flight, and a call 
     gpu.finish();
     Gpu other;
     std::vector<Work> works;
-    for (int i = 0; i < 500; ++i) works.push_back(context.world().all_reduce(buffer, ReduceOp::Sum, other.stream()));
+    for (int i = 0; i < 500; ++i)
+        works.push_back(context.world().all_reduce(buffer, ReduceOp::Sum, {.stream = other.stream()}));
     const auto stream = static_cast<cudaStream_t>(gpu.stream().handle);
     REQUIRE(begin(stream, cudaStreamCaptureModeGlobal) == cudaSuccess);
-    CHECK_THROWS_WITH(context.world().all_reduce(buffer, ReduceOp::Sum, gpu.stream()),
+    CHECK_THROWS_WITH(context.world().all_reduce(buffer, ReduceOp::Sum, {.stream = gpu.stream()}),
                       Catch::Matchers::Contains("being captured into a CUDA graph"));
     works.back().wait_host();
     cudaGraph_t graph = nullptr;
     CHECK(end(stream, &graph) == cudaSuccess);
     CHECK(destroy(graph) == cudaSuccess);
-    context.world().all_reduce(buffer, ReduceOp::Sum, gpu.stream()).wait_host();
+    context.world().all_reduce(buffer, ReduceOp::Sum, {.stream = gpu.stream()}).wait_host();
 }
 
 TEST_CASE("gpu: a split group has a communicator of its own", "[gpu]") {
@@ -297,7 +300,7 @@ TEST_CASE("gpu: host memory is refused, and the group stays usable", "[gpu]") {
     RETURN_IF_NO_GPU();
     Context context = lone_context(Backend::Nccl);
     std::vector<float> values(3);
-    CHECK_THROWS_AS(context.world().all_reduce(buffer(std::span(values)), ReduceOp::Sum), Error);
+    CHECK_THROWS_AS(context.world().all_reduce(values, ReduceOp::Sum), Error);
     const Buffer mislabelled{values.data(), values.size(), DType::f32, Device::Cuda};
     CHECK_THROWS_WITH(context.world().all_reduce(mislabelled, ReduceOp::Sum),
                       Catch::Matchers::Contains("CUDA knows no memory there"));

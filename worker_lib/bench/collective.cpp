@@ -72,14 +72,14 @@ std::vector<std::size_t> parts(const Call& call) {
 }
 
 /// Each rank sends part k to the k-th one after it, so that all send as much as they receive.
-Work start_all_to_all_v(ProcessGroup& group, const Call& call, const Buffers& buffers, Stream stream) {
+Work start_all_to_all_v(ProcessGroup& group, const Call& call, const Buffers& buffers, const OpOptions& options) {
     std::vector<std::size_t> send(static_cast<std::size_t>(call.ranks));
     std::vector<std::size_t> receive(send.size());
     for (int r = 0; r < call.ranks; ++r) {
         send[static_cast<std::size_t>(r)] = call.part((r - call.rank + call.ranks) % call.ranks);
         receive[static_cast<std::size_t>(r)] = call.part((call.rank - r + call.ranks) % call.ranks);
     }
-    return group.all_to_all_v(buffers.in, send, buffers.out, receive, stream);
+    return group.all_to_all_v(buffers.in, send, buffers.out, receive, options);
 }
 
 }  // namespace
@@ -96,25 +96,26 @@ Buffers buffers_of(const Call& call, void* input, void* output, Device device) {
 
 Work start(ProcessGroup& group, const Call& call, const Buffers& buffers, Stream stream) {
     const auto& [in, out] = buffers;
+    const OpOptions options{.stream = stream};
     switch (call.collective) {
         case Collective::kAllReduce:
-            return call.in_place ? group.all_reduce(in, call.op, stream) : group.all_reduce(in, out, call.op, stream);
-        case Collective::kBroadcast: return group.broadcast(in, call.root, stream);
-        case Collective::kReduce: return group.reduce(in, out, call.root, call.op, stream);
-        case Collective::kAllGather: return group.all_gather(in, out, stream);
-        case Collective::kReduceScatter: return group.reduce_scatter(in, out, call.op, stream);
-        case Collective::kGather: return group.gather(in, out, call.root, stream);
-        case Collective::kScatter: return group.scatter(in, out, call.root, stream);
-        case Collective::kAllToAll: return group.all_to_all(in, out, stream);
+            return call.in_place ? group.all_reduce(in, call.op, options) : group.all_reduce(in, out, call.op, options);
+        case Collective::kBroadcast: return group.broadcast(in, call.root, options);
+        case Collective::kReduce: return group.reduce(in, out, call.op, call.root, options);
+        case Collective::kAllGather: return group.all_gather(in, out, options);
+        case Collective::kReduceScatter: return group.reduce_scatter(in, out, call.op, options);
+        case Collective::kGather: return group.gather(in, out, call.root, options);
+        case Collective::kScatter: return group.scatter(in, out, call.root, options);
+        case Collective::kAllToAll: return group.all_to_all(in, out, options);
         case Collective::kSendRecv: {
             Batch batch = group.batch();
             batch.send(in, call.next()).recv(out, call.previous());
-            return batch.start(stream);
+            return batch.start(options);
         }
-        case Collective::kAllGatherV: return group.all_gather_v(in, out, parts(call), stream);
-        case Collective::kGatherV: return group.gather_v(in, out, parts(call), call.root, stream);
-        case Collective::kScatterV: return group.scatter_v(in, out, parts(call), call.root, stream);
-        case Collective::kAllToAllV: return start_all_to_all_v(group, call, buffers, stream);
+        case Collective::kAllGatherV: return group.all_gather_v(in, out, parts(call), options);
+        case Collective::kGatherV: return group.gather_v(in, out, parts(call), call.root, options);
+        case Collective::kScatterV: return group.scatter_v(in, out, parts(call), call.root, options);
+        case Collective::kAllToAllV: return start_all_to_all_v(group, call, buffers, options);
         case Collective::kBarrier: return group.barrier();
     }
     return {};

@@ -66,16 +66,16 @@ std::size_t Memory::count_wrong(const Call& call, const Buffer& out) {
 }
 
 std::uint64_t Memory::sum(std::uint64_t value) {
-    all_reduce(buffer(value), ReduceOp::Sum);
+    all_reduce(value, ReduceOp::Sum);
     return value;
 }
 
-void Memory::take_largest(std::span<double> values) { all_reduce(buffer(values), ReduceOp::Max); }
+void Memory::take_largest(std::span<double> values) { all_reduce(values, ReduceOp::Max); }
 
 void Memory::all_reduce(const Buffer& values, ReduceOp op) {
     if (on_host()) return group_.all_reduce(values, op).wait();
     device_->copy(words_, values.data, values.bytes());
-    group_.all_reduce({words_, values.count, values.dtype, Device::Cuda}, op, stream()).wait_host();
+    group_.all_reduce({words_, values.count, values.dtype, Device::Cuda}, op, {.stream = stream()}).wait_host();
     device_->copy(values.data, words_, values.bytes());
 }
 

@@ -13,7 +13,7 @@ public:
     int rank() const override { return group_.rank(); }
     void barrier() override { group_.barrier().wait(); }
     double largest(double value) override {
-        group_.all_reduce(ddp::buffer(value), ddp::ReduceOp::Max).wait();
+        group_.all_reduce(value, ddp::ReduceOp::Max).wait();
         return value;
     }
     float* allocate(std::size_t count) override {

@@ -72,9 +72,9 @@ public:
         double step_ms = Milliseconds(ended - began).count();
         double exposed_ms = Milliseconds(ended - computed).count();
         double longest_ms = exposed_ms;
-        context_.world().all_reduce(ddp::buffer(step_ms), ddp::ReduceOp::Max).wait();
-        context_.world().all_reduce(ddp::buffer(exposed_ms), ddp::ReduceOp::Min).wait();
-        context_.world().all_reduce(ddp::buffer(longest_ms), ddp::ReduceOp::Max).wait();
+        context_.world().all_reduce(step_ms, ddp::ReduceOp::Max).wait();
+        context_.world().all_reduce(exposed_ms, ddp::ReduceOp::Min).wait();
+        context_.world().all_reduce(longest_ms, ddp::ReduceOp::Max).wait();
         return {step_ms, exposed_ms, longest_ms};
     }
 

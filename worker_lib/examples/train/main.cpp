@@ -29,7 +29,7 @@ int leave(ddp::Context& context, std::string_view message, int exit_code) {
         // The launcher gives a rank that seems to fail a second to report its own failure. So every rank completes a
         // barrier after the exception. When the second one is complete, each rank has recorded the end of the first.
         for (const char* const tag : {"leaving", "left"})
-            context.world().barrier({.timeout = std::chrono::seconds(10), .tag = tag}).wait();
+            context.world().barrier({.timeout = std::chrono::seconds(10), .label = tag}).wait();
     } catch (const ddp::Error&) {  // a rank was lost meanwhile; the message is printed all the same
     }
     if (!message.empty()) std::_Exit(exit_code);  // at once, without destructors: first of all ranks on all nodes

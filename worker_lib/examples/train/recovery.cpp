@@ -14,8 +14,8 @@ Recovery::Recovery(const Options& options, ddp::Context& context, Run& run, std:
 
 std::vector<ddp::NamedBuffer> Recovery::state() {
     std::vector<ddp::NamedBuffer> all = tensors_;
-    all.push_back({"run.losses", ddp::buffer(std::span<double>(losses_))});
-    all.push_back({"run.origin", ddp::buffer(std::span<std::uint64_t>(origin_))});
+    all.push_back({"run.losses", ddp::Buffer(losses_)});
+    all.push_back({"run.origin", ddp::Buffer(origin_)});
     return all;
 }
 

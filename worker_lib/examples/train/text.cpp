@@ -82,7 +82,7 @@ Text read_same_text(const std::vector<std::filesystem::path>& files, ddp::Contex
 
     // Two nodes may have different files under one name. Then the ranks would shard different samples.
     std::array<std::uint64_t, 2> of_rank_0{text.bytes.size(), text.fingerprint};
-    context.world().broadcast(ddp::buffer(std::span<std::uint64_t>(of_rank_0)), 0).wait();
+    context.world().broadcast(of_rank_0, 0).wait();
     if (of_rank_0 != std::array<std::uint64_t, 2>{text.bytes.size(), text.fingerprint}) {
         const std::string difference =
             of_rank_0[0] == text.bytes.size()

@@ -53,15 +53,15 @@ Tensors gradients_of(ddp::GradientReducer& reducer) {
 
 std::vector<ddp::Buffer> buffers(const Tensors& tensors) {
     std::vector<ddp::Buffer> result;
-    for (const std::span<float> tensor : tensors) result.push_back(ddp::buffer(tensor));
+    for (const std::span<float> tensor : tensors) result.push_back(ddp::Buffer(tensor));
     return result;
 }
 
 std::vector<ddp::NamedBuffer> state_of(const Tensors& parameters, Sgd& sgd) {
     std::vector<ddp::NamedBuffer> state;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
-        state.push_back({std::string(Network::kNames[i]), ddp::buffer(parameters[i])});
-        state.push_back({fmt::format("{}.velocity", Network::kNames[i]), ddp::buffer(sgd.velocity(i))});
+        state.push_back({std::string(Network::kNames[i]), ddp::Buffer(parameters[i])});
+        state.push_back({fmt::format("{}.velocity", Network::kNames[i]), ddp::Buffer(sgd.velocity(i))});
     }
     return state;
 }
@@ -140,7 +140,7 @@ Summary train(const Options& options, ddp::Context& context) {
         ddp::set_step(step);  // so that ddprun can report the goodput
         const Batch& batch = batches.of_step(step);
         loss = network.forward(batch);
-        ddp::Work loss_sum = context.world().all_reduce(ddp::buffer(loss), ddp::ReduceOp::Sum);  // runs meanwhile
+        ddp::Work loss_sum = context.world().all_reduce(loss, ddp::ReduceOp::Sum);  // runs meanwhile
         reducer.begin_backward();
         network.backward(batch, gradients, [&](std::size_t i) {
             waiting.computed();

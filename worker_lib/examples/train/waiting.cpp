@@ -13,7 +13,7 @@ Waiting::Clock::duration Waiting::total() const {
 double Waiting::exposed_ms(ddp::Context& context) const {
     std::vector<double> least;
     for (const auto& step : steps_) least.push_back(std::chrono::duration<double, std::milli>(step).count());
-    context.world().all_reduce(ddp::buffer(std::span(least)), ddp::ReduceOp::Min).wait();
+    context.world().all_reduce(least, ddp::ReduceOp::Min).wait();
     if (least.empty()) return 0;
     const auto middle = least.begin() + static_cast<std::ptrdiff_t>(least.size() / 2);
     std::ranges::nth_element(least, middle);

@@ -8,6 +8,7 @@
 
 #include <memory>
 
+#include "ddp/buffer.hpp"
 #include "ddp/types.hpp"
 #include "ddp/work.hpp"
 
@@ -21,7 +22,6 @@ struct TransferBatch;
 /// Collects messages until start(). ProcessGroup::batch() makes it; the group must outlive it.
 class Batch {
 public:
-    explicit Batch(detail::GroupImpl& group);
     /// Leaves the other one empty.
     Batch(Batch&&) noexcept;
     Batch& operator=(Batch&&) noexcept;
@@ -29,14 +29,16 @@ public:
 
     /// Add a message, which start() sends or receives as ProcessGroup::send and recv do. Buffers may not overlap,
     /// except those of sends.
-    Batch& send(Buffer buffer, int destination, int tag = 0);
+    Batch& send(ConstBuffer buffer, int destination, int tag = 0);
     Batch& recv(Buffer buffer, int source, int tag = 0);
 
     /// Starts all messages. The Work is done when all of them are; for an empty batch it is done at once. The batch is
     /// empty afterwards. Throws Error{InvalidArgument} naming the message that is wrong, before any has started.
-    Work start(Stream stream = {}, OpOptions options = {});
+    Work start(OpOptions options = {});
 
 private:
+    friend class ProcessGroup;  // makes it
+    explicit Batch(detail::GroupImpl& group);
     [[nodiscard]] detail::TransferBatch& collected();
 
     detail::GroupImpl* group_;

@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "ddp/buffer.hpp"
 #include "ddp/context.hpp"
 #include "ddp/types.hpp"
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ddp/bucket_plan.hpp"
+#include "ddp/buffer.hpp"
 #include "ddp/process_group.hpp"
 #include "ddp/types.hpp"
 

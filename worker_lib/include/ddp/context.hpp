@@ -20,9 +20,8 @@ struct InitOptions {
     /// The same on every rank. Auto: Nccl if every rank has a usable device, else Native on all. Nccl: if one rank
     /// cannot use it, every rank throws Error{Unavailable} with the same text.
     Backend backend = Backend::Auto;
-    /// Default timeout of every operation. 0: 10 min on NCCL, 30 min on Native (as in PyTorch); milliseconds::max():
-    /// none.
-    std::chrono::milliseconds timeout{};
+    /// Default timeout of every operation. Without one: 10 min on NCCL, 30 min on Native (as in PyTorch).
+    std::optional<std::chrono::milliseconds> timeout{};
     /// For all ranks to arrive; then init fails and names the absent ranks. Must be positive.
     std::chrono::milliseconds init_timeout{300'000};
     int device = -1;  ///< CUDA device; -1: LOCAL_RANK

@@ -3,6 +3,7 @@
 
 #include "ddp/batch.hpp"
 #include "ddp/bucket_plan.hpp"
+#include "ddp/buffer.hpp"
 #include "ddp/checkpoint.hpp"
 #include "ddp/comm_hook.hpp"
 #include "ddp/context.hpp"

@@ -12,12 +12,15 @@
 
 #include <chrono>
 #include <cstddef>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "ddp/batch.hpp"
+#include "ddp/buffer.hpp"
 #include "ddp/error.hpp"
 #include "ddp/types.hpp"
 #include "ddp/work.hpp"
@@ -37,12 +40,17 @@ public:
     /// Returns `bytes` of zeroed memory, aligned to 128 bytes. Not collective. Throws Error{System} when there is no
     /// room.
     [[nodiscard]] virtual void* allocate(std::size_t bytes) = 0;
+    /// Returns `count` elements of T, which are zero.
+    template <Element T>
+    [[nodiscard]] std::span<T> allocate(std::size_t count) {
+        const bool fits = count <= std::numeric_limits<std::size_t>::max() / sizeof(T);
+        return {static_cast<T*>(allocate(fits ? count * sizeof(T) : std::numeric_limits<std::size_t>::max())), count};
+    }
 };
 
 /// A group of ranks and their collectives. It has one member function per operation, as c10d::ProcessGroup has.
 class ProcessGroup {
 public:
-    explicit ProcessGroup(std::unique_ptr<detail::GroupImpl> impl);
     ProcessGroup(ProcessGroup&&) noexcept;
     ProcessGroup& operator=(ProcessGroup&&) noexcept;
     /// Fails the operations in flight with Aborted, without waiting for anything. On the native backend peers that
@@ -80,41 +88,38 @@ public:
 
     /// Leaves the reduction of all ranks' `inout` on every rank. The ranks of each node are reduced in rank order, then
     /// the nodes in the order of their first ranks. f16 and bf16 are rounded once.
-    Work all_reduce(Buffer inout, ReduceOp op, Stream stream = {}, OpOptions options = {});
+    Work all_reduce(Buffer inout, ReduceOp op, OpOptions options = {});
     /// The same from `in` to `out`, which have the same count. In place: they are the same memory.
-    Work all_reduce(Buffer in, Buffer out, ReduceOp op, Stream stream = {}, OpOptions options = {});
+    Work all_reduce(ConstBuffer in, Buffer out, ReduceOp op, OpOptions options = {});
     /// Copies root's `inout` to every rank.
-    Work broadcast(Buffer inout, int root, Stream stream = {}, OpOptions options = {});
+    Work broadcast(Buffer inout, int root, OpOptions options = {});
     /// Leaves the reduction of all ranks' `in` in root's `out`. In place: root's `in` and `out` are the same memory. No
     /// other `in` is changed.
-    Work reduce(Buffer in, Buffer out, int root, ReduceOp op, Stream stream = {}, OpOptions options = {});
+    Work reduce(ConstBuffer in, Buffer out, ReduceOp op, int root, OpOptions options = {});
     /// Leaves each rank's part of the reduction in its `out`. `in` is the whole: size() * out.count elements.
     /// In place: `out` is the rank's own part of `in`; the other parts are unchanged.
-    Work reduce_scatter(Buffer in, Buffer out, ReduceOp op, Stream stream = {}, OpOptions options = {});
+    Work reduce_scatter(ConstBuffer in, Buffer out, ReduceOp op, OpOptions options = {});
 
     /// Copies all ranks' `in`, of equal count, to every rank. `out` is the whole: size() * in.count elements.
     /// In place: `in` is the rank's own part of `out`.
-    Work all_gather(Buffer in, Buffer out, Stream stream = {}, OpOptions options = {});
+    Work all_gather(ConstBuffer in, Buffer out, OpOptions options = {});
     /// The same with parts of different sizes: rank r contributes counts[r] elements. All ranks pass the same counts.
-    Work all_gather_v(Buffer in, Buffer out, std::span<const std::size_t> counts, Stream stream = {},
-                      OpOptions options = {});
+    Work all_gather_v(ConstBuffer in, Buffer out, List<std::size_t> counts, OpOptions options = {});
     /// Do the same as all_gather and all_gather_v, but only root has an `out`.
-    Work gather(Buffer in, Buffer out, int root, Stream stream = {}, OpOptions options = {});
-    Work gather_v(Buffer in, Buffer out, std::span<const std::size_t> counts, int root, Stream stream = {},
-                  OpOptions options = {});
+    Work gather(ConstBuffer in, Buffer out, int root, OpOptions options = {});
+    Work gather_v(ConstBuffer in, Buffer out, List<std::size_t> counts, int root, OpOptions options = {});
     /// Copies each rank's part of root's `in` to its `out`. Only root has an `in`: size() * out.count elements.
     /// In place: root's `out` is its part of `in`.
-    Work scatter(Buffer in, Buffer out, int root, Stream stream = {}, OpOptions options = {});
+    Work scatter(ConstBuffer in, Buffer out, int root, OpOptions options = {});
     /// The same with parts of different sizes: rank r gets counts[r] elements. All ranks pass the same counts.
-    Work scatter_v(Buffer in, Buffer out, std::span<const std::size_t> counts, int root, Stream stream = {},
-                   OpOptions options = {});
+    Work scatter_v(ConstBuffer in, Buffer out, List<std::size_t> counts, int root, OpOptions options = {});
     /// Sends part r of `in` to rank r, and receives part r of `out` from it. Both have the same count, a multiple of
     /// size(), the same on all ranks. Never in place.
-    Work all_to_all(Buffer in, Buffer out, Stream stream = {}, OpOptions options = {});
+    Work all_to_all(ConstBuffer in, Buffer out, OpOptions options = {});
     /// The same with parts of different sizes: send_counts[r] elements to rank r, receive_counts[r] from it. If a rank
     /// sends another count than its receiver expects, that is Error{Mismatch} with both numbers.
-    Work all_to_all_v(Buffer in, std::span<const std::size_t> send_counts, Buffer out,
-                      std::span<const std::size_t> receive_counts, Stream stream = {}, OpOptions options = {});
+    Work all_to_all_v(ConstBuffer in, List<std::size_t> send_counts, Buffer out, List<std::size_t> receive_counts,
+                      OpOptions options = {});
 
     // Point-to-point messages. The k-th send with a tag meets the k-th receive with that tag. Different tags may be
     // received in another order than they were sent. Both sides must name the same type and count: a difference is
@@ -140,21 +145,21 @@ public:
 
     /// Sends `buffer` to `destination`, which may be this rank. tag >= 0. A buffer in the arena needs no copy inside a
     /// node.
-    Work send(Buffer buffer, int destination, int tag = 0, Stream stream = {}, OpOptions options = {});
+    Work send(ConstBuffer buffer, int destination, int tag = 0, OpOptions options = {});
     /// Receives into `buffer` from `source`.
-    Work recv(Buffer buffer, int source, int tag = 0, Stream stream = {}, OpOptions options = {});
+    Work recv(Buffer buffer, int source, int tag = 0, OpOptions options = {});
     /// Returns an empty batch: several messages as one Work, without an order between them. Must not outlive the group.
     [[nodiscard]] Batch batch();
 
     /// Returns a Work that is done when every rank has called barrier().
     Work barrier(OpOptions options = {});
     /// Blocks until every rank has called it. Its error names the missing ranks. For places where ranks may arrive
-    /// minutes apart, or not at all. It goes over the store and waits for no operation in flight. `timeout` 0: the
-    /// group's default. When ranks are missing, all others throw the same Timeout, at the deadline of the first one
-    /// that gives up. It names all missing ranks, what their neighbours know of them, and `where`. The group stays
-    /// usable, and a rank that calls later gets the same error at once. If a rank is known to be lost or to have left
-    /// the group, the error is PeerLost, at once: shrink() the group then.
-    void monitored_barrier(std::chrono::milliseconds timeout, std::string_view where = {});
+    /// minutes apart, or not at all. It goes over the store and waits for no operation in flight. Without a
+    /// timeout it is the group's default. When ranks are missing, all others throw the same Timeout, at the deadline of
+    /// the first one that gives up. It names all missing ranks, what their neighbours know of them, and `where`. The
+    /// group stays usable, and a rank that calls later gets the same error at once. If a rank is known to be lost or to
+    /// have left the group, the error is PeerLost, at once: shrink() the group then.
+    void monitored_barrier(std::optional<std::chrono::milliseconds> timeout = {}, std::string_view where = {});
 
     /// Collective. Forms a new group of the ranks with equal `color` (>= 0), ordered by (key, rank); a negative color
     /// returns nullptr. The new group has queues, connections and shared memory of its own. Throws Error{Timeout}
@@ -180,7 +185,7 @@ public:
     ///
     /// Under ddprun, as under torchrun, a worker that is killed or exits with an error ends all others, and they are
     /// restarted (--max-restarts). So the ranks to exclude there are stopped, cut off, or have exited with 0.
-    [[nodiscard]] std::unique_ptr<ProcessGroup> shrink(std::span<const int> exclude);
+    [[nodiscard]] std::unique_ptr<ProcessGroup> shrink(List<int> exclude);
 
     /// Returns the memory that this group reduces without a copy. It stays valid as long as the group lives.
     [[nodiscard]] Arena& arena();
@@ -191,9 +196,12 @@ public:
     void abort(std::string_view reason);
 
 private:
-    friend class Checkpointer;     // asks for the generation
-    friend class Context;          // asks the ranks of the world where they are
-    friend class GradientReducer;  // numbers the steps of its group
+    explicit ProcessGroup(std::unique_ptr<detail::GroupImpl> impl);
+
+    friend class detail::GroupImpl;  // makes it
+    friend class Checkpointer;       // asks for the generation
+    friend class Context;            // asks the ranks of the world where they are
+    friend class GradientReducer;    // numbers the steps of its group
     std::unique_ptr<detail::GroupImpl> impl_;
 };
 

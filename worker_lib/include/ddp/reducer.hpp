@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "ddp/bucket_plan.hpp"
+#include "ddp/buffer.hpp"
 #include "ddp/comm_hook.hpp"
 #include "ddp/process_group.hpp"
 #include "ddp/types.hpp"
@@ -98,6 +99,15 @@ public:
 
     /// Returns the memory of gradient i: params[i].count elements, a view into its bucket or the bound buffer.
     [[nodiscard]] Buffer grad(std::size_t i);
+    /// Returns the same as a span. Throws Error{InvalidArgument} if the parameter is of another type than T.
+    template <Element T>
+    [[nodiscard]] std::span<T> grad(std::size_t i) {
+        const Buffer found = grad(i, dtype_of<T>);
+        return {static_cast<T*>(found.data), found.count};
+    }
+    /// Sets all gradients to zero, also bound ones: before the first backward of several that accumulate. Not in a
+    /// backward.
+    void zero_grads();
     /// Binds gradient i to `external`, of the parameter's count and type: it is copied into the bucket when it is
     /// marked ready, and the average is copied back. `external` has to stay valid from then on. Call it between
     /// backwards, but not after one without sync, whose gradients would be lost.
@@ -136,10 +146,10 @@ public:
     /// parameters. Every rank passes buffers of the same types and counts in the same order, else Error{Mismatch} or
     /// {Timeout}; they may be anywhere in host memory. Throws what a broadcast throws, and the values are then
     /// unspecified, except root's.
-    void sync_parameters(std::span<const Buffer> params, int root = 0);
+    void sync_parameters(List<Buffer> params, int root = 0);
     /// Collective. Throws Error{Mismatch} unless `params`, one buffer per parameter, hold the same bits on all ranks.
     /// It names the first parameter that differs and the ranks. Costs a pass over the memory and one small all_reduce.
-    void verify_parameters(std::span<const Buffer> params);
+    void verify_parameters(List<Buffer> params);
 
     /// Returns the bucket plan, the same on all ranks. Save it for ReducerOptions::plan. The owner's thread only. With
     /// `rebuild` a begin_backward after the first synchronised step may change the returned object, once.
@@ -149,6 +159,7 @@ public:
 
 private:
     friend class Join;
+    [[nodiscard]] Buffer grad(std::size_t i, DType type);
     std::unique_ptr<Impl> impl_;
 };
 

@@ -1,12 +1,16 @@
 #pragma once
-// The plain values of the worker library: element types, reductions, buffers. Standard library only.
+// The plain values of the worker library: element types, reductions, options of operations. Standard library only.
 
 #include <chrono>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 namespace ddp {
 
@@ -48,60 +52,58 @@ enum class Backend : std::uint8_t { Auto, Native, Nccl };
 [[nodiscard]] std::string_view to_string(ReduceOp op);
 [[nodiscard]] std::string_view to_string(Backend backend);
 
-/// `count` elements of `dtype` in memory that the caller owns. It must stay valid until the operation is done.
-struct Buffer {
-    void* data = nullptr;
-    std::size_t count = 0;
-    DType dtype = DType::f32;
-    Device device = Device::Cpu;
-    [[nodiscard]] std::size_t bytes() const { return count * size_of(dtype); }
-};
+namespace detail {
 
-/// The DType of a C++ type. Does not compile for a type that has none.
+/// Returns the DType of a C++ type; nothing for a type that has none.
 template <typename T>
-inline constexpr DType dtype_of = [] {
-    using U = std::remove_cv_t<T>;
-    if constexpr (std::is_same_v<U, float>)
-        return DType::f32;
-    else if constexpr (std::is_same_v<U, double>)
-        return DType::f64;
-    else if constexpr (std::is_integral_v<U> && !std::is_same_v<U, bool>) {
-        if constexpr (sizeof(U) == 1)
-            return std::is_signed_v<U> ? DType::i8 : DType::u8;
-        else if constexpr (sizeof(U) == 4)
-            return std::is_signed_v<U> ? DType::i32 : DType::u32;
-        else {
-            static_assert(sizeof(U) == 8, "no ddp::DType for this type");
-            return std::is_signed_v<U> ? DType::i64 : DType::u64;
-        }
-    } else {
-        static_assert(std::is_same_v<U, float>, "no ddp::DType for this type");
-        return DType::f32;
+[[nodiscard]] constexpr std::optional<DType> dtype_if_any() {
+    if (std::is_same_v<T, float>) return DType::f32;
+    if (std::is_same_v<T, double>) return DType::f64;
+    if (std::is_same_v<T, std::byte>) return DType::u8;
+    if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+        if (sizeof(T) == 1) return std::is_signed_v<T> ? DType::i8 : DType::u8;
+        if (sizeof(T) == 4) return std::is_signed_v<T> ? DType::i32 : DType::u32;
+        if (sizeof(T) == 8) return std::is_signed_v<T> ? DType::i64 : DType::u64;
     }
-}();
-
-/// Returns host memory as a Buffer: ddp::buffer(std::span(values)).
-template <typename T, std::size_t Extent>
-[[nodiscard]] Buffer buffer(std::span<T, Extent> values) {
-    return {values.data(), values.size(), dtype_of<T>, Device::Cpu};
-}
-template <typename T>
-[[nodiscard]] Buffer buffer(T& scalar) requires std::is_arithmetic_v<T> {
-    return {&scalar, 1, dtype_of<T>, Device::Cpu};
+    return std::nullopt;
 }
 
-/// A cudaStream_t. null: host memory, or CUDA's legacy default stream.
+}  // namespace detail
+
+/// A cudaStream_t on which buffers of device memory are ready, and which waits for the result. null: CUDA's legacy
+/// default stream.
 struct Stream {
     void* handle = nullptr;
 };
 
+/// A list that a call reads before it returns: a vector, an array, a span, or its elements in braces.
+template <typename T>
+class List {
+public:
+    constexpr List(std::initializer_list<T> elements) : elements_(elements.begin(), elements.size()) {}
+    template <typename Range>
+    requires std::convertible_to<Range&&, std::span<const T>>
+    constexpr List(Range&& range) : elements_(std::forward<Range>(range)) {}
+
+    [[nodiscard]] constexpr std::span<const T> elements() const { return elements_; }
+
+private:
+    std::span<const T> elements_;
+};
+
+/// A timeout that never passes.
+inline constexpr std::chrono::milliseconds kNoTimeout = std::chrono::milliseconds::max();
+
 /// Options of one operation.
 struct OpOptions {
-    /// Deadline of the operation, from the call on. 0: the group's default; negative: Error{InvalidArgument}. A rank
-    /// whose peer is itself waiting gets up to 3 s more, so that the rank closest to the cause reports first.
-    std::chrono::milliseconds timeout{};
+    /// Deadline of the operation, from the call on. Without one: the group's default. A rank whose peer is itself
+    /// waiting gets up to 3 s more, so that the rank closest to the cause reports first. Zero or less is
+    /// Error{InvalidArgument}.
+    std::optional<std::chrono::milliseconds> timeout{};
     /// Names the operation in errors and dumps ("bucket 3"), which show up to 100 and 40 bytes of it.
-    std::string_view tag{};
+    std::string_view label{};
+    /// For device memory. A group of the native backend refuses one.
+    Stream stream{};
 };
 
 }  // namespace ddp

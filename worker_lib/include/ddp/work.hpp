@@ -6,6 +6,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 
 namespace ddp {
@@ -15,11 +16,9 @@ class WorkState;
 }
 
 /// Refers to the state of one operation. A default-constructed Work is done.
-class Work {
+class [[nodiscard]] Work {
 public:
     Work() = default;  ///< done from the start
-    explicit Work(std::shared_ptr<detail::WorkState> state) : state_(std::move(state)) {}
-    explicit Work(std::uint64_t seq) : done_seq_(seq) {}  ///< operation `seq`, done without an error
     Work(const Work&) = default;
     Work& operator=(const Work&) = default;
     Work(Work&&) noexcept = default;
@@ -32,10 +31,10 @@ public:
     /// Waits for the result. Host memory: blocks this thread. CUDA: makes the caller's stream wait, not the host.
     /// Throws the operation's ddp::Error.
     void wait();
-    /// Blocks this thread until the operation has ended. `timeout` 0: until the operation's own deadline. Throws
-    /// Error{Timeout} when it passes, and the operation itself goes on. Throws Error{InvalidArgument} for a negative
-    /// timeout.
-    void wait_host(std::chrono::milliseconds timeout = {});
+    /// Blocks this thread until the operation has ended. Without a timeout: until the operation's own deadline.
+    /// Throws Error{Timeout} when it passes, and the operation itself goes on. Throws Error{InvalidArgument} for a
+    /// negative timeout.
+    void wait_host(std::optional<std::chrono::milliseconds> timeout = {});
     /// Calls `callback` once, with the error or null, when the operation has ended. It runs on the thread that runs the
     /// operation: the group's, or a waiting one. Until it returns, the group does nothing else. If the work is done
     /// already, the callback runs inside then(): it may wait there, and its exceptions reach the caller.
@@ -52,6 +51,9 @@ public:
 
 private:
     friend class detail::WorkState;
+    explicit Work(std::shared_ptr<detail::WorkState> state) : state_(std::move(state)) {}
+    explicit Work(std::uint64_t seq) : done_seq_(seq) {}  ///< operation `seq`, done without an error
+
     std::shared_ptr<detail::WorkState> state_;  ///< null: done
     std::uint64_t done_seq_ = 0;
 };

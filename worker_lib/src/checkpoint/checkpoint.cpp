@@ -25,7 +25,7 @@ namespace {
 constexpr std::chrono::hours kDiskTimeout{4};
 
 void broadcast(ProcessGroup& group, Buffer buffer) {
-    group.broadcast(buffer, 0, {}, {.timeout = kDiskTimeout, .tag = "checkpoint"}).wait();
+    group.broadcast(buffer, 0, {.timeout = kDiskTimeout, .label = "checkpoint"}).wait();
 }
 
 /// Runs `action` on rank 0. Every rank returns its result or throws its error, so no rank goes on after a save that
@@ -45,11 +45,11 @@ std::uint64_t on_rank_0(ProcessGroup& group, const std::function<std::uint64_t()
         }
     }
     std::array<std::uint64_t, 3> status{result, static_cast<std::uint64_t>(code), text.size()};
-    broadcast(group, buffer(std::span<std::uint64_t>(status)));
+    broadcast(group, status);
     if (status[2] == 0) return status[0];
     text.resize(status[2]);
     std::vector<std::uint8_t> bytes(text.begin(), text.end());
-    broadcast(group, buffer(std::span(bytes)));
+    broadcast(group, bytes);
     throw Error(static_cast<ErrorCode>(status[1]), std::string(bytes.begin(), bytes.end()));
 }
 

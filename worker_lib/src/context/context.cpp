@@ -77,11 +77,11 @@ void survive_notices() {
 }
 
 void check(const InitOptions& options) {
-    if (options.timeout.count() < 0) {
-        throw Error(ErrorCode::InvalidArgument, fmt::format("InitOptions::timeout is {} ms, and must not be negative. "
-                                                            "Pass 0 for the default, or milliseconds::max() to wait "
-                                                            "without end",
-                                                            options.timeout.count()));
+    if (options.timeout && options.timeout->count() <= 0) {
+        throw Error(ErrorCode::InvalidArgument,
+                    fmt::format("InitOptions::timeout is {} ms, and must be positive. Leave it out for the default, or "
+                                "pass ddp::kNoTimeout to wait without end",
+                                options.timeout->count()));
     }
     if (options.init_timeout.count() <= 0) {
         throw Error(ErrorCode::InvalidArgument,
@@ -104,7 +104,7 @@ Context::Context(Environment environment, std::shared_ptr<Store> store, const In
         spec.init = detail::meet_in_round(spec);
         const Backend backend = agree_on_backend(spec, options.backend);
         const milliseconds fallback = backend == Backend::Nccl ? kNcclTimeout : kNativeTimeout;
-        spec.default_timeout = detail::bounded(options.timeout.count() == 0 ? fallback : options.timeout);
+        spec.default_timeout = detail::bounded(options.timeout.value_or(fallback));
         auto made = backend == Backend::Nccl ? detail::make_nccl_backend(spec) : detail::make_native_backend(spec);
         world_ = detail::make_group(std::move(spec), std::move(made));
     });

@@ -29,10 +29,10 @@ std::uint64_t hash_of(std::span<const std::string> items) {
 /// Returns for each position whether all ranks have the same value there. The minimum of ~x is ~(maximum of x), so one
 /// reduction gives both.
 std::vector<bool> same_everywhere(ProcessGroup& group, std::span<const std::uint64_t> values,
-                                  std::chrono::milliseconds timeout = {}) {
+                                  std::optional<std::chrono::milliseconds> timeout = {}) {
     std::vector<std::uint64_t> both(values.begin(), values.end());
     for (const std::uint64_t value : values) both.push_back(~value);
-    group.all_reduce(buffer(std::span(both)), ReduceOp::Min, {}, {.timeout = timeout, .tag = "agreement"}).wait();
+    group.all_reduce(both, ReduceOp::Min, {.timeout = timeout, .label = "agreement"}).wait();
     std::vector<bool> same(values.size());
     for (std::size_t i = 0; i < values.size(); ++i) same[i] = both[i] == ~both[values.size() + i];
     return same;
@@ -41,14 +41,14 @@ std::vector<bool> same_everywhere(ProcessGroup& group, std::span<const std::uint
 /// Returns the value of each rank, by rank.
 std::vector<std::uint64_t> gather(ProcessGroup& group, std::uint64_t mine) {
     std::vector<std::uint64_t> all(static_cast<std::size_t>(group.size()));
-    group.all_gather(buffer(mine), buffer(std::span(all)), {}, {.timeout = {}, .tag = "agreement"}).wait();
+    group.all_gather(mine, all, {.label = "agreement"}).wait();
     return all;
 }
 
 std::string text_of_rank(ProcessGroup& group, int rank, const std::string& mine) {
     std::array<std::uint8_t, kShownBytes> bytes{};
     if (group.rank() == rank) std::memcpy(bytes.data(), mine.data(), std::min(mine.size(), bytes.size()));
-    group.broadcast(buffer(std::span<std::uint8_t>(bytes)), rank, {}, {.timeout = {}, .tag = "agreement"}).wait();
+    group.broadcast(bytes, rank, {.label = "agreement"}).wait();
     const auto end = std::find(bytes.begin(), bytes.end(), std::uint8_t{0});
     return {bytes.begin(), end};
 }
@@ -87,7 +87,7 @@ std::string text_of_rank(ProcessGroup& group, int rank, const std::string& mine)
 }  // namespace
 
 void require_agreement(ProcessGroup& group, std::string_view what, std::span<const std::string> items,
-                       std::string_view advice, std::chrono::milliseconds timeout) {
+                       std::string_view advice, std::optional<std::chrono::milliseconds> timeout) {
     const std::array<std::uint64_t, 1> hash{hash_of(items)};
     if (!same_everywhere(group, hash, timeout).front()) explain(group, what, items, advice);
 }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,7 +22,7 @@ namespace ddp::detail {
 /// of 16 bytes.
 void require_agreement(ProcessGroup& group, std::string_view what, std::span<const std::string> items,
                        std::string_view advice = "Build the same model with the same options on every rank.",
-                       std::chrono::milliseconds timeout = {});
+                       std::optional<std::chrono::milliseconds> timeout = {});
 
 /// Returns the ranks outside the largest set that has the same value; none if two sets are the largest.
 [[nodiscard]] std::vector<int> outvoted(const std::map<std::uint64_t, std::vector<int>>& ranks_by_value);

@@ -17,8 +17,9 @@ detail::TransferBatch& Batch::collected() {
     return *transfers_;
 }
 
-Batch& Batch::send(Buffer buffer, int destination, int tag) {
-    collected().transfers.push_back({.sends = true, .buffer = buffer, .peer = destination, .tag = tag});
+Batch& Batch::send(ConstBuffer buffer, int destination, int tag) {
+    collected().transfers.push_back(
+        {.sends = true, .buffer = detail::readable(buffer), .peer = destination, .tag = tag});
     return *this;
 }
 
@@ -27,9 +28,8 @@ Batch& Batch::recv(Buffer buffer, int source, int tag) {
     return *this;
 }
 
-Work Batch::start(Stream stream, OpOptions options) {
+Work Batch::start(OpOptions options) {
     detail::TransferBatch batch;
-    batch.stream = stream;
     batch.transfers.swap(collected().transfers);
     return group_->transfer(std::move(batch), options);
 }

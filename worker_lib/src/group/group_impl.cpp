@@ -20,9 +20,11 @@ namespace ddp::detail {
 
 namespace {
 
+bool has_bad_timeout(const OpOptions& options) { return options.timeout && options.timeout->count() <= 0; }
+
 std::string timeout_complaint(const OpOptions& options) {
-    return fmt::format("OpOptions::timeout is {} ms, and must not be negative. Pass 0 for the default of the group",
-                       options.timeout.count());
+    return fmt::format("OpOptions::timeout is {} ms, and must be positive. Leave it out for the default of the group",
+                       options.timeout->count());
 }
 
 constexpr std::size_t kMaxNameBytes = 200;  // the names of nested groups add up, in store keys and errors
@@ -37,7 +39,7 @@ void check_name(const GroupSpec& spec, std::string_view name) {
 /// Returns the time at which the timeout of an operation begins. The group's default begins at the kernel's next tick,
 /// which is cheap to get. A timeout of the call may be short, so it begins now.
 ddprun::TimePoint begin_of_timeout(const OpOptions& options, ddprun::TimePoint tick) {
-    return options.timeout.count() > 0 ? ddprun::Clock::now() : tick + ddprun::tick_length();
+    return options.timeout ? ddprun::Clock::now() : tick + ddprun::tick_length();
 }
 
 /// Returns the spec with the addresses of the members, which are known once they have met.
@@ -62,6 +64,10 @@ GroupImpl::~GroupImpl() {
     }
 }
 
+std::unique_ptr<ProcessGroup> GroupImpl::handle(std::unique_ptr<GroupImpl> impl) {
+    return std::unique_ptr<ProcessGroup>(new ProcessGroup(std::move(impl)));
+}
+
 /// Does nothing in a child of fork(), which may run the error handling of its parent.
 void GroupImpl::abort(std::string_view reason) {
     if (home_.is_elsewhere()) return;
@@ -80,9 +86,10 @@ void GroupImpl::check_process() const {
 
 Work GroupImpl::submit(Operation&& operation, const OpOptions& options) {
     check_process();
-    if (!options.tag.empty()) operation.tag = options.tag;
+    if (!options.label.empty()) operation.label = options.label;
+    operation.stream = options.stream;
     std::string wrong = complaint(operation, spec_, backend_->kind());
-    if (options.timeout.count() < 0) wrong = timeout_complaint(options);
+    if (has_bad_timeout(options)) wrong = timeout_complaint(options);
     const ddprun::Lock lock(mutex_);
     operation.seq = last_seq_ + 1;
     operation.counts_hash += step_;
@@ -97,13 +104,13 @@ Work GroupImpl::submit(Operation&& operation, const OpOptions& options) {
     try {
         auto state = backend_->submit(std::move(operation), record);
         ++last_seq_;
-        if (state) return Work(std::move(state));
+        if (state) return WorkState::handle(std::move(state));
     } catch (...) {
         record.refused();
         throw;
     }
     record.done_at_once();
-    return Work(last_seq_);
+    return WorkState::done_handle(last_seq_);
 }
 
 void GroupImpl::set_step(std::uint64_t step) {
@@ -115,26 +122,26 @@ Work GroupImpl::transfer(TransferBatch batch, const OpOptions& options) {
     if (batch.transfers.empty()) return {};
     std::uint64_t seq = 0;
     auto state = queue(std::move(batch), options, seq).start();
-    return state ? Work(std::move(state)) : Work(seq);
+    return state ? WorkState::handle(std::move(state)) : WorkState::done_handle(seq);
 }
 
-Work GroupImpl::transfer(const Transfer& one, const Stream& stream, const OpOptions& options) {
+Work GroupImpl::transfer(const Transfer& one, const OpOptions& options) {
     TransferBatch batch;
-    batch.stream = stream;
     batch.transfers.push_back(one);
     return transfer(std::move(batch), options);
 }
 
 QueuedBatch GroupImpl::queue(TransferBatch&& batch, const OpOptions& options, std::uint64_t& seq) {
     check_process();
-    if (!options.tag.empty()) batch.tag = options.tag;
+    if (!options.label.empty()) batch.label = options.label;
+    batch.stream = options.stream;
     const ddprun::TimePoint tick = ddprun::last_tick();
     batch.timeout = timeout_of(options);
     batch.deadline = begin_of_timeout(options, tick) + batch.timeout;
     const ddprun::Lock lock(mutex_);
     seq = batch.seq = last_transfer_ + 1;
     std::string wrong = complaint(batch, spec_.rank, static_cast<int>(spec_.members.size()), backend_->kind());
-    if (options.timeout.count() < 0) {
+    if (has_bad_timeout(options)) {
         wrong = fmt::format("{}: {}", describe(batch, batch.transfers.front()), timeout_complaint(options));
     }
     if (!wrong.empty()) {
@@ -152,7 +159,7 @@ QueuedBatch GroupImpl::queue(TransferBatch&& batch, const OpOptions& options, st
 }
 
 ddprun::Duration GroupImpl::timeout_of(const OpOptions& options) const {
-    return options.timeout.count() > 0 ? bounded(options.timeout) : spec_.default_timeout;
+    return options.timeout ? bounded(*options.timeout) : spec_.default_timeout;
 }
 
 std::unique_ptr<ProcessGroup> GroupImpl::split(int color, int key, std::string_view name) {
@@ -223,18 +230,18 @@ std::unique_ptr<ProcessGroup> GroupImpl::shrink(std::span<const int> exclude) {
     return shrink_group(spec_, *backend_, shrinks_, std::move(excluded));
 }
 
-void GroupImpl::monitored_barrier(std::chrono::milliseconds timeout, std::string_view where) {
+void GroupImpl::monitored_barrier(std::optional<std::chrono::milliseconds> timeout, std::string_view where) {
     check_process();
-    if (timeout.count() < 0) {
-        throw refusal(spec_, fmt::format("monitored_barrier: the timeout is {} ms, and must not be negative. Pass 0 "
+    if (timeout && timeout->count() <= 0) {
+        throw refusal(spec_, fmt::format("monitored_barrier: the timeout is {} ms, and must be positive. Pass none "
                                          "for the default of the group",
-                                         timeout.count()));
+                                         timeout->count()));
     }
     const auto number = [this] {
         const ddprun::Lock lock(mutex_);
         return ++monitored_;
     }();
-    const ddprun::Duration bound = timeout.count() == 0 ? spec_.default_timeout : bounded(timeout);
+    const ddprun::Duration bound = timeout ? bounded(*timeout) : spec_.default_timeout;
     const WaitAtStore recorded_wait = wait_at_store({"monitored_barrier", where, bound});
     recorded_wait.run([&] { pass_monitored_barrier(spec_, *backend_, number, where, bound); });
 }
@@ -247,7 +254,7 @@ WaitAtStore GroupImpl::wait_at_store(StoreStep step) {
 }
 
 std::unique_ptr<ProcessGroup> make_group(GroupSpec spec, std::unique_ptr<BackendImpl> backend) {
-    return std::make_unique<ProcessGroup>(std::make_unique<GroupImpl>(std::move(spec), std::move(backend)));
+    return GroupImpl::handle(std::make_unique<GroupImpl>(std::move(spec), std::move(backend)));
 }
 
 }  // namespace ddp::detail

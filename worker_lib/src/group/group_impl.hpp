@@ -30,6 +30,7 @@ public:
     GroupImpl(const GroupImpl&) = delete;
     GroupImpl& operator=(const GroupImpl&) = delete;
 
+    [[nodiscard]] static std::unique_ptr<ProcessGroup> handle(std::unique_ptr<GroupImpl> impl);
     [[nodiscard]] const GroupSpec& spec() const { return spec_; }
     [[nodiscard]] int world_rank() const { return spec_.members[static_cast<std::size_t>(spec_.rank)]; }
     [[nodiscard]] BackendImpl& backend() { return *backend_; }
@@ -41,14 +42,14 @@ public:
     void set_step(std::uint64_t step) EXCLUDES(mutex_);
     /// Does the same as submit() for sends and receives, which have numbers of their own.
     [[nodiscard]] Work transfer(TransferBatch batch, const OpOptions& options) EXCLUDES(mutex_);
-    [[nodiscard]] Work transfer(const Transfer& one, const Stream& stream, const OpOptions& options) EXCLUDES(mutex_);
+    [[nodiscard]] Work transfer(const Transfer& one, const OpOptions& options) EXCLUDES(mutex_);
     [[nodiscard]] std::unique_ptr<ProcessGroup> split(int color, int key, std::string_view name) EXCLUDES(mutex_);
     [[nodiscard]] std::unique_ptr<ProcessGroup> shrink(std::span<const int> exclude) EXCLUDES(shrink_mutex_);
     /// Exchanges `value` with all ranks over the store, and returns theirs by rank. Collective, once per topic. Throws
     /// as split() does; `call` is the name of the call that absent ranks have not made.
     [[nodiscard]] std::vector<std::string> exchange_with_all(std::string_view topic, std::string_view value,
                                                              std::string_view call) EXCLUDES(mutex_);
-    void monitored_barrier(std::chrono::milliseconds timeout, std::string_view where) EXCLUDES(mutex_);
+    void monitored_barrier(std::optional<std::chrono::milliseconds> timeout, std::string_view where) EXCLUDES(mutex_);
     void abort(std::string_view reason);
     /// Calls WorkState::after_callbacks() for the group's works. Returns false in a child of fork().
     [[nodiscard]] bool after_callbacks(std::function<void()> end) const {

@@ -40,7 +40,7 @@ public:
         : spec_(spec),
           backend_(backend),
           prefix_(group_key(spec, fmt::format("monitored/{}", number))),
-          where_(where.empty() ? "" : fmt::format(" '{}'", shown_tag(where))),
+          where_(where.empty() ? "" : fmt::format(" '{}'", shown_label(where))),
           began_(ddprun::Clock::now()) {}
 
     void pass(ddprun::Duration timeout) {

@@ -17,22 +17,21 @@ using detail::OpKind;
 
 namespace {
 
-Operation make(OpKind kind, Buffer in, Stream stream) {
+Operation make(OpKind kind, Buffer inout) {
     Operation operation;
     operation.kind = kind;
-    operation.buffer = in;
-    operation.stream = stream;
+    operation.buffer = inout;
     return operation;
 }
 
-Operation make(OpKind kind, Buffer in, Buffer out, Stream stream) {
-    Operation operation = make(kind, in, stream);
+Operation make(OpKind kind, ConstBuffer in, Buffer out) {
+    Operation operation = make(kind, detail::readable(in));
     operation.output = out;
     return operation;
 }
 
 /// Returns a buffer without data, for one that this rank does not use: only its type matters.
-Buffer unused(const Buffer& other) { return {nullptr, 0, other.dtype, other.device}; }
+Buffer unused(ConstBuffer other) { return {nullptr, 0, other.dtype, other.device}; }
 
 Operation with_counts(Operation operation, std::span<const std::size_t> counts) {
     operation.counts.assign(counts.begin(), counts.end());
@@ -76,91 +75,89 @@ std::unique_ptr<ProcessGroup> ProcessGroup::split(int color, int key, std::strin
     return impl_->split(color, key, name);
 }
 
-std::unique_ptr<ProcessGroup> ProcessGroup::shrink(std::span<const int> exclude) { return impl_->shrink(exclude); }
+std::unique_ptr<ProcessGroup> ProcessGroup::shrink(List<int> exclude) { return impl_->shrink(exclude.elements()); }
 
-void ProcessGroup::monitored_barrier(std::chrono::milliseconds timeout, std::string_view where) {
+void ProcessGroup::monitored_barrier(std::optional<std::chrono::milliseconds> timeout, std::string_view where) {
     impl_->monitored_barrier(timeout, where);
 }
 
-Work ProcessGroup::all_reduce(Buffer inout, ReduceOp op, Stream stream, OpOptions options) {
-    Operation operation = make(OpKind::kAllReduce, inout, stream);
+Work ProcessGroup::all_reduce(Buffer inout, ReduceOp op, OpOptions options) {
+    Operation operation = make(OpKind::kAllReduce, inout);
     operation.reduce_op = op;
     return impl_->submit(std::move(operation), options);
 }
 
-Work ProcessGroup::all_reduce(Buffer in, Buffer out, ReduceOp op, Stream stream, OpOptions options) {
-    Operation operation = make(OpKind::kAllReduce, in, out, stream);
+Work ProcessGroup::all_reduce(ConstBuffer in, Buffer out, ReduceOp op, OpOptions options) {
+    Operation operation = make(OpKind::kAllReduce, in, out);
     operation.reduce_op = op;
     return impl_->submit(std::move(operation), options);
 }
 
-Work ProcessGroup::broadcast(Buffer inout, int root, Stream stream, OpOptions options) {
-    return impl_->submit(with_root(make(OpKind::kBroadcast, inout, stream), root), options);
+Work ProcessGroup::broadcast(Buffer inout, int root, OpOptions options) {
+    return impl_->submit(with_root(make(OpKind::kBroadcast, inout), root), options);
 }
 
-Work ProcessGroup::reduce(Buffer in, Buffer out, int root, ReduceOp op, Stream stream, OpOptions options) {
-    Operation operation = make(OpKind::kReduce, in, rank() == root ? out : unused(in), stream);
+Work ProcessGroup::reduce(ConstBuffer in, Buffer out, ReduceOp op, int root, OpOptions options) {
+    Operation operation = make(OpKind::kReduce, in, rank() == root ? out : unused(in));
     operation.reduce_op = op;
     return impl_->submit(with_root(std::move(operation), root), options);
 }
 
-Work ProcessGroup::reduce_scatter(Buffer in, Buffer out, ReduceOp op, Stream stream, OpOptions options) {
-    Operation operation = make(OpKind::kReduceScatter, in, out, stream);
+Work ProcessGroup::reduce_scatter(ConstBuffer in, Buffer out, ReduceOp op, OpOptions options) {
+    Operation operation = make(OpKind::kReduceScatter, in, out);
     operation.reduce_op = op;
     return impl_->submit(std::move(operation), options);
 }
 
-Work ProcessGroup::all_gather(Buffer in, Buffer out, Stream stream, OpOptions options) {
-    return impl_->submit(make(OpKind::kAllGather, in, out, stream), options);
+Work ProcessGroup::all_gather(ConstBuffer in, Buffer out, OpOptions options) {
+    return impl_->submit(make(OpKind::kAllGather, in, out), options);
 }
 
-Work ProcessGroup::all_gather_v(Buffer in, Buffer out, std::span<const std::size_t> counts, Stream stream,
-                                OpOptions options) {
-    return impl_->submit(with_counts(make(OpKind::kAllGatherV, in, out, stream), counts), options);
+Work ProcessGroup::all_gather_v(ConstBuffer in, Buffer out, List<std::size_t> counts, OpOptions options) {
+    return impl_->submit(with_counts(make(OpKind::kAllGatherV, in, out), counts.elements()), options);
 }
 
-Work ProcessGroup::gather(Buffer in, Buffer out, int root, Stream stream, OpOptions options) {
+Work ProcessGroup::gather(ConstBuffer in, Buffer out, int root, OpOptions options) {
     const Buffer used = rank() == root ? out : unused(in);
-    return impl_->submit(with_root(make(OpKind::kGather, in, used, stream), root), options);
+    return impl_->submit(with_root(make(OpKind::kGather, in, used), root), options);
 }
 
-Work ProcessGroup::gather_v(Buffer in, Buffer out, std::span<const std::size_t> counts, int root, Stream stream,
-                            OpOptions options) {
+Work ProcessGroup::gather_v(ConstBuffer in, Buffer out, List<std::size_t> counts, int root, OpOptions options) {
     const Buffer used = rank() == root ? out : unused(in);
-    Operation operation = with_counts(make(OpKind::kGatherV, in, used, stream), counts);
+    Operation operation = with_counts(make(OpKind::kGatherV, in, used), counts.elements());
     return impl_->submit(with_root(std::move(operation), root), options);
 }
 
-Work ProcessGroup::scatter(Buffer in, Buffer out, int root, Stream stream, OpOptions options) {
-    const Buffer used = rank() == root ? in : unused(out);
-    return impl_->submit(with_root(make(OpKind::kScatter, used, out, stream), root), options);
+Work ProcessGroup::scatter(ConstBuffer in, Buffer out, int root, OpOptions options) {
+    const ConstBuffer used = rank() == root ? in : unused(out);
+    return impl_->submit(with_root(make(OpKind::kScatter, used, out), root), options);
 }
 
-Work ProcessGroup::scatter_v(Buffer in, Buffer out, std::span<const std::size_t> counts, int root, Stream stream,
-                             OpOptions options) {
-    const Buffer used = rank() == root ? in : unused(out);
-    Operation operation = with_counts(make(OpKind::kScatterV, used, out, stream), counts);
+Work ProcessGroup::scatter_v(ConstBuffer in, Buffer out, List<std::size_t> counts, int root, OpOptions options) {
+    const ConstBuffer used = rank() == root ? in : unused(out);
+    Operation operation = with_counts(make(OpKind::kScatterV, used, out), counts.elements());
     return impl_->submit(with_root(std::move(operation), root), options);
 }
 
-Work ProcessGroup::all_to_all(Buffer in, Buffer out, Stream stream, OpOptions options) {
-    return impl_->submit(make(OpKind::kAllToAll, in, out, stream), options);
+Work ProcessGroup::all_to_all(ConstBuffer in, Buffer out, OpOptions options) {
+    return impl_->submit(make(OpKind::kAllToAll, in, out), options);
 }
 
-Work ProcessGroup::all_to_all_v(Buffer in, std::span<const std::size_t> send_counts, Buffer out,
-                                std::span<const std::size_t> receive_counts, Stream stream, OpOptions options) {
-    Operation operation = make(OpKind::kAllToAllV, in, out, stream);
-    operation.counts.assign(send_counts.begin(), send_counts.end());
-    operation.receive_counts.assign(receive_counts.begin(), receive_counts.end());
+Work ProcessGroup::all_to_all_v(ConstBuffer in, List<std::size_t> send_counts, Buffer out,
+                                List<std::size_t> receive_counts, OpOptions options) {
+    Operation operation = make(OpKind::kAllToAllV, in, out);
+    operation.counts.assign(send_counts.elements().begin(), send_counts.elements().end());
+    operation.receive_counts.assign(receive_counts.elements().begin(), receive_counts.elements().end());
     return impl_->submit(std::move(operation), options);
 }
 
-Work ProcessGroup::send(Buffer buffer, int destination, int tag, Stream stream, OpOptions options) {
-    return impl_->transfer({.sends = true, .buffer = buffer, .peer = destination, .tag = tag}, stream, options);
+Work ProcessGroup::send(ConstBuffer buffer, int destination, int tag, OpOptions options) {
+    return impl_->transfer({.sends = true, .buffer = detail::readable(buffer), .peer = destination, .tag = tag},
+                           options);
 }
 
-Work ProcessGroup::recv(Buffer buffer, int source, int tag, Stream stream, OpOptions options) {
-    return impl_->transfer({.sends = false, .buffer = buffer, .peer = source, .tag = tag}, stream, options);
+Work ProcessGroup::recv(Buffer buffer, int source, int tag, OpOptions options) {
+    return impl_->transfer({.sends = false, .buffer = buffer, .peer = source, .tag = tag}, options);
 }
 
 Batch ProcessGroup::batch() { return Batch(*impl_); }

@@ -70,7 +70,7 @@ layout::Operation entry_of(const Operation& operation, ddprun::TimePoint now) {
     entry.queued = nanoseconds(now);
     entry.timeout_ms = whole_milliseconds(operation.timeout);
     entry.op = table.of(operation.kind);
-    if (!operation.tag.empty()) ddprun::copy_cut(entry.tag, operation.tag);
+    if (!operation.label.empty()) ddprun::copy_cut(entry.tag, operation.label);
     if (has_root(operation.kind)) entry.peer = operation.root;
     if (reduces(operation.kind)) entry.reduce = table.of(operation.reduce_op);
     if (operation.kind != OpKind::kBarrier) {
@@ -93,7 +93,7 @@ layout::Operation entry_of(const TransferBatch& batch, const Transfer& transfer,
     entry.op = op;
     entry.dtype = names().of(transfer.buffer.dtype);
     entry.transfer_tag = transfer.tag;
-    if (!batch.tag.empty()) ddprun::copy_cut(entry.tag, batch.tag);
+    if (!batch.label.empty()) ddprun::copy_cut(entry.tag, batch.label);
     return entry;
 }
 

@@ -42,7 +42,7 @@ std::string describe(const Operation& operation) {
     if (!shares_counts(operation.kind) && operation.counts_hash != 0)
         text += fmt::format(" of step {}", operation.counts_hash);
     if (has_root(operation.kind)) text += fmt::format(" root {}", operation.root);
-    if (!operation.tag.empty()) text += fmt::format(" '{}'", shown_tag(operation.tag));
+    if (!operation.label.empty()) text += fmt::format(" '{}'", shown_label(operation.label));
     return text;
 }
 

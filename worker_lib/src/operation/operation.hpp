@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/clock.hpp"
+#include "ddp/buffer.hpp"
 #include "ddp/types.hpp"
 #include "worker_lib/src/recorder/flight_recorder.hpp"
 
@@ -43,6 +44,12 @@ enum class OpKind : std::uint8_t {
     return kind == OpKind::kBroadcast || kind == OpKind::kReduce || gathers(kind) || scatters(kind);
 }
 
+/// Returns memory that is only read as the input of an Operation or Transfer. A backend does not write to an input,
+/// unless it is the output as well.
+[[nodiscard]] inline Buffer readable(ConstBuffer in) {
+    return {const_cast<void*>(in.data), in.count, in.dtype, in.device};
+}
+
 /// One collective, checked. `seq` counts from 1 in its group.
 struct Operation {
     OpKind kind = OpKind::kBarrier;
@@ -55,7 +62,7 @@ struct Operation {
     ReduceOp reduce_op = ReduceOp::Sum;
     int root = 0;
     Stream stream;
-    std::string tag;
+    std::string label;  ///< OpOptions::label
     std::uint64_t seq = 0;
     ddprun::Duration timeout{};  ///< `deadline` is that long after the call
     ddprun::TimePoint deadline;

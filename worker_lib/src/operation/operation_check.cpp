@@ -183,7 +183,15 @@ std::string buffer_complaint(const Buffer& buffer, std::string_view name, Backen
     return {};
 }
 
+std::string stream_complaint(const Stream& stream, Backend backend) {
+    if (stream.handle == nullptr || backend != Backend::Native) return {};
+    return "OpOptions::stream is set, but a group of the native backend does not wait for a CUDA stream. Synchronise "
+           "the "
+           "stream before the call, and leave it out";
+}
+
 std::string complaint(const Operation& operation, const GroupSpec& spec, Backend backend) {
+    if (auto text = stream_complaint(operation.stream, backend); !text.empty()) return text;
     if (operation.kind == OpKind::kBarrier) return {};
     const char* const name = operation.output ? "input" : "buffer";
     if (auto text = buffer_complaint(operation.buffer, name, backend); !text.empty()) return text;

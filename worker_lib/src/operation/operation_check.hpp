@@ -12,6 +12,9 @@ namespace ddp::detail {
 /// Returns why this backend cannot use the buffer, called `name`; empty if it can.
 [[nodiscard]] std::string buffer_complaint(const Buffer& buffer, std::string_view name, Backend backend);
 
+/// Returns why this backend cannot order operations behind the stream; empty if it can.
+[[nodiscard]] std::string stream_complaint(const Stream& stream, Backend backend);
+
 /// Returns why this rank, which is spec.rank, cannot start the operation with these arguments; empty if it can.
 [[nodiscard]] std::string complaint(const Operation& operation, const GroupSpec& spec, Backend backend);
 

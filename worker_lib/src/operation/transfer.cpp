@@ -100,7 +100,7 @@ std::string describe(const TransferBatch& batch, const Transfer& transfer) {
     const auto& [sends, buffer, peer, tag] = transfer;
     std::string text = fmt::format("p2p #{} {} {}[{}] {} rank {}, tag {}", batch.seq, sends ? "send" : "recv",
                                    ddp::to_string(buffer.dtype), buffer.count, sends ? "to" : "from", peer, tag);
-    if (!batch.tag.empty()) text += fmt::format(" '{}'", shown_tag(batch.tag));
+    if (!batch.label.empty()) text += fmt::format(" '{}'", shown_label(batch.label));
     return text;
 }
 
@@ -119,7 +119,9 @@ std::string complaint(const TransferBatch& batch, int rank, int group_size, Back
         if (transfer.tag < 0) wrong = "tags are not negative";
         if (!wrong.empty()) return fmt::format("{}: {}", describe(batch, transfer), wrong);
     }
-    std::string wrong = surely_apart(batch) ? "" : overlap_complaint(batch);
+    std::string wrong = stream_complaint(batch.stream, backend);
+    if (!wrong.empty()) return fmt::format("{}: {}", describe(batch), wrong);
+    if (!surely_apart(batch)) wrong = overlap_complaint(batch);
     if (wrong.empty() && backend == Backend::Nccl) wrong = tags_complaint(batch);
     if (wrong.empty() && backend == Backend::Nccl) wrong = own_messages_complaint(batch, rank);
     return wrong;

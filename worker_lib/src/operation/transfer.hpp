@@ -9,6 +9,7 @@
 
 #include "common/clock.hpp"
 #include "common/text/cut.hpp"
+#include "ddp/buffer.hpp"
 #include "ddp/types.hpp"
 #include "worker_lib/src/recorder/flight_recorder.hpp"
 
@@ -24,16 +25,16 @@ struct Transfer {
 /// The transfers of one Work. `seq` counts from 1 in its group, apart from the numbers of collectives.
 struct TransferBatch {
     std::vector<Transfer> transfers;
-    Stream stream;    ///< of the caller, where buffers are on a device
-    std::string tag;  ///< OpOptions::tag
+    Stream stream;      ///< of the caller, where buffers are on a device
+    std::string label;  ///< OpOptions::label
     std::uint64_t seq = 0;
     ddprun::Duration timeout{};  ///< `deadline` is that long after the call
     ddprun::TimePoint deadline;
     std::vector<RecordEntry> record_entries;  ///< the flight-record entry of each transfer; none if nothing is written
 };
 
-/// Returns OpOptions::tag as errors show it: cut, because a program may pass any text.
-[[nodiscard]] inline std::string shown_tag(std::string_view tag) { return ddprun::cut(tag, 100); }
+/// Returns OpOptions::label as errors show it: cut, because a program may pass any text.
+[[nodiscard]] inline std::string shown_label(std::string_view label) { return ddprun::cut(label, 100); }
 
 /// Returns "p2p #3 send f32[10] to rank 1, tag 5 'border'": the form in which errors name a transfer.
 [[nodiscard]] std::string describe(const TransferBatch& batch, const Transfer& transfer);

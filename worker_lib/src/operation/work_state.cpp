@@ -204,22 +204,22 @@ void Work::wait() {
     state_->wait();
 }
 
-void Work::wait_host(std::chrono::milliseconds timeout) {
-    if (timeout.count() < 0) {
+void Work::wait_host(std::optional<std::chrono::milliseconds> timeout) {
+    if (timeout && timeout->count() < 0) {
         throw Error(ErrorCode::InvalidArgument,
-                    fmt::format("wait_host: the timeout is {} ms, and must not be negative. Pass 0 to wait until the "
-                                "operation's own deadline",
-                                timeout.count()));
+                    fmt::format("wait_host: the timeout is {} ms, and must not be negative. Pass none to wait until "
+                                "the operation's own deadline",
+                                timeout->count()));
     }
     if (!state_) return;
     if (!state_->done()) {
         state_->refuse_inside_callback("wait_host");
-        state_->note_waiter(timeout.count() == 0);
+        state_->note_waiter(!timeout);
     }
-    if (timeout.count() == 0) return state_->detail::WorkState::wait();
+    if (!timeout) return state_->detail::WorkState::wait();
     state_->hurry();
-    if (!state_->wait_until(detail::deadline_in(timeout))) {
-        state_->throw_late(fmt::format("after {} ms of waiting; it goes on", timeout.count()));
+    if (!state_->wait_until(detail::deadline_in(*timeout))) {
+        state_->throw_late(fmt::format("after {} ms of waiting; it goes on", timeout->count()));
     }
 }
 

@@ -36,6 +36,9 @@ public:
     [[nodiscard]] bool done() const { return done_.load(std::memory_order_acquire); }
     /// Returns the state that a public handle points to; null if the handle was done from the start.
     [[nodiscard]] static WorkState* of(const Work& work) { return work.state_.get(); }
+    [[nodiscard]] static Work handle(std::shared_ptr<WorkState> state) { return Work(std::move(state)); }
+    /// Returns the handle of operation `seq`, which is done, without an error.
+    [[nodiscard]] static Work done_handle(std::uint64_t seq) { return Work(seq); }
     /// Returns the rank that the work belongs to, for errors. Any thread.
     [[nodiscard]] virtual const Participant& owner() const = 0;
     /// Returns the operation as errors name it: "#183 all_reduce sum f32[6572160] 'bucket 3'". Any thread.

@@ -22,7 +22,7 @@ void BucketExchange::prepare_hook() {
 void BucketExchange::take_plan() {
     buckets_.assign(storage_.plan().buckets.size(), {});
     next_ = 0;
-    for (std::size_t b = 0; b < buckets_.size(); ++b) buckets_[b].tag = "bucket " + std::to_string(b);
+    for (std::size_t b = 0; b < buckets_.size(); ++b) buckets_[b].label = "bucket " + std::to_string(b);
 }
 
 void BucketExchange::begin() {
@@ -38,7 +38,7 @@ void BucketExchange::launch(std::size_t b, std::uint64_t step) {
         work = options_.hook->launch(bucket);
     } else {
         scale(bucket.buffer, averaging_.factor_before());
-        work = group_.all_reduce(bucket.buffer, averaging_.op(), {}, {.timeout = {}, .tag = buckets_[b].tag});
+        work = group_.all_reduce(bucket.buffer, averaging_.op(), {.label = buckets_[b].label});
     }
     timeline_.follow(work, {.step = step, .index = b, .bytes = bucket.buffer.bytes()}, launched);
 }

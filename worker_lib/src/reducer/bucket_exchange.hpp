@@ -60,7 +60,7 @@ public:
 private:
     struct Bucket {
         std::size_t pending = 0;  ///< gradients of this backward that are not complete yet
-        std::string tag;
+        std::string label;
         Work work;
         ddprun::TimePoint wait_began;  ///< in finish()
         ddprun::TimePoint wait_ended;

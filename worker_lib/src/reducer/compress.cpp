@@ -28,13 +28,13 @@ public:
     }
 
     Work launch(const GradBucket& bucket) override {
-        const OpOptions tagged{.timeout = {}, .tag = tags_[bucket.index]};
-        if (!narrows(bucket)) return group_->all_reduce(bucket.buffer, ReduceOp::Avg, {}, tagged);
+        const OpOptions options{.label = labels_[bucket.index]};
+        if (!narrows(bucket)) return group_->all_reduce(bucket.buffer, ReduceOp::Avg, options);
         const Buffer wire = wire_of(bucket);
         if (options_.error_feedback) add_residuals(bucket);
         detail::narrow(bucket.buffer, wire);
         if (options_.error_feedback) keep_residuals(bucket, wire);
-        return group_->all_reduce(wire, ReduceOp::Avg, {}, tagged);
+        return group_->all_reduce(wire, ReduceOp::Avg, options);
     }
 
     void complete(const GradBucket& bucket) override {
@@ -56,9 +56,9 @@ private:
     void allocate_wires(Arena& arena, const BucketPlan& plan) {
         std::size_t needed = 0;
         offsets_.clear();
-        tags_.clear();
+        labels_.clear();
         for (const BucketPlan::Bucket& bucket : plan.buckets) {
-            tags_.push_back("bucket " + std::to_string(tags_.size()));
+            labels_.push_back("bucket " + std::to_string(labels_.size()));
             offsets_.push_back(needed);
             needed += bucket.bytes / 2 + kAlignBytes - bucket.bytes / 2 % kAlignBytes;
         }
@@ -96,7 +96,7 @@ private:
             std::vector<float>& residual = residual_of(gradient);
             const Buffer sent{static_cast<std::byte*>(wire.data) + offset / 2, residual.size(), wire.dtype,
                               Device::Cpu};
-            detail::widen(sent, buffer(std::span(residual)));
+            detail::widen(sent, Buffer(residual));
             for (std::size_t i = 0; i < residual.size(); ++i) residual[i] = lost(values[i], residual[i]);
         }
     }
@@ -115,7 +115,7 @@ private:
     std::byte* memory_ = nullptr;
     std::size_t room_ = 0;                       ///< bytes
     std::vector<std::size_t> offsets_;           ///< by bucket
-    std::vector<std::string> tags_;              ///< by bucket
+    std::vector<std::string> labels_;            ///< by bucket
     std::vector<std::vector<float>> residuals_;  ///< by parameter, so that a rebuilt plan does not lose them
 };
 

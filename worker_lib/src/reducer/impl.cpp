@@ -51,6 +51,20 @@ Buffer GradientReducer::Impl::grad(std::size_t i) const {
     return storage_->gradient(i);
 }
 
+Buffer GradientReducer::Impl::grad(std::size_t i, DType type) const {
+    const Buffer found = grad(i);
+    if (found.dtype != type)
+        refuse("grad: parameter '" + specs_[i].name + "' is " + std::string(to_string(found.dtype)) + ", not " +
+               std::string(to_string(type)) + ". Call grad<T> with its type");
+    return found;
+}
+
+void GradientReducer::Impl::zero_grads() {
+    const ddprun::Lock lock(mutex_);
+    if (phase_.in_backward()) refuse("zero_grads: a backward is going on. Call it before begin_backward");
+    for (std::size_t i = 0; i < specs_.size(); ++i) storage_->fill(i, detail::Fill::kZero);
+}
+
 void GradientReducer::Impl::bind(std::size_t i, Buffer external) {
     check_index(i);
     const Buffer& view = storage_->view(i);

@@ -33,6 +33,9 @@ public:
     [[nodiscard]] bool is_elsewhere() const { return home_.is_elsewhere(); }
 
     [[nodiscard]] Buffer grad(std::size_t i) const;
+    /// Throws Error{InvalidArgument} if the parameter is of another type.
+    [[nodiscard]] Buffer grad(std::size_t i, DType type) const;
+    void zero_grads();
     void bind(std::size_t i, Buffer external);
     void begin(bool sync);
     void mark(std::size_t i, bool unused);

@@ -87,7 +87,7 @@ bool Join::more(bool have_batch, bool sync) {
     for (;;) {
         std::vector<std::uint8_t> plans(static_cast<std::size_t>(group_->size()));
         std::uint8_t own = mine;
-        group_->all_gather(buffer(own), buffer(std::span(plans)), {}, {.timeout = {}, .tag = "join"}).wait();
+        group_->all_gather(own, plans, {.label = "join"}).wait();
         const auto first = std::ranges::find_if(plans, [](std::uint8_t plan) { return plan != kNoBatch; });
         if (first == plans.end()) {
             reducer_.next().end_epoch();

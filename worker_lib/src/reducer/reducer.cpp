@@ -21,15 +21,17 @@ GradientReducer::~GradientReducer() {
 GradientReducer::GradientReducer(GradientReducer&&) noexcept = default;
 
 Buffer GradientReducer::grad(std::size_t i) { return impl_->grad(i); }
+Buffer GradientReducer::grad(std::size_t i, DType type) { return impl_->grad(i, type); }
+void GradientReducer::zero_grads() { impl_->zero_grads(); }
 void GradientReducer::bind(std::size_t i, Buffer external) { impl_->bind(i, external); }
 void GradientReducer::begin_backward(bool sync) { impl_->begin(sync); }
 void GradientReducer::mark_ready(std::size_t i) { impl_->mark(i, false); }
 void GradientReducer::mark_unused(std::size_t i) { impl_->mark(i, true); }
 Step GradientReducer::finish_backward() { return impl_->finish(); }
-void GradientReducer::sync_parameters(std::span<const Buffer> params, int root) {
-    impl_->sync_parameters(params, root);
+void GradientReducer::sync_parameters(List<Buffer> params, int root) {
+    impl_->sync_parameters(params.elements(), root);
 }
-void GradientReducer::verify_parameters(std::span<const Buffer> params) { impl_->verify_parameters(params); }
+void GradientReducer::verify_parameters(List<Buffer> params) { impl_->verify_parameters(params.elements()); }
 const BucketPlan& GradientReducer::plan() const { return impl_->plan(); }
 ReducerStats GradientReducer::stats() const { return impl_->stats(); }
 

@@ -40,7 +40,7 @@ struct Rig {
         operation.kind = ddp::detail::OpKind::kAllReduce;
         operation.buffer.count = 4 + seq;
         operation.seq = seq;
-        operation.tag = std::move(tag);
+        operation.label = std::move(tag);
         return record(operation, writer->claim(), group, Clock::now());
     }
     const std::vector<ddp::detail::RecordEntry>& queue(ddp::detail::TransferBatch& batch,

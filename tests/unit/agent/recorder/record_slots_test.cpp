@@ -64,7 +64,7 @@ TEST_CASE("names, tags and phases that are too long are cut between two characte
     (void)rig.queue(world, 1, text);
     ddp::detail::TransferBatch batch;
     batch.transfers = {{true, {nullptr, 10, ddp::DType::f64}, 1, 0}};
-    batch.tag = text;
+    batch.label = text;
     (void)rig.queue(batch, world);
     (void)record(*rig.writer, ddp::detail::StoreStep{"split", text, {}, 1}, world, Clock::now());
     rig.writer->set_phase(text);

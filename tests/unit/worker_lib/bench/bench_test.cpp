@@ -68,11 +68,10 @@ std::pair<std::vector<Row>, std::string> run_until_lost(const Options& options, 
     spec.name = "world";
     spec.members = {0};
     spec.default_timeout = std::chrono::seconds(10);
-    ddp::ProcessGroup group(
-        std::make_unique<ddp::detail::GroupImpl>(std::move(spec), std::make_unique<LostLater>(good_calls)));
+    const auto group = ddp::detail::make_group(std::move(spec), std::make_unique<LostLater>(good_calls));
     std::pair<std::vector<Row>, std::string> result;
     try {
-        run(group, options, nullptr, result.first, [](const Row&, bool) {});
+        run(*group, options, nullptr, result.first, [](const Row&, bool) {});
     } catch (const ddp::Error& error) {
         result.second = error.what();
     }
@@ -207,12 +206,12 @@ TEST_CASE("a wrong element is counted", "[bench]") {
         own.rank = context.rank();
         std::vector<std::int32_t> in(50);
         std::vector<std::int32_t> out(50);
-        fill_input(own, ddp::buffer(std::span(in)));
-        start(context.world(), own, {ddp::buffer(std::span(in)), ddp::buffer(std::span(out))}).wait();
-        const std::size_t before = count_wrong(own, ddp::buffer(std::span(out)));
+        fill_input(own, ddp::Buffer(in));
+        start(context.world(), own, {ddp::Buffer(in), ddp::Buffer(out)}).wait();
+        const std::size_t before = count_wrong(own, ddp::Buffer(out));
         out[7] += 1;
         out[49] -= 1;
-        return std::pair{before, count_wrong(own, ddp::buffer(std::span(out)))};
+        return std::pair{before, count_wrong(own, ddp::Buffer(out))};
     });
     CHECK(wrong == std::vector(2, std::pair{std::size_t{0}, std::size_t{2}}));
 }

@@ -175,7 +175,7 @@ TEST_CASE("a world meets at the job's store", "[store_adapter][unit]") {
             Context context(world.environment(rank), detail::connect_store(at(server.endpoint()), seconds(10)),
                             world.options());
             int sum = 1 << rank;
-            context.world().all_reduce(buffer(sum), ReduceOp::Sum).wait();
+            context.world().all_reduce(sum, ReduceOp::Sum).wait();
             return sum;
         }));
     }

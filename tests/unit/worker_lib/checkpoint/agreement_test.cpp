@@ -21,9 +21,7 @@ namespace {
 /// Two parameters of one size, as in a network of equal layers.
 struct Layers {
     explicit Layers(float start) : first{start, start}, second{-start, -start} {}
-    std::vector<NamedBuffer> buffers() {
-        return {{"first", buffer(std::span<float>(first))}, {"second", buffer(std::span<float>(second))}};
-    }
+    std::vector<NamedBuffer> buffers() { return {{"first", Buffer(first)}, {"second", Buffer(second)}}; }
     bool operator==(const Layers&) const = default;
     std::array<float, 2> first;
     std::array<float, 2> second;

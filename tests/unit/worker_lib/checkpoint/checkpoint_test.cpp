@@ -32,8 +32,7 @@ struct State {
         steps = static_cast<std::int64_t>(start);
     }
     std::vector<NamedBuffer> buffers() {
-        return {
-            {"weights of the model", ddp::buffer(std::span(weights))}, {"steps", ddp::buffer(steps)}, {"nothing", {}}};
+        return {{"weights of the model", ddp::Buffer(weights)}, {"steps", ddp::Buffer(steps)}, {"nothing", {}}};
     }
     bool operator==(const State&) const = default;
     std::vector<float> weights = std::vector<float>(1001);
@@ -324,9 +323,9 @@ TEST_CASE("states with ambiguous names are refused", "[checkpoint]") {
             .front()
             .text();
     };
-    CHECK_THAT(error_of({{"a", ddp::buffer(value)}, {"a", ddp::buffer(value)}}), Contains("two tensors"));
-    CHECK_THAT(error_of({{"", ddp::buffer(value)}}), Contains("needs a name"));
-    CHECK_THAT(error_of({{"a\nb", ddp::buffer(value)}}), Contains("control character"));
+    CHECK_THAT(error_of({{"a", ddp::Buffer(value)}, {"a", ddp::Buffer(value)}}), Contains("two tensors"));
+    CHECK_THAT(error_of({{"", ddp::Buffer(value)}}), Contains("needs a name"));
+    CHECK_THAT(error_of({{"a\nb", ddp::Buffer(value)}}), Contains("control character"));
     CHECK_THAT(error_of({{"a", {&value, 1, ddp::DType::f32, ddp::Device::Cuda}}}), Contains("device memory"));
     CHECK_THAT(try_ranks({}, [&](Context& context) { Checkpointer(directory.path(), context, 0); }).front().text(),
                Contains("keep is 0"));

@@ -54,7 +54,7 @@ Names names_in(const TemporaryDirectory& directory) {
 /// A state of 4 MB, so that two saves overlap.
 struct Large {
     explicit Large(float value) : weights(1'000'000, value) {}
-    std::vector<NamedBuffer> buffers() { return {{"weights", buffer(std::span<float>(weights))}}; }
+    std::vector<NamedBuffer> buffers() { return {{"weights", Buffer(weights)}}; }
     std::vector<float> weights;
 };
 
@@ -66,7 +66,7 @@ LocalWorld generation(std::int64_t number, std::vector<int> shape = {1}) {
 void save(const LocalWorld& world, const std::filesystem::path& directory, std::uint64_t step) {
     run_ranks(world, [&](Context& context) {
         float value = static_cast<float>(world.generation);
-        Checkpointer(directory, context).save(step, std::vector<NamedBuffer>{{"value", buffer(value)}});
+        Checkpointer(directory, context).save(step, std::vector<NamedBuffer>{{"value", Buffer(value)}});
     });
 }
 
@@ -79,7 +79,7 @@ float value_in(const std::filesystem::path& directory, std::uint64_t step) {
                {},
                [&](Context& context) {
                    float value = -1;
-                   Checkpointer(directory, context).load(step, std::vector<NamedBuffer>{{"value", buffer(value)}});
+                   Checkpointer(directory, context).load(step, std::vector<NamedBuffer>{{"value", Buffer(value)}});
                    return value;
                })
         .front();
@@ -111,7 +111,7 @@ private:
     SaveFence fence_;
     float value_;
     std::filesystem::path path_;
-    std::vector<NamedBuffer> state_{{"value", buffer(value_)}};
+    std::vector<NamedBuffer> state_{{"value", Buffer(value_)}};
     detail::Manifest manifest_ = detail::make_manifest(5, 1, state_);
     std::filesystem::path temporary_;
 };
@@ -193,7 +193,7 @@ TEST_CASE("every rank of a superseded generation gets the error, and the checkpo
     const bool saved_before = GENERATE(true, false);
     const auto errors = errors_of(generation(9, {2, 1}), [&](Context& context) {
         float value = 9;
-        const std::vector<NamedBuffer> state{{"value", buffer(value)}};
+        const std::vector<NamedBuffer> state{{"value", Buffer(value)}};
         Checkpointer checkpointer(directory.path(), context, 1);
         if (saved_before) checkpointer.save(5, state);
         context.world().barrier().wait();
@@ -355,7 +355,7 @@ TEST_CASE("Checkpointers of one generation share a directory", "[checkpoint]") {
     const TemporaryDirectory directory;
     run_ranks(generation(3, {2}), [&](Context& context) {
         float value = 3;
-        const std::vector<NamedBuffer> state{{"value", buffer(value)}};
+        const std::vector<NamedBuffer> state{{"value", Buffer(value)}};
         Checkpointer first(directory.path(), context);
         Checkpointer second(directory.path(), context);
         const auto part = context.world().split(0, 0, "part");
@@ -386,7 +386,7 @@ TEST_CASE("a job loads from a directory in which no file can be created, and fai
         for (const auto& path : {full, read_only}) {
             const auto outcomes = try_ranks(generation(1, {2}), [&](Context& context) {
                 float value = 0;
-                const std::vector<NamedBuffer> state{{"value", buffer(value)}};
+                const std::vector<NamedBuffer> state{{"value", Buffer(value)}};
                 Checkpointer checkpointer(path, context);
                 checkpointer.load(checkpointer.latest().value(), state);
                 checkpointer.save(6, state);
@@ -451,7 +451,7 @@ TEST_CASE("files of another user that cannot be removed do not fail a save", "[c
                          [&](Context& context) {
                              float value = 1;
                              Checkpointer(directory.path(), context)
-                                 .save(5, std::vector<NamedBuffer>{{"value", buffer(value)}});
+                                 .save(5, std::vector<NamedBuffer>{{"value", Buffer(value)}});
                          })
             .front()
             .text();

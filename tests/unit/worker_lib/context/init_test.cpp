@@ -27,7 +27,7 @@ std::string start(const LocalWorld& world, const std::shared_ptr<Store>& store, 
     try {
         Context context(world.environment(rank), store, world.options());
         int sum = rank;
-        context.world().all_reduce(buffer(sum), ReduceOp::Sum).wait();
+        context.world().all_reduce(sum, ReduceOp::Sum).wait();
         return std::to_string(sum);
     } catch (const Error& error) {
         return (error.code() == ErrorCode::Timeout ? "late: " : "failed: ") + std::string(error.what());

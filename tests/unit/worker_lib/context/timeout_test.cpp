@@ -27,36 +27,42 @@ std::string refusal(const InitOptions& options) {
 }  // namespace
 
 TEST_CASE("the longest timeout that can be given means no timeout", "[context][unit]") {
-    const LocalWorld world{
-        .ranks_per_node = {2, 1}, .timeout = milliseconds::max(), .init_timeout = milliseconds::max()};
+    const LocalWorld world{.ranks_per_node = {2, 1}, .timeout = kNoTimeout, .init_timeout = kNoTimeout};
     const auto outcomes = try_ranks(world, [](Context& context) {
         const auto group = context.world().split(0, 0, "all");
         for (ProcessGroup* each : {&context.world(), group.get()}) {
             each->barrier().wait();
-            each->barrier({.timeout = milliseconds::max()}).wait_host(milliseconds::max());
+            each->barrier({.timeout = kNoTimeout}).wait_host(kNoTimeout);
         }
     });
     for (const auto& outcome : outcomes) CHECK(outcome.text() == "");
 }
 
 TEST_CASE("invalid timeouts are refused by name", "[context][unit]") {
-    CHECK(refusal({.backend = Backend::Native, .timeout = milliseconds(0)}) == "accepted");
-    CHECK_THAT(refusal({.backend = Backend::Native, .timeout = milliseconds(-1)}),
-               Catch::Contains("InitOptions::timeout is -1 ms") && Catch::Contains("Pass 0 for the default"));
+    CHECK(refusal({.backend = Backend::Native}) == "accepted");
     for (const int wrong : {0, -30'000}) {
+        CHECK_THAT(refusal({.backend = Backend::Native, .timeout = milliseconds(wrong)}),
+                   Catch::Contains("InitOptions::timeout is " + std::to_string(wrong) + " ms") &&
+                       Catch::Contains("must be positive. Leave it out for the default"));
         CHECK_THAT(refusal({.backend = Backend::Native, .init_timeout = milliseconds(wrong)}),
                    Catch::Contains("InitOptions::init_timeout is " + std::to_string(wrong) + " ms") &&
                        Catch::Contains("must be positive"));
     }
 }
 
-TEST_CASE("an operation and a wait refuse a negative timeout", "[context][unit]") {
+TEST_CASE("an operation refuses a timeout that is not positive, and a wait a negative one", "[context][unit]") {
     Context context(Environment{}, detail::make_local_store(), {.backend = Backend::Native});
     ProcessGroup& world = context.world();
-    CHECK_THROWS_WITH(world.barrier({.timeout = milliseconds(-5)}),
-                      Catch::Contains("OpOptions::timeout is -5 ms") && Catch::Contains("Pass 0 for the default"));
+    for (const int wrong : {0, -5}) {
+        const std::string shown = std::to_string(wrong) + " ms, and must be positive. ";
+        CHECK_THROWS_WITH(world.barrier({.timeout = milliseconds(wrong)}),
+                          Catch::Contains("OpOptions::timeout is " + shown + "Leave it out for the default"));
+        CHECK_THROWS_WITH(world.monitored_barrier(milliseconds(wrong)),
+                          Catch::Contains("monitored_barrier: the timeout is " + shown + "Pass none for the default"));
+    }
+    world.barrier().wait_host(milliseconds(0));  // it is done
     CHECK_THROWS_WITH(world.barrier().wait_host(milliseconds(-5)),
-                      Catch::StartsWith("wait_host: the timeout is -5 ms, and must not be negative. Pass 0"));
+                      Catch::StartsWith("wait_host: the timeout is -5 ms, and must not be negative. Pass none"));
 }
 
 TEST_CASE("waiting for keys without a timeout waits until they exist", "[context][unit]") {
@@ -65,7 +71,7 @@ TEST_CASE("waiting for keys without a timeout waits until they exist", "[context
         std::this_thread::sleep_for(milliseconds(50));
         store->set("key", "value");
     });
-    CHECK(store->wait_for_keys({"key"}, milliseconds::max()));
-    CHECK(store->get_all({"key"}, milliseconds::max()) == std::vector<std::string>{"value"});
+    CHECK(store->wait_for_keys({"key"}, kNoTimeout));
+    CHECK(store->get_all({"key"}, kNoTimeout) == std::vector<std::string>{"value"});
     late.join();
 }

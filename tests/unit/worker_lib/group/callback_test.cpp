@@ -35,7 +35,7 @@ enum class Kind { kCollective, kMessage };
 
 /// An all-reduce of rank 0 and 1, or a message from 1 to 0.
 Work start(ProcessGroup& group, std::vector<float>& values, Kind kind) {
-    const Buffer all = buffer(std::span(values));
+    const Buffer all = Buffer(values);
     if (kind == Kind::kCollective) return group.all_reduce(all, ReduceOp::Sum);
     return group.rank() == 0 ? group.recv(all, 1) : group.send(all, 0);
 }
@@ -93,14 +93,14 @@ TEST_CASE("a callback may wait for another group", "[native][unit]") {
         const auto other = context.world().split(0, context.rank(), "other");
         if (context.rank() == 1) {
             prepared.arrive_and_wait();
-            context.world().all_reduce(buffer(std::span(one)), ReduceOp::Sum).wait();
-            other->all_reduce(buffer(std::span(two)), ReduceOp::Sum).wait();
+            context.world().all_reduce(one, ReduceOp::Sum).wait();
+            other->all_reduce(two, ReduceOp::Sum).wait();
             return two.back();
         }
         std::promise<std::string> told;
-        Work work = context.world().all_reduce(buffer(std::span(one)), ReduceOp::Sum);
+        Work work = context.world().all_reduce(one, ReduceOp::Sum);
         work.then([&](const std::exception_ptr&) {
-            told.set_value(refusal_of([&] { other->all_reduce(buffer(std::span(two)), ReduceOp::Sum).wait(); }));
+            told.set_value(refusal_of([&] { other->all_reduce(two, ReduceOp::Sum).wait(); }));
         });
         prepared.arrive_and_wait();
         work.wait();
@@ -117,23 +117,24 @@ TEST_CASE("what a callback throws aborts the group with its text", "[native][p2p
     const auto began = std::chrono::steady_clock::now();
     std::latch prepared(2);
     Gate gate(2);
-    const auto errors =
-        errors_of({.ranks_per_node = shape, .timeout = kNever}, behind(gate, [&](Context& context) {
-                      std::vector<float> one(kLarge, 1);
-                      std::vector<float> two(kLarge, 1);
-                      if (context.rank() == 1) prepared.arrive_and_wait();  // else the work might be done before then()
-                      Work work = start(context.world(), one, kind);
-                      if (context.rank() == 0) {
-                          work.then([&](const std::exception_ptr&) {
-                              if (what == "a number") throw 7;
-                              if (what == "an exception") throw std::runtime_error("the parser gave up");
-                              context.world().recv(buffer(std::span(two)), 1, 9).wait();  // which no rank sends
-                          });
-                      }
-                      if (context.rank() == 0) prepared.arrive_and_wait();
-                      work.wait();
-                      for (;;) context.world().all_reduce(buffer(std::span(one)), ReduceOp::Sum).wait();
-                  }));
+    const auto errors = errors_of({.ranks_per_node = shape, .timeout = kNever}, behind(gate, [&](Context& context) {
+                                      std::vector<float> one(kLarge, 1);
+                                      std::vector<float> two(kLarge, 1);
+                                      if (context.rank() == 1)
+                                          prepared.arrive_and_wait();  // else the work might be done before then()
+                                      Work work = start(context.world(), one, kind);
+                                      if (context.rank() == 0) {
+                                          work.then([&](const std::exception_ptr&) {
+                                              if (what == "a number") throw 7;
+                                              if (what == "an exception")
+                                                  throw std::runtime_error("the parser gave up");
+                                              context.world().recv(two, 1, 9).wait();  // which no rank sends
+                                          });
+                                      }
+                                      if (context.rank() == 0) prepared.arrive_and_wait();
+                                      work.wait();
+                                      for (;;) context.world().all_reduce(one, ReduceOp::Sum).wait();
+                                  }));
     const std::string text = what == "a number"       ? "an exception that is not derived from std::exception"
                              : what == "an exception" ? "the parser gave up"
                                                       : "wait() inside a callback of group 'world'";
@@ -151,7 +152,7 @@ TEST_CASE("what a callback throws that is called at once is its caller's", "[nat
     const bool large = GENERATE(false, true);  // small ones may be done without a state
     const auto texts = run_ranks({.ranks_per_node = {2}}, [&](Context& context) {
         std::vector<float> values(large ? kLarge : 1, 1);
-        Work work = context.world().all_reduce(buffer(std::span(values)), ReduceOp::Sum);
+        Work work = context.world().all_reduce(values, ReduceOp::Sum);
         work.wait();
         std::string text;
         try {
@@ -168,7 +169,7 @@ TEST_CASE("what a callback throws that is called at once is its caller's", "[nat
 TEST_CASE("a callback that throws on the error of its work changes nothing about the error", "[native][unit]") {
     const auto errors = errors_of({.ranks_per_node = {2}, .timeout = kNever}, [&](Context& context) {
         std::vector<float> values(kLarge, 1);
-        Work work = context.world().all_reduce(buffer(std::span(values)), ReduceOp::Sum);
+        Work work = context.world().all_reduce(values, ReduceOp::Sum);
         work.then([](const std::exception_ptr& error) {
             if (error) std::rethrow_exception(error);
         });
@@ -205,14 +206,14 @@ TEST_CASE("a group may be destroyed inside a callback of its own: it ends when t
         if (context.rank() == 1) {
             prepared.arrive_and_wait();
             start(*own, one, kind).wait();
-            const std::string text = error_of_second(own->all_reduce(buffer(std::span(two)), ReduceOp::Sum));
+            const std::string text = error_of_second(own->all_reduce(two, ReduceOp::Sum));
             context.world().barrier().wait();
             return text;
         }
         std::promise<Work> told;
         Work work = start(*own, one, kind);
         work.then([&](const std::exception_ptr&) {
-            Work second = own->recv(buffer(std::span(two)), 1, 9);  // which no rank sends
+            Work second = own->recv(two, 1, 9);  // which no rank sends
             own.reset();
             told.set_value(second);
         });
@@ -278,7 +279,7 @@ TEST_CASE("of a group that ends with a callback which throws peers hear what was
             prepared.arrive_and_wait();
             start(*own, one, kind).wait();
             try {
-                own->recv(buffer(std::span(one)), 0, 9).wait();
+                own->recv(one, 0, 9).wait();
             } catch (const Error& error) {
                 text = error.what();
             }
@@ -301,11 +302,9 @@ TEST_CASE("a callback that is called at once, for its work is done, may wait for
     const auto sums = run_ranks({.ranks_per_node = {1, 1}, .timeout = kNever}, [&](Context& context) {
         std::vector<float> one(kLarge, 1);
         std::vector<float> two(kLarge, 1);
-        Work work = context.world().all_reduce(buffer(std::span(one)), ReduceOp::Sum);
+        Work work = context.world().all_reduce(one, ReduceOp::Sum);
         work.wait();
-        work.then([&](const std::exception_ptr&) {
-            context.world().all_reduce(buffer(std::span(two)), ReduceOp::Sum).wait();
-        });
+        work.then([&](const std::exception_ptr&) { context.world().all_reduce(two, ReduceOp::Sum).wait(); });
         return two.back();
     });
     CHECK(sums == std::vector<float>{2, 2});

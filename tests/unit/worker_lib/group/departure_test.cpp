@@ -23,7 +23,7 @@ constexpr auto kPrompt = std::chrono::seconds(8);  // on a machine that stands s
 
 void reduce_one(Context& context) {
     float value = 1;
-    context.world().all_reduce(buffer(value), ReduceOp::Sum, {}, {.timeout = {}, .tag = "loss"}).wait();
+    context.world().all_reduce(value, ReduceOp::Sum, {.label = "loss"}).wait();
 }
 
 /// An operation that only one rank waits for.
@@ -150,7 +150,7 @@ TEST_CASE("a rank that left with work in flight is reported as not having waited
     const auto errors = errors_of(world, [&](Context& context) {
         auto group = context.world().split(0, context.rank(), "short");
         std::vector<float> values(100'000, 1);
-        const auto reduce = [&] { return group->all_reduce(buffer(std::span(values)), ReduceOp::Sum); };
+        const auto reduce = [&] { return group->all_reduce(values, ReduceOp::Sum); };
         reduce().wait();
         if (context.rank() == 1) {
             if (!waits) (void)reduce();
@@ -203,8 +203,8 @@ TEST_CASE("ranks that leave one after another, having done the same, disturb no 
         const auto errors = errors_of({.ranks_per_node = shape}, [](Context& context) {
             std::vector<float> values(100'000, 1);
             for (int i = 0; i < 3; ++i) {
-                context.world().all_reduce(buffer(std::span(values)), ReduceOp::Sum).wait();
-                context.world().broadcast(buffer(std::span(values)), 0).wait();
+                context.world().all_reduce(values, ReduceOp::Sum).wait();
+                context.world().broadcast(values, 0).wait();
             }
         });
         for (const auto& error : errors) {

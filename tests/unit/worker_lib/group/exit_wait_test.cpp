@@ -67,7 +67,7 @@ private:
     spec.members = {0};
     auto backend = std::make_unique<SlowEnd>(takes, said);
     const auto work = std::make_shared<WorkOf>(backend.get());
-    auto group = std::make_unique<ddp::ProcessGroup>(std::make_unique<GroupImpl>(std::move(spec), std::move(backend)));
+    auto group = ddp::detail::make_group(std::move(spec), std::move(backend));
     work->then([&group](const std::exception_ptr&) { group.reset(); });
     work->complete(nullptr);
     std::exit(0);

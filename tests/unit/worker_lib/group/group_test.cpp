@@ -73,8 +73,8 @@ TEST_CASE("wrong arguments are refused at the call and the group stays usable", 
     ProcessGroup& world = context.world();
     std::vector<float> floats(4, 2);
     std::vector<int> integers(4, 3);
-    const Buffer good = buffer(std::span(floats));
-    const auto reduce = [&](Buffer bad, ReduceOp op) { return refusal([&] { world.all_reduce(bad, op); }); };
+    const Buffer good = Buffer(floats);
+    const auto reduce = [&](Buffer bad, ReduceOp op) { return refusal([&] { (void)world.all_reduce(bad, op); }); };
 
     // Of the ranks that share a terminal it says which one.
     CHECK_THAT(
@@ -89,15 +89,22 @@ TEST_CASE("wrong arguments are refused at the call and the group stays usable", 
     CHECK_THAT(reduce({floats.data(), 4, static_cast<DType>(99)}, ReduceOp::Sum),
                Catch::Contains("unknown element type 99"));
     CHECK_THAT(reduce(good, static_cast<ReduceOp>(99)), Catch::Contains("unknown reduction"));
-    CHECK_THAT(reduce(buffer(std::span(integers)), ReduceOp::Avg), Catch::Contains("avg is defined for floats only"));
+    CHECK_THAT(reduce(integers, ReduceOp::Avg), Catch::Contains("avg is defined for floats only"));
     CHECK_THAT(reduce(good, ReduceOp::BXor), Catch::Contains("integers only"));
-    CHECK_THAT(refusal([&] { world.broadcast(good, 1); }), Catch::Contains("there is no rank 1 in a group of 1"));
-    CHECK_THAT(refusal([&] { world.broadcast(good, -1); }), Catch::Contains("there is no rank -1"));
-    CHECK_THAT(refusal([&] { world.barrier({.timeout = std::chrono::milliseconds(-1)}); }),
+    CHECK_THAT(refusal([&] { (void)world.broadcast(good, 1); }), Catch::Contains("there is no rank 1 in a group of 1"));
+    CHECK_THAT(refusal([&] { (void)world.broadcast(good, -1); }), Catch::Contains("there is no rank -1"));
+    CHECK_THAT(refusal([&] { (void)world.barrier({.timeout = std::chrono::milliseconds(-1)}); }),
                Catch::Contains("OpOptions::timeout is -1 ms"));
 
+    int no_stream = 0;
+    const OpOptions on_stream{.stream = {&no_stream}};
+    CHECK_THAT(refusal([&] { (void)world.broadcast(good, 0, on_stream); }),
+               Catch::Contains("broadcast f32[4] root 0: OpOptions::stream is set, but a group of the native backend"));
+    CHECK_THAT(refusal([&] { (void)world.barrier(on_stream); }), Catch::Contains("OpOptions::stream is set"));
+    CHECK_THAT(refusal([&] { (void)world.send(good, 0, 0, on_stream); }), Catch::Contains("OpOptions::stream is set"));
+
     try {
-        (void)world.broadcast(good, 1, {}, {.tag = "x"});
+        (void)world.broadcast(good, 1, {.label = "x"});
     } catch (const Error& error) {
         CHECK(error.group() == "world");
         CHECK(error.operation() == "#1 broadcast f32[4] root 1 'x'");
@@ -113,7 +120,7 @@ TEST_CASE("wrong arguments are refused at the call and the group stays usable", 
 TEST_CASE("errors show the beginning of a long tag", "[group][unit]") {
     std::string tag;
     for (int i = 0; i < 1000; ++i) tag += "é";
-    const OpOptions options{.tag = tag};
+    const OpOptions options{.label = tag};
     std::latch refused(1);
     const auto texts = run_ranks({.ranks_per_node = {2}}, [&](Context& context) -> std::vector<std::string> {
         ProcessGroup& world = context.world();
@@ -122,9 +129,9 @@ TEST_CASE("errors show the beginning of a long tag", "[group][unit]") {
             return {};
         }
         float value = 0;
-        const Buffer one = buffer(std::span(&value, 1));
-        std::vector<std::string> own{refusal([&] { (void)world.broadcast(one, 7, {}, options); }),
-                                     refusal([&] { (void)world.send(one, 7, 0, {}, options); }),
+        const Buffer one = Buffer(std::span(&value, 1));
+        std::vector<std::string> own{refusal([&] { (void)world.broadcast(one, 7, options); }),
+                                     refusal([&] { (void)world.send(one, 7, 0, options); }),
                                      refusal([&] { world.monitored_barrier(milliseconds(50), tag); })};
         refused.count_down();
         return own;
@@ -141,8 +148,8 @@ TEST_CASE("a world of one does everything alone", "[group][unit]") {
     CHECK(context.world().size() == 1);
     CHECK(context.world().backend() == Backend::Native);
     std::vector<float> values{1, 2, 3};
-    context.world().all_reduce(buffer(std::span(values)), ReduceOp::Sum).wait();
-    context.world().broadcast(buffer(std::span(values)), 0).wait();
+    context.world().all_reduce(values, ReduceOp::Sum).wait();
+    context.world().broadcast(values, 0).wait();
     context.world().barrier().wait();
     CHECK(values == std::vector<float>{1, 2, 3});
     const auto group = context.world().split(4, 0, "part");
@@ -158,11 +165,11 @@ TEST_CASE("the ranks of a machine are a group, and the first ranks of all machin
         int here = context.rank();
         int everywhere = -1;
         ProcessGroup& local = context.local();
-        local.all_reduce(buffer(here), ReduceOp::Sum).wait();
+        local.all_reduce(here, ReduceOp::Sum).wait();
         ProcessGroup* const leaders = context.leaders();
         if (leaders != nullptr) {
             everywhere = context.rank();
-            leaders->all_reduce(buffer(everywhere), ReduceOp::Sum).wait();
+            leaders->all_reduce(everywhere, ReduceOp::Sum).wait();
         }
         const bool same = &local == &context.local() && leaders == context.leaders();
         return same ? std::vector<int>{local.rank(), local.size(), here, everywhere} : std::vector<int>{};

@@ -77,7 +77,7 @@ TEST_CASE("all ranks that arrived at a monitored barrier name all that did not, 
         context.store().set("failed/" + std::to_string(context.rank()), "yes");
         group.monitored_barrier(milliseconds(20'000), "second");
         float value = 1;
-        group.all_reduce(buffer(value), ReduceOp::Sum).wait();
+        group.all_reduce(value, ReduceOp::Sum).wait();
         texts.push_back(std::to_string(static_cast<int>(value)));
         return texts;
     });
@@ -132,7 +132,7 @@ std::vector<std::string> miss_who_does_not_wait(Context& context, std::span<floa
         std::ranges::fill(values, 1.0F);
         group.barrier().wait();
         if (context.rank() == 1) turns.await(turns.opened, round);
-        Work sum = group.all_reduce(buffer(values), ReduceOp::Sum);
+        Work sum = group.all_reduce(values, ReduceOp::Sum);
         if (context.rank() == 0) {
             turns.say(turns.opened, round);
             std::this_thread::sleep_for(milliseconds(1));

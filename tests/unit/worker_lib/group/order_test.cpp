@@ -21,9 +21,9 @@ TEST_CASE("queued operations run in order, whatever the ranks' pace", "[native][
         for (std::size_t i = 0; i < buckets.size(); ++i) {
             if (context.rank() == static_cast<int>(i) % context.world_size()) std::this_thread::yield();
             std::fill(buckets[i].begin(), buckets[i].end(), static_cast<std::int64_t>(i));
-            works.push_back(i % 3 == 0 ? context.world().broadcast(buffer(std::span(buckets[i])),
+            works.push_back(i % 3 == 0 ? context.world().broadcast(Buffer(std::span(buckets[i])),
                                                                    static_cast<int>(i) % context.world_size())
-                                       : context.world().all_reduce(buffer(std::span(buckets[i])), ReduceOp::Sum));
+                                       : context.world().all_reduce(Buffer(std::span(buckets[i])), ReduceOp::Sum));
         }
         int wrong = 0;
         for (std::size_t i = 0; i < works.size(); ++i) {
@@ -46,8 +46,8 @@ TEST_CASE("an operation gives what those before it have left in its buffer, what
         ProcessGroup& world = context.world();
         if (world.rank() == 1) queued.get_future().wait();
         std::vector<float> values(count, world.rank() == 1 ? 5.0f : 1.0f);
-        Work first = world.broadcast(buffer(std::span(values)), 1);
-        Work second = world.all_reduce(buffer(std::span(values)), ReduceOp::Sum);
+        Work first = world.broadcast(values, 1);
+        Work second = world.all_reduce(values, ReduceOp::Sum);
         if (world.rank() == 0) queued.set_value();
         second.wait();
         first.wait();
@@ -63,7 +63,7 @@ TEST_CASE("a rank that writes into the input of a small operation in flight gets
         float in = 1;
         float out = 0;
         if (context.rank() == 1) written.get_future().wait();
-        Work work = context.world().all_reduce(buffer(in), buffer(out), ReduceOp::Sum);
+        Work work = context.world().all_reduce(in, out, ReduceOp::Sum);
         if (context.rank() == 0) {
             in = 100;  // what peers get of it has been announced
             written.set_value();
@@ -77,7 +77,7 @@ TEST_CASE("a rank that writes into the input of a small operation in flight gets
 TEST_CASE("a dropped handle changes nothing", "[native][unit]") {
     const auto results = run_ranks({.ranks_per_node = {3}}, [](Context& context) {
         std::vector<int> values(10, 1);
-        (void)context.world().all_reduce(buffer(std::span(values)), ReduceOp::Sum);
+        (void)context.world().all_reduce(values, ReduceOp::Sum);
         context.world().barrier().wait();  // runs after it, so it is done
         return values;
     });
@@ -101,7 +101,7 @@ TEST_CASE("callbacks run once, before or after the end of the work", "[native][u
 TEST_CASE("any thread may wait, and several at a time", "[native][unit]") {
     const auto results = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
         std::vector<float> values(1000, 1);
-        Work work = context.world().all_reduce(buffer(std::span(values)), ReduceOp::Sum);
+        Work work = context.world().all_reduce(values, ReduceOp::Sum);
         std::atomic<int> right{0};
         std::vector<std::thread> waiters;
         for (int i = 0; i < 3; ++i) {
@@ -126,8 +126,8 @@ TEST_CASE("groups of one world run at the same time without mixing", "[native][u
             // Half of the ranks begin with the other group: with one queue for both this would hang.
             ProcessGroup& first = context.rank() % 2 == 0 ? context.world() : *twin;
             ProcessGroup& second = context.rank() % 2 == 0 ? *twin : context.world();
-            works.push_back(first.all_reduce(buffer(std::span(context.rank() % 2 == 0 ? a : b)), ReduceOp::Sum));
-            works.push_back(second.all_reduce(buffer(std::span(context.rank() % 2 == 0 ? b : a)), ReduceOp::Sum));
+            works.push_back(first.all_reduce(Buffer(std::span(context.rank() % 2 == 0 ? a : b)), ReduceOp::Sum));
+            works.push_back(second.all_reduce(Buffer(std::span(context.rank() % 2 == 0 ? b : a)), ReduceOp::Sum));
         }
         for (Work& work : works) work.wait();
         return a == std::vector<int>(10'000, 1024) && b == std::vector<int>(10'000, 10240);
@@ -142,9 +142,9 @@ TEST_CASE("split forms groups by color, ordered by key, across nodes", "[native]
         const auto group = context.world().split(color, -context.rank(), "half");
         if (!group) return std::vector<int>{};
         int sum = context.rank();
-        group->all_reduce(buffer(sum), ReduceOp::Sum).wait();
+        group->all_reduce(sum, ReduceOp::Sum).wait();
         int first = context.rank();
-        group->broadcast(buffer(first), 0).wait();
+        group->broadcast(first, 0).wait();
         return std::vector<int>{group->size(), group->rank(), sum, first};
     });
     CHECK(results[0] == std::vector<int>{3, 2, 6, 4});

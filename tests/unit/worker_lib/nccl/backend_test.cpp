@@ -225,9 +225,9 @@ TEST_CASE("nccl: a callback may have its stream wait for the group, not the host
     }
     std::atomic<bool> stream_waits = false;
     works[0]->then([&](const std::exception_ptr&) {
-        Work(works[1]).wait();
+        detail::WorkState::handle(works[1]).wait();
         stream_waits = true;
-        Work(works[1]).wait_host();
+        detail::WorkState::handle(works[1]).wait_host();
     });
     gates[0]->store(true);
     REQUIRE(eventually([&] { return backend->failure().has_value(); }));
@@ -248,7 +248,7 @@ TEST_CASE("nccl: a group may be destroyed inside a callback of its own: it ends 
     const auto start = [&](std::size_t i) {
         Stream stream;
         stream.handle = streams[i];
-        return world->all_reduce(device_buffer(values), ReduceOp::Sum, stream);
+        return world->all_reduce(device_buffer(values), ReduceOp::Sum, {.stream = stream});
     };
     std::atomic<bool> destroyed = false;
     {

@@ -100,7 +100,7 @@ std::string reduce_in_all_ways(ProcessGroup& group, const Case& one) {
     wrong += check("all_reduce", one, in_place ? in : out, sums);
     for (int root = 0; root < group.size(); ++root) {
         in = input;
-        group.reduce(all_of(in, type), all_of(in_place ? in : out, type), root, op).wait_host();
+        group.reduce(all_of(in, type), all_of(in_place ? in : out, type), op, root).wait_host();
         const bool gets = root == group.rank();
         if (gets) wrong += check("reduce", one, in_place ? in : out, sums);
         if (!gets || !in_place) wrong += check("reduce, input", one, in, input);
@@ -268,7 +268,7 @@ TEST_CASE("nccl: a collective is one step on the device, and none if it moves no
     CHECK(launches_of(group.all_gather(from, to)) == 1);
     CHECK(launches_of(group.gather(to, to, 0)) == 0);  // it lies there
     const Buffer nothing{nullptr, 0, DType::f32, Device::Cuda};
-    CHECK(launches_of(group.reduce(nothing, nothing, 0, ReduceOp::Sum)) == 0);
+    CHECK(launches_of(group.reduce(nothing, nothing, ReduceOp::Sum, 0)) == 0);
     CHECK(launches_of(group.reduce_scatter(nothing, nothing, ReduceOp::Sum)) == 0);
     CHECK(launches_of(group.all_to_all(nothing, nothing)) == 0);
 }

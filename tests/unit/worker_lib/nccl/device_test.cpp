@@ -85,14 +85,15 @@ TEST_CASE("nccl: a call on a stream that is being captured is refused, and the g
     std::vector<float> values(3, 1.0f), other(3, 0.0f);
     const Buffer buffer = device_buffer(values), received = device_buffer(other);
     group.gpu.capture(static_cast<cudaStream_t>(stream.handle), true);
-    const Outcome collective = outcome_of([&] { (void)world.all_reduce(buffer, ReduceOp::Sum, stream); });
+    const Outcome collective = outcome_of([&] { (void)world.all_reduce(buffer, ReduceOp::Sum, {.stream = stream}); });
     CHECK(collective.code == ErrorCode::InvalidArgument);
     CHECK_THAT(collective.text, Contains("#1 all_reduce sum f32[3]: its stream is being captured into a CUDA graph"));
-    const Outcome message = outcome_of([&] { (void)world.batch().send(buffer, 0).recv(received, 0).start(stream); });
+    const Outcome message =
+        outcome_of([&] { (void)world.batch().send(buffer, 0).recv(received, 0).start({.stream = stream}); });
     CHECK(message.code == ErrorCode::InvalidArgument);
     CHECK(called("world") == std::pair(0, std::uint64_t{0}));  // a peer that waits for #1 waits for this rank
     group.gpu.capture(static_cast<cudaStream_t>(stream.handle), false);
-    world.all_reduce(buffer, ReduceOp::Sum, stream).wait_host();
+    world.all_reduce(buffer, ReduceOp::Sum, {.stream = stream}).wait_host();
     CHECK(called("world") == std::pair(1, std::uint64_t{1}));
     CHECK(group.gpu.counts().aborts == 0);
 }
@@ -128,7 +129,7 @@ TEST_CASE("nccl: a capture in which a stream waits for an earlier operation is l
     const cudaStream_t waiting = on_default_stream ? nullptr : captured;
     std::vector<float> values(3, 1.0f);
     const auto gate = group.gpu.close_gate(waiting);
-    Work work = world.all_reduce(device_buffer(values), ReduceOp::Sum, {waiting});
+    Work work = world.all_reduce(device_buffer(values), ReduceOp::Sum, {.stream = {waiting}});
     group.gpu.capture(captured, true);
     const Outcome refused = outcome_of([&] { work.wait(); });
     CHECK(refused.code == ErrorCode::InvalidArgument);
@@ -241,7 +242,7 @@ TEST_CASE("nccl: arguments that only CUDA knows to be wrong are refused, and the
     CHECK_THAT(refused([&] { return world.batch().send(buffer, 0).recv(device_buffer(host), 0).start(); }),
                Contains("the buffer from rank 0 says Device::Cuda"));
     CHECK_THAT(
-        refused([&] { return world.all_reduce(buffer, ReduceOp::Sum, {group.gpu.make_stream(5)}); }),
+        refused([&] { return world.all_reduce(buffer, ReduceOp::Sum, {.stream = {group.gpu.make_stream(5)}}); }),
         Contains("#1 all_reduce sum f32[3]: the stream belongs to another device; this rank uses CUDA device 0"));
     CHECK(group.gpu.api().cuda.get_last_error() == cudaSuccess);
     world.all_reduce(buffer, ReduceOp::Sum).wait_host();

@@ -87,7 +87,7 @@ TEST_CASE("nccl: an error that NCCL meets in the background fails what is in fli
     CHECK(values == std::vector<float>(8, 2.0f));
 
     auto wanted = all_reduce(values, ReduceOp::Sum, 2);
-    wanted.tag = "bucket 3";
+    wanted.label = "bucket 3";
     const auto failing = submit(*backend, ddp::detail::Operation(wanted));
     const Outcome first = outcome_of([&] { wait_host(*failing); });
     CHECK(first.code == ErrorCode::PeerLost);
@@ -274,7 +274,7 @@ TEST_CASE("nccl: what NCCL cannot do is refused, and the group stays usable", "[
     std::vector<std::int32_t> values(3, 1);
     const Buffer buffer = device_buffer(values);
 
-    const Outcome host = outcome_of([&] { (void)world.all_gather(ddp::buffer(std::span(values)), buffer); });
+    const Outcome host = outcome_of([&] { (void)world.all_gather(values, buffer); });
     CHECK(host.code == ErrorCode::InvalidArgument);
     CHECK_THAT(host.text, Contains("#1 all_gather i32[3]: the input is host memory, and the NCCL backend takes CUDA "
                                    "memory only: copy it to the device (Device::Cuda), or use Backend::Native"));

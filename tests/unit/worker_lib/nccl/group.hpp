@@ -79,9 +79,7 @@ struct FakeGroup {
     }
 
     /// The same as a program sees it.
-    [[nodiscard]] ProcessGroup world(int rank) {
-        return ProcessGroup(std::make_unique<detail::GroupImpl>(spec(rank), backend(rank)));
-    }
+    [[nodiscard]] ProcessGroup world(int rank) { return std::move(*detail::make_group(spec(rank), backend(rank))); }
 
     /// Runs `body` once per rank, each on its own thread, and collects how they ended.
     std::vector<Outcome> run(const std::vector<int>& ranks, const std::function<void(int)>& body) {

@@ -131,8 +131,8 @@ TEST_CASE("nccl: survivors shrink the group, and go on", "[nccl]") {
     const auto outcomes = ranks.run_worlds([](ProcessGroup& world) {
         if (world.rank() == 1) return world.abort("broken");  // and takes no part any more
         std::vector<std::int32_t> sum(1, world.rank());
-        const Outcome failed = outcome_of(
-            [&] { world.all_reduce(device_buffer(sum), ReduceOp::Sum, {}, {.timeout = 300ms}).wait_host(); });
+        const Outcome failed =
+            outcome_of([&] { world.all_reduce(device_buffer(sum), ReduceOp::Sum, {.timeout = 300ms}).wait_host(); });
         if (failed.code != ErrorCode::Timeout) throw Error(ErrorCode::System, "no timeout: " + failed.text);
         const std::vector<int> broken{1};
         const auto rest = world.shrink(broken);
@@ -173,7 +173,7 @@ TEST_CASE("nccl: a rank that has ended is named by waits at the store and at an 
         if (way == 0) (void)group.split(0, 0, "part");
         if (way == 1) group.monitored_barrier(20'000ms);
         FakeGpu::current().never_takes_in = way == 3;
-        if (way >= 2) group.all_reduce(device_buffer(values), ReduceOp::Sum, {}, {.timeout = 200ms}).wait_host();
+        if (way >= 2) group.all_reduce(device_buffer(values), ReduceOp::Sum, {.timeout = 200ms}).wait_host();
     });
     CHECK(outcome.code == ErrorCode::PeerLost);
     CHECK(outcome.culprits == std::vector{1});
@@ -184,7 +184,7 @@ TEST_CASE("nccl: a rank that lives is not a culprit of a deadline", "[nccl]") {
     FirstVictim process;
     const Outcome outcome = beside(process, [&](ProcessGroup& group) {
         std::vector<float> values(3);
-        group.all_reduce(device_buffer(values), ReduceOp::Sum, {}, {.timeout = 200ms}).wait_host();
+        group.all_reduce(device_buffer(values), ReduceOp::Sum, {.timeout = 200ms}).wait_host();
     });
     CHECK(outcome.code == ErrorCode::Timeout);
     CHECK(outcome.culprits.empty());

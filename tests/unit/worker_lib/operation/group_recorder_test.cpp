@@ -88,7 +88,7 @@ TEST_CASE("a waiting thread is recorded as blocked or as polling, and nothing is
     const auto mark_of = [&](const WorkState& state) { return memory->operations[state.seq()].waited.load(); };
 
     const auto state = submit();
-    ddp::Work work(state);
+    ddp::Work work = WorkState::handle(state);
     CHECK(mark_of(*state) == 0);
     CHECK_FALSE(work.done());
     const std::int64_t looked = mark_of(*state);
@@ -103,7 +103,7 @@ TEST_CASE("a waiting thread is recorded as blocked or as polling, and nothing is
 
     const auto ended = submit();
     ended->complete(nullptr);
-    ddp::Work over(ended);
+    ddp::Work over = WorkState::handle(ended);
     over.wait();
     over.wait_host(1ms);
     CHECK(over.done());

@@ -225,7 +225,7 @@ TEST_CASE("a problem of one rank alone is reported on all ranks, before any rank
         const auto outcomes = try_ranks(world, [](Context& context) {
             GradientReducer reducer(context.world(), {{"a", 1}, {"b", 1}});
             float value = 1;
-            const std::vector<ddp::Buffer> params(static_cast<std::size_t>(1 + context.rank()), ddp::buffer(value));
+            const std::vector<ddp::Buffer> params(static_cast<std::size_t>(1 + context.rank()), ddp::Buffer(value));
             reducer.verify_parameters(params);
         });
         for (const auto& outcome : outcomes) {

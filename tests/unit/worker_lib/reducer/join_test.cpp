@@ -121,7 +121,7 @@ TEST_CASE("a bound gradient of a rank without batches counts as zero, not as the
     const auto averages = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
         std::vector<float> bound(1);
         GradientReducer reducer(context.world(), {{"a", 1}});
-        reducer.bind(0, ddp::buffer(std::span(bound)));
+        reducer.bind(0, bound);
         Join join(context.world(), reducer);
         const int batches = context.rank() == 0 ? 3 : 1;
         int step = 0;

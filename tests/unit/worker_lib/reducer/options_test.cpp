@@ -137,10 +137,10 @@ TEST_CASE("bound gradients are copied in when they are ready, and their averages
         std::vector<float> outside(100);
         std::vector<float> replaced(100, -1.0f);
         GradientReducer reducer(context.world(), {{"view", 10}, {"bound", 100}, {"unused", 100}});
-        reducer.bind(1, ddp::buffer(std::span(replaced)));
-        reducer.bind(1, ddp::buffer(std::span(outside)));
+        reducer.bind(1, replaced);
+        reducer.bind(1, outside);
         std::vector<float> unused(100, 5.0f);
-        reducer.bind(2, ddp::buffer(std::span(unused)));
+        reducer.bind(2, unused);
 
         // Without sync the caller adds up where its gradients are; nothing is copied.
         for (const bool sync : {false, true}) {
@@ -179,12 +179,12 @@ TEST_CASE("only memory of the parameter's size and type can be bound, and not in
                                    seen.emplace_back(error.what());
                                }
                            };
-                           attempt(ddp::buffer(std::span(short_one)));
-                           attempt(ddp::buffer(std::span(wide)));
-                           attempt({nullptr, 4});
-                           attempt(ddp::buffer(std::span(right)));
+                           attempt(ddp::Buffer(short_one));
+                           attempt(ddp::Buffer(wide));
+                           attempt({nullptr, 4, DType::f32});
+                           attempt(ddp::Buffer(right));
                            reducer.begin_backward();
-                           attempt(ddp::buffer(std::span(right)));
+                           attempt(ddp::Buffer(right));
                            reducer.mark_ready(0);
                            reducer.finish_backward();
                            return seen;
@@ -203,7 +203,7 @@ TEST_CASE("gradients accumulated without sync are not lost by binding another bu
         reducer.begin_backward(false);
         reducer.mark_ready(0);
         reducer.finish_backward();
-        reducer.bind(0, ddp::buffer(std::span(other)));
+        reducer.bind(0, other);
     });
     CHECK_THAT(outcomes[0].text(), Contains("'w'") && Contains("without sync"));
 }
@@ -225,6 +225,33 @@ TEST_CASE("the time of a callback does not count as waiting for communication", 
         }).front();
     CHECK(exposed < working / 2);
     CHECK(backward > working);
+}
+
+TEST_CASE("gradients are spans of their type, and can be set to zero between backwards", "[reducer]") {
+    const auto outcomes = try_ranks({.ranks_per_node = {2}}, [](Context& context) {
+        GradientReducer reducer(context.world(), {{"f32", 3}, {"f64", 2, DType::f64}});
+        std::vector<double> bound{5, 5};
+        reducer.bind(1, bound);
+        const std::span<float> view = reducer.grad<float>(0);
+        if (view.data() != reducer.grad(0).data || view.size() != 3) throw std::runtime_error("another span");
+        if (reducer.grad<double>(1).data() != bound.data()) throw std::runtime_error("not the bound buffer");
+        std::ranges::fill(view, 1.0f);
+        reducer.zero_grads();
+        if (!all_are(view, 0.0f) || bound != std::vector<double>(2, 0)) throw std::runtime_error("not zero");
+        (void)reducer.grad<double>(0);
+    });
+    for (const auto& outcome : outcomes) {
+        CHECK(outcome.text() == "grad: parameter 'f32' is f32, not f64. Call grad<T> with its type");
+    }
+}
+
+TEST_CASE("gradients are not set to zero in a backward", "[reducer]") {
+    const auto outcomes = try_ranks({.ranks_per_node = {1}}, [](Context& context) {
+        GradientReducer reducer(context.world(), {{"a", 1}});
+        reducer.begin_backward();
+        reducer.zero_grads();
+    });
+    CHECK_THAT(outcomes.front().text(), Contains("zero_grads: a backward is going on"));
 }
 
 TEST_CASE("no_sync is a backward without sync while it lives", "[reducer]") {
@@ -266,7 +293,7 @@ TEST_CASE("verify_parameters names the first parameter that differs, and the ran
         GradientReducer reducer(context.world(), {{"same", 3}, {"other", 3}});
         std::vector<float> same(3, 1.0f);
         std::vector<float> other(3, 2.0f);
-        const std::vector<ddp::Buffer> params{ddp::buffer(std::span(same)), ddp::buffer(std::span(other))};
+        const std::vector<ddp::Buffer> params{ddp::Buffer(same), ddp::Buffer(other)};
         reducer.verify_parameters(params);
         if (context.rank() == 3) other[2] = std::nextafter(2.0f, 3.0f);
         reducer.verify_parameters(params);

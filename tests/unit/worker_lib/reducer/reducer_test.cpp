@@ -211,8 +211,7 @@ TEST_CASE("parameters start as root's", "[reducer]") {
         GradientReducer reducer(context.world(), {{"a", 5}});
         std::vector<float> large(9'000'000, static_cast<float>(context.rank()));  // more than one piece
         std::vector<double> small(3, context.rank());
-        reducer.sync_parameters(std::vector<ddp::Buffer>{ddp::buffer(std::span(large)), ddp::buffer(std::span(small))},
-                                1);
+        reducer.sync_parameters(std::vector<ddp::Buffer>{ddp::Buffer(large), ddp::Buffer(small)}, 1);
         return std::ranges::all_of(large, [](float v) { return v == 1; }) && small == std::vector<double>(3, 1.0);
     });
     CHECK(same == std::vector<bool>{true, true, true});

@@ -22,7 +22,7 @@ struct NodeCollective {
         scratch.sources.reserve(2);
         scratch.outputs.reserve(2);
         one.kind = detail::OpKind::kAllReduce;
-        one.buffer = buffer(values(0, count));
+        one.buffer = Buffer(values(0, count));
         for (int rank : {0, 1}) {
             std::ranges::fill(values(rank, count), static_cast<float>(rank + 1));
             ranks[rank].progress.begin(one);

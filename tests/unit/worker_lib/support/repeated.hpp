@@ -31,20 +31,20 @@ public:
     }
 
     Work start() {
-        const Buffer own_in = buffer(std::span(input_).first(own_));
-        const Buffer whole_in = buffer(std::span(input_).first(whole_));
+        const Buffer own_in = Buffer(std::span(input_).first(own_));
+        const Buffer whole_in = Buffer(std::span(input_).first(whole_));
         const Buffer own_out{output_, own_, DType::f32};
         const Buffer whole_out{output_, whole_, DType::f32};
         if (what_ == "barrier") return group_.barrier();
         if (what_ == "p2p") return pass_on();
         if (what_ == "small all_reduce")
-            return group_.all_reduce(buffer(std::span(input_).first(1)), {output_, 1, DType::f32}, ReduceOp::Sum);
+            return group_.all_reduce(Buffer(std::span(input_).first(1)), {output_, 1, DType::f32}, ReduceOp::Sum);
         if (what_ == "all_reduce") return group_.all_reduce(whole_in, whole_out, ReduceOp::Sum);
         if (what_ == "broadcast") return group_.broadcast(whole_out, 0);
-        if (what_ == "reduce") return group_.reduce(whole_in, whole_out, 0, ReduceOp::Sum);
+        if (what_ == "reduce") return group_.reduce(whole_in, whole_out, ReduceOp::Sum, 0);
         if (what_ == "reduce_scatter") {
             const auto ranks = static_cast<std::size_t>(group_.size());
-            return group_.reduce_scatter(buffer(std::span(input_).first(ranks * kPart)), {output_, kPart, DType::f32},
+            return group_.reduce_scatter(Buffer(std::span(input_).first(ranks * kPart)), {output_, kPart, DType::f32},
                                          ReduceOp::Sum);
         }
         if (what_ == "all_gather_v") return group_.all_gather_v(own_in, whole_out, counts_);
@@ -59,7 +59,7 @@ private:
     Work pass_on() {
         const int ranks = group_.size();
         Batch batch = group_.batch();
-        batch.send(buffer(std::span(input_).first(kPart)), (group_.rank() + 1) % ranks)
+        batch.send(Buffer(std::span(input_).first(kPart)), (group_.rank() + 1) % ranks)
             .recv({output_, kPart, DType::f32}, (group_.rank() + ranks - 1) % ranks);
         return batch.start();
     }

@@ -18,7 +18,7 @@ namespace {
 TransferBatch send_of(const Frame& frame, int peer) {
     TransferBatch batch;
     batch.seq = frame.seq;
-    batch.tag.assign(frame.name.data(), ::strnlen(frame.name.data(), frame.name.size()));
+    batch.label.assign(frame.name.data(), ::strnlen(frame.name.data(), frame.name.size()));
     const Buffer buffer{nullptr, static_cast<std::size_t>(frame.count), frame.dtype};
     batch.transfers.push_back({.sends = true, .buffer = buffer, .peer = peer, .tag = frame.tag});
     return batch;

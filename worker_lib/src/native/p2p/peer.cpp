@@ -21,7 +21,7 @@ Frame make_frame(const TransferBatch& batch, const Transfer& transfer) {
     frame.tag = transfer.tag;
     frame.seq = batch.seq;
     frame.count = transfer.buffer.count;
-    if (!batch.tag.empty()) ddprun::copy_cut(frame.name, batch.tag);
+    if (!batch.label.empty()) ddprun::copy_cut(frame.name, batch.label);
     return frame;
 }
 

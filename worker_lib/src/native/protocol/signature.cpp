@@ -50,7 +50,7 @@ Identity identity_of(const Operation& operation) {
 
 Tag tag_of(const Operation& operation) {
     Tag tag{};
-    if (!operation.tag.empty()) ddprun::copy_cut(tag, operation.tag);
+    if (!operation.label.empty()) ddprun::copy_cut(tag, operation.label);
     return tag;
 }
 
@@ -64,7 +64,7 @@ std::string describe(const Signature& signature) {
     operation.buffer.dtype = identity.dtype;
     operation.reduce_op = identity.reduce_op;
     operation.root = identity.root;
-    operation.tag.assign(tag.data(), ::strnlen(tag.data(), tag.size()));
+    operation.label.assign(tag.data(), ::strnlen(tag.data(), tag.size()));
     return describe(operation);
 }
 

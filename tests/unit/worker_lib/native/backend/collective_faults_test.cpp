@@ -97,7 +97,7 @@ std::string repeat_until_enough(Context& context, const std::string& what) {
             if (i == 3) context.store().set("running/" + std::to_string(context.rank()), "yes");
             repeated.start().wait();
             if (context.rank() == 0) enough = context.store().try_get("enough", milliseconds(0)) ? 1 : 0;
-            context.world().broadcast(buffer(enough), 0).wait();
+            context.world().broadcast(enough, 0).wait();
         }
     } catch (const Error& error) {
         return error.what();

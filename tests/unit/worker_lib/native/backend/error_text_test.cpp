@@ -40,20 +40,19 @@ TEST_CASE("a different count, type, reduction or root is named, with both sides"
                       const bool odd = context.rank() == 1;
                       std::vector<float> floats(20);
                       std::vector<std::int32_t> integers(20);
-                      const auto some = [&](std::size_t count) { return buffer(std::span(floats).first(count)); };
+                      const auto some = [&](std::size_t count) { return Buffer(std::span(floats).first(count)); };
                       ProcessGroup& world = context.world();
                       if (what == 0) world.all_reduce(some(odd ? 11 : 10), ReduceOp::Sum).wait();
-                      if (what == 1)
-                          world.all_reduce(odd ? buffer(std::span(integers)) : some(20), ReduceOp::Sum).wait();
+                      if (what == 1) world.all_reduce(odd ? Buffer(integers) : some(20), ReduceOp::Sum).wait();
                       if (what == 2) world.all_reduce(some(10), odd ? ReduceOp::Max : ReduceOp::Sum).wait();
                       if (what == 3) world.broadcast(some(10), odd ? 1 : 0).wait();
                       if (what == 4) odd ? world.barrier().wait() : world.all_reduce(some(0), ReduceOp::Sum).wait();
                       if (what == 5)
-                          world.broadcast(odd ? buffer(std::span(integers).first(7)) : some(10), odd ? 1 : 0).wait();
+                          world.broadcast(odd ? Buffer(std::span(integers).first(7)) : some(10), odd ? 1 : 0).wait();
                       if (what == 6) {
                           const std::vector<std::size_t> counts =
                               odd ? std::vector<std::size_t>{2, 4} : std::vector<std::size_t>{3, 3};
-                          world.all_gather_v(some(odd ? 4 : 3), buffer(std::span(floats).last(6)), counts).wait();
+                          world.all_gather_v(some(odd ? 4 : 3), Buffer(std::span(floats).last(6)), counts).wait();
                       }
                   }));
     const std::vector<std::vector<std::string>> words{
@@ -135,7 +134,7 @@ TEST_CASE("the reporter of a failure is named once, however many ranks have rela
                       if (odd && what == "deadline") std::this_thread::sleep_for(milliseconds(1'500));
                       if (odd) return;  // and leaves the group
                       const OpOptions options{.timeout = milliseconds(what == "deadline" ? 300 : 20'000)};
-                      group->all_reduce(buffer(std::span(values)), ReduceOp::Sum, {}, options).wait();
+                      group->all_reduce(values, ReduceOp::Sum, options).wait();
                   }));
     CAPTURE(what);
     for (const std::size_t rank : {0, 1, 2, 3, 4}) {
@@ -159,12 +158,12 @@ TEST_CASE("an error is one line without control characters, whatever the program
                       const bool odd = context.rank() == 1;
                       const auto group = context.world().split(0, context.rank(), "half\n\x1b[2Jline");
                       std::vector<float> values(10);
-                      Buffer all = buffer(std::span(values));
-                      const OpOptions tagged{.timeout = milliseconds(20'000), .tag = "loss\n\x1b[31mred"};
+                      Buffer all = Buffer(values);
+                      const OpOptions tagged{.timeout = milliseconds(20'000), .label = "loss\n\x1b[31mred"};
                       if (what == "mismatch")
-                          group->all_reduce(odd ? buffer(values[0]) : all, ReduceOp::Sum, {}, tagged).wait();
-                      if (what == "argument") group->broadcast(all, 7, {}, tagged).wait();
-                      if (what == "send") group->send(all, 7, 0, {}, tagged).wait();
+                          group->all_reduce(odd ? Buffer(values[0]) : all, ReduceOp::Sum, tagged).wait();
+                      if (what == "argument") group->broadcast(all, 7, tagged).wait();
+                      if (what == "send") group->send(all, 7, 0, tagged).wait();
                       if (what == "abort" && odd) group->abort("loss\n\x1b[31mred is NaN");
                       if (what == "abort") group->barrier(tagged).wait();
                       if (what == "split") static_cast<void>(group->split(0, 0, odd ? "even" : "odd\r\n"));
@@ -224,8 +223,8 @@ TEST_CASE("ranks of a group that counts otherwise than the job are named with th
         float value = 0;
         const OpOptions soon{.timeout = milliseconds(200)};
         if (what == "barrier") return group.monitored_barrier(milliseconds(200), "end");
-        if (what == "p2p") return group.recv(buffer(value), 1, 0, {}, soon).wait();
-        group.all_reduce(buffer(value), ReduceOp::Sum, {}, soon).wait();
+        if (what == "p2p") return group.recv(value, 1, 0, soon).wait();
+        group.all_reduce(value, ReduceOp::Sum, soon).wait();
     };
     const auto errors =
         errors_of({.ranks_per_node = shape}, behind(gate, [&](Context& context) {
@@ -265,18 +264,18 @@ TEST_CASE("a receive without a message names the messages of that rank that no r
     Gate gate(2);
     const auto errors = errors_of({.ranks_per_node = shape}, behind(gate, [count = count](Context& context) {
                                       std::vector<float> values(count);
-                                      const Buffer all = buffer(std::span(values));
+                                      const Buffer all = Buffer(values);
                                       float last = 0;
                                       ProcessGroup& world = context.world();
                                       if (context.rank() == 1) {
-                                          world.recv(buffer(last), 0, 8).wait();  // all before it has come, too
-                                          world.recv(all, 0, 7, {}, {.timeout = milliseconds(500)}).wait();
+                                          world.recv(last, 0, 8).wait();  // all before it has come, too
+                                          world.recv(all, 0, 7, {.timeout = milliseconds(500)}).wait();
                                       }
                                       Batch batch = world.batch();
                                       for (const int tag : {5, 5, 5, 6}) batch.send(all, 1, tag);
                                       if (context.rank() != 0) return;
-                                      Work messages = batch.start({}, {.tag = "halo"});
-                                      world.send(buffer(last), 1, 8).wait();
+                                      Work messages = batch.start({.label = "halo"});
+                                      world.send(last, 1, 8).wait();
                                       messages.wait();
                                       world.barrier().wait();
                                   }));

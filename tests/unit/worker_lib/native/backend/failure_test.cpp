@@ -17,17 +17,17 @@ TEST_CASE("different operations are refused, naming both sides, on every rank", 
     const auto shape = GENERATE(values<std::vector<int>>({{4}, {2, 2}, {1, 1, 1, 1}, {3, 1}}));
     const LocalWorld world{.ranks_per_node = shape};
     Gate gate(4);
-    const auto errors = errors_of(
-        world, behind(gate, [](Context& context) {
-            std::vector<float> values(10);
-            std::int64_t number = 0;
-            context.world().barrier().wait();
-            if (context.rank() == 3) {
-                context.world().broadcast(buffer(number), 0, {}, {.tag = "epoch"}).wait();
-            } else {
-                context.world().all_reduce(buffer(std::span(values)), ReduceOp::Sum, {}, {.tag = "bucket 3"}).wait();
-            }
-        }));
+    const auto errors =
+        errors_of(world, behind(gate, [](Context& context) {
+                      std::vector<float> values(10);
+                      std::int64_t number = 0;
+                      context.world().barrier().wait();
+                      if (context.rank() == 3) {
+                          context.world().broadcast(number, 0, {.label = "epoch"}).wait();
+                      } else {
+                          context.world().all_reduce(values, ReduceOp::Sum, {.label = "bucket 3"}).wait();
+                      }
+                  }));
     for (const auto& error : errors) {
         REQUIRE(error);
         INFO(error->what());
@@ -43,7 +43,7 @@ TEST_CASE("different operations are refused, naming both sides, on every rank", 
 
 TEST_CASE("tags may differ", "[native][unit]") {
     const auto errors = errors_of({.ranks_per_node = {2}}, [](Context& context) {
-        context.world().barrier({.tag = context.rank() == 0 ? "here" : "there"}).wait();
+        context.world().barrier({.label = context.rank() == 0 ? "here" : "there"}).wait();
     });
     CHECK_FALSE(errors[0]);
     CHECK_FALSE(errors[1]);
@@ -51,14 +51,12 @@ TEST_CASE("tags may differ", "[native][unit]") {
 
 TEST_CASE("a timeout names the ranks that did not arrive", "[native][unit]") {
     Gate gate(4);
-    const auto errors =
-        errors_of({.ranks_per_node = {4}}, behind(gate, [](Context& context) {
-                      if (context.rank() == 1 || context.rank() == 2) return;
-                      float value = 1;
-                      context.world()
-                          .all_reduce(buffer(value), ReduceOp::Sum, {}, {.timeout = milliseconds(1000), .tag = "loss"})
-                          .wait();
-                  }));
+    const auto errors = errors_of(
+        {.ranks_per_node = {4}}, behind(gate, [](Context& context) {
+            if (context.rank() == 1 || context.rank() == 2) return;
+            float value = 1;
+            context.world().all_reduce(value, ReduceOp::Sum, {.timeout = milliseconds(1000), .label = "loss"}).wait();
+        }));
     for (const std::size_t rank : {0, 3}) {
         REQUIRE(errors[rank]);
         INFO(errors[rank]->what());
@@ -152,7 +150,7 @@ TEST_CASE("abort ends the work of all ranks, wherever it waits", "[native][unit]
                                           return;
                                       }
                                       std::vector<float> values(3'000'000, 1);
-                                      context.world().all_reduce(buffer(std::span(values)), ReduceOp::Sum).wait();
+                                      context.world().all_reduce(values, ReduceOp::Sum).wait();
                                   }));
     CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(15));  // the deadline is after 30 s
     for (const std::size_t rank : {0, 2}) {
@@ -171,7 +169,7 @@ TEST_CASE("an abort in the midst of an operation arrives, also where the message
         auto group = context.world().split(0, context.rank(), "inner");
         std::vector<float> values(8'000'000, 1);
         group->barrier().wait();
-        Work work = group->all_reduce(buffer(std::span(values)), ReduceOp::Sum);
+        Work work = group->all_reduce(values, ReduceOp::Sum);
         if (context.rank() == 1) {
             group->abort("loss is NaN");
             group.reset();

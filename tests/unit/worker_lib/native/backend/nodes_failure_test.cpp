@@ -139,7 +139,7 @@ TEST_CASE("when a rank aborts at any moment ranks of other nodes get the whole s
         const auto give = arena_memory(group, kCount);
         const auto take = arena_memory(group, kCount);
         return train_until_it_fails(context, moment, give, take, kRanks,
-                                    [&] { group.all_reduce(buffer(give), buffer(take), ReduceOp::Sum).wait(); });
+                                    [&] { group.all_reduce(give, take, ReduceOp::Sum).wait(); });
     });
 }
 
@@ -150,7 +150,7 @@ TEST_CASE("when a rank aborts at any moment ranks of other nodes get their whole
         const auto give = arena_memory(group, kCount);
         const auto take = arena_memory(group, kCount / kRanks);
         return train_until_it_fails(context, moment, give, take, kRanks,
-                                    [&] { group.reduce_scatter(buffer(give), buffer(take), ReduceOp::Sum).wait(); });
+                                    [&] { group.reduce_scatter(give, take, ReduceOp::Sum).wait(); });
     });
 }
 
@@ -162,8 +162,7 @@ TEST_CASE("when a rank aborts at any moment ranks of other nodes get what was br
     abort_at_any_moment(shape, rank, [root = root](Context& context, Moment& moment) {
         auto& group = context.world();
         const auto both = arena_memory(group, kCount);
-        return train_until_it_fails(context, moment, both, both, 1,
-                                    [&] { group.broadcast(buffer(both), root).wait(); });
+        return train_until_it_fails(context, moment, both, both, 1, [&] { group.broadcast(both, root).wait(); });
     });
 }
 
@@ -173,20 +172,20 @@ TEST_CASE("when a rank aborts at any moment ranks of other nodes get what was se
     const auto moving = GENERATE(values<Moving>({
         {"scatter", kRanks, 1,
          [](ProcessGroup& group, std::span<float> give, std::span<float> take) {
-             group.scatter(group.rank() == 1 ? buffer(give) : Buffer{}, buffer(take), 1).wait();
+             group.scatter(group.rank() == 1 ? Buffer(give) : Buffer{}, Buffer(take), 1).wait();
          }},
         {"all_gather", 1, kRanks,
          [](ProcessGroup& group, std::span<float> give, std::span<float> take) {
-             group.all_gather(buffer(give), buffer(take)).wait();
+             group.all_gather(give, take).wait();
          }},
         {"gather", 1, kRanks,
          [](ProcessGroup& group, std::span<float> give, std::span<float> take) {
-             group.gather(buffer(give), group.rank() == 2 ? buffer(take) : Buffer{}, 2).wait();
+             group.gather(give, group.rank() == 2 ? Buffer(take) : Buffer{}, 2).wait();
              if (group.rank() != 2) std::ranges::fill(take, give.front());
          }},
         {"all_to_all", kRanks, kRanks,
          [](ProcessGroup& group, std::span<float> give, std::span<float> take) {
-             group.all_to_all(buffer(give), buffer(take)).wait();
+             group.all_to_all(give, take).wait();
          }},
     }));
     CAPTURE(moving.name);

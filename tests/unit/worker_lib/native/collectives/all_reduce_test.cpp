@@ -103,7 +103,7 @@ TEST_CASE("sums of n floats are within n units of rounding of the exact sum", "[
         std::vector<float> values(1000);
         for (std::size_t i = 0; i < values.size(); ++i)
             values[i] = 1.0F / static_cast<float>(1 + i + 1000 * static_cast<std::size_t>(context.rank()));
-        context.world().all_reduce(buffer(std::span(values)), ReduceOp::Sum).wait();
+        context.world().all_reduce(values, ReduceOp::Sum).wait();
         return values;
     });
     double worst = 0;
@@ -122,8 +122,8 @@ TEST_CASE("an average is the sum times the rounded 1/P, not the sum divided by P
     const auto fives = run_ranks({.ranks_per_node = shape}, [count](Context& context) {
         std::vector<float> singles(count, context.rank() == 1 ? 5.0f : 0.0f);
         std::vector<double> doubles(count, context.rank() == 1 ? 5.0 : 0.0);
-        context.world().all_reduce(buffer(std::span(singles)), ReduceOp::Avg).wait();
-        context.world().all_reduce(buffer(std::span(doubles)), ReduceOp::Avg).wait();
+        context.world().all_reduce(singles, ReduceOp::Avg).wait();
+        context.world().all_reduce(doubles, ReduceOp::Avg).wait();
         const bool alike = std::ranges::count(singles, singles[0]) == std::ptrdiff_t(count) &&
                            std::ranges::count(doubles, doubles[0]) == std::ptrdiff_t(count);
         return alike ? std::pair(singles[0], doubles[0]) : std::pair(0.0f, 0.0);
@@ -154,9 +154,9 @@ TEST_CASE("an element's sum does not depend on what else is in its buffer", "[na
         for (std::size_t i = 0; i < whole.size(); ++i)
             whole[i] = std::sin(static_cast<float>(i * 7 + static_cast<std::size_t>(context.rank())));
         std::vector<float> parts = whole;
-        context.world().all_reduce(buffer(std::span(whole)), ReduceOp::Sum).wait();
-        context.world().all_reduce(buffer(std::span(parts).first(33'333)), ReduceOp::Sum).wait();
-        context.world().all_reduce(buffer(std::span(parts).subspan(33'333)), ReduceOp::Sum).wait();
+        context.world().all_reduce(whole, ReduceOp::Sum).wait();
+        context.world().all_reduce(Buffer(std::span(parts).first(33'333)), ReduceOp::Sum).wait();
+        context.world().all_reduce(Buffer(std::span(parts).subspan(33'333)), ReduceOp::Sum).wait();
         return whole == parts;
     });
     CHECK(results == std::vector<bool>(5, true));
@@ -167,7 +167,7 @@ TEST_CASE("a bucket may lie anywhere in the arena, at another place on every ran
         auto* memory = static_cast<float*>(context.world().arena().allocate(5000 * sizeof(float)));
         const std::span<float> values(memory + 100 * static_cast<std::size_t>(context.rank()), 1000);
         std::fill(values.begin(), values.end(), 1.0F);
-        context.world().all_reduce(buffer(values), ReduceOp::Sum).wait();
+        context.world().all_reduce(values, ReduceOp::Sum).wait();
         float sum = 0;
         for (std::size_t i = 0; i < 5000; ++i) sum += memory[i];
         return sum;  // nothing outside the bucket was touched
@@ -196,7 +196,7 @@ TEST_CASE("buffers that the calling thread may sum up itself, between others and
                 const auto values = anywhere(count, heap);
                 const auto into = own() % 2 == 0 ? values : anywhere(count, heap);
                 std::ranges::fill(values, static_cast<float>(i + 1));
-                works.push_back(context.world().all_reduce(buffer(values), buffer(into), ReduceOp::Sum));
+                works.push_back(context.world().all_reduce(values, into, ReduceOp::Sum));
                 results.push_back(into);
                 if (own() % 3 == 0) works.back().wait();
             }
@@ -215,7 +215,7 @@ TEST_CASE("a buffer that the calling thread may sum up itself, whose peer arrive
         const auto values = in_arena(context, kAtOnce);
         std::ranges::fill(values, 1.0F);
         if (context.rank() == 1) static_cast<void>(context.store().get("called", std::chrono::seconds(30)));
-        Work work = context.world().all_reduce(buffer(values), ReduceOp::Sum);
+        Work work = context.world().all_reduce(values, ReduceOp::Sum);
         if (context.rank() == 0) context.store().set("called", "1");
         while (polls && !work.done()) std::this_thread::yield();
         work.wait();
@@ -233,7 +233,7 @@ TEST_CASE("a rank that is held up while its peers sum up theirs is waited for", 
         for (int round = 0; round < 400; ++round) {
             std::ranges::fill(values, 1.0F);
             context.world().barrier().wait();
-            context.world().all_reduce(buffer(values), ReduceOp::Sum).wait();
+            context.world().all_reduce(values, ReduceOp::Sum).wait();
             mistakes += all_are(values, 2) ? 0 : 1;
         }
         return mistakes;
@@ -251,8 +251,7 @@ TEST_CASE("operations that the calling thread has opened itself fail like others
             return static_cast<void>(context.store().get("over", std::chrono::seconds(30)));
         if (!first && why == ErrorCode::Aborted) return context.world().abort("enough");
         const OpOptions options{.timeout = std::chrono::milliseconds(why == ErrorCode::Timeout ? 500 : 20'000)};
-        Work work =
-            context.world().all_reduce(buffer(first ? values : values.first(kAtOnce - 1)), ReduceOp::Sum, {}, options);
+        Work work = context.world().all_reduce(first ? values : values.first(kAtOnce - 1), ReduceOp::Sum, options);
         if (first) context.store().set("called", "1");
         try {
             work.wait();

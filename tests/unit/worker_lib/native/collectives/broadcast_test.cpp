@@ -45,7 +45,7 @@ TEST_CASE("broadcast gives all ranks the root's values, for every root and every
                   for (int root = 0; root < context.world_size(); root += step) {
                       std::fill(values.begin(), values.end(), -1.0F);
                       if (context.rank() == root) std::iota(values.begin(), values.end(), static_cast<float>(root));
-                      context.world().broadcast(buffer(values), root).wait();
+                      context.world().broadcast(values, root).wait();
                       for (std::size_t i = 0; i < count; ++i) {
                           if (values[i] != static_cast<float>(root) + static_cast<float>(i))
                               return fmt::format("rank {}: element {} of {} from root {} is wrong\n", context.rank(), i,
@@ -72,7 +72,7 @@ TEST_CASE("broadcast to many nodes uses a tree if it is small, and is handed on 
         for (const std::size_t count : {0u, 1u, 5001u, 60'001u}) {
             for (int root = 0; root < context.world_size(); root += 5) {
                 std::vector<int> values(count, context.rank() == root ? root + 1 : -1);
-                context.world().broadcast(buffer(std::span(values)), root).wait();
+                context.world().broadcast(values, root).wait();
                 failures += std::ranges::count(values, root + 1) != std::ssize(values) ? 1 : 0;
             }
         }
@@ -85,9 +85,9 @@ TEST_CASE("broadcast moves bytes: every type, every bit", "[native][unit]") {
     const auto results = run_ranks({.ranks_per_node = {2, 1}}, [](Context& context) {
         const float signalling_nan = std::bit_cast<float>(0x7fa00001u);
         float value = context.rank() == 2 ? signalling_nan : 0.0F;
-        context.world().broadcast(buffer(value), 2).wait();
+        context.world().broadcast(value, 2).wait();
         std::int8_t byte = context.rank() == 0 ? -77 : 0;
-        context.world().broadcast(buffer(byte), 0).wait();
+        context.world().broadcast(byte, 0).wait();
         return std::pair(std::bit_cast<std::uint32_t>(value), byte);
     });
     for (const auto& [bits, byte] : results) {

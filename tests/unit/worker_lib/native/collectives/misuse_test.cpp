@@ -30,7 +30,7 @@ std::string check_refusals(ProcessGroup& world) {
     std::array<float, 12> memory{};
     std::array<double, 12> doubles{};
     const auto at = [&](std::size_t first, std::size_t count) { return Buffer{&memory[first], count, DType::f32}; };
-    const Buffer wide = buffer(std::span(doubles).first(4));
+    const Buffer wide = Buffer(std::span(doubles).first(4));
     const Counts counts{3, 2};
     std::string wrong;
     const auto expect = [&](const std::string& part, const std::function<Work()>& call) {
@@ -131,7 +131,7 @@ const std::vector<Mismatch>& mismatches() {
         {[](World w, Memory m) { return w.reduce_scatter(part(m, 8, 0), part(m, 0, 0), ReduceOp::Sum); },
          [](World w, Memory m) { return w.reduce_scatter(part(m, 8, 0), part(m, 0, 0), ReduceOp::Max); },
          {"reduce_scatter sum f32[0]", "reduce_scatter max f32[0]"}},
-        {[](World w, Memory m) { return w.reduce(part(m, 0, 2), part(m, 8, 2), 1, ReduceOp::Sum); },
+        {[](World w, Memory m) { return w.reduce(part(m, 0, 2), part(m, 8, 2), ReduceOp::Sum, 1); },
          [](World w, Memory m) { return w.all_reduce(part(m, 0, 2), part(m, 8, 2), ReduceOp::Sum); },
          {"reduce sum f32[2] root 1", "all_reduce sum f32[2]"}},
         {[](World w, Memory m) { return w.all_to_all(part(m, 0, 6), part(m, 8, 6)); },
@@ -176,7 +176,7 @@ TEST_CASE("a total size that overflows is refused", "[native][unit]") {
 TEST_CASE("an empty buffer overlaps with no other", "[native][unit]") {
     const auto results = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
         std::array<int, 2> memory{7, 8};
-        const Buffer all = buffer(std::span(memory));
+        const Buffer all = Buffer(memory);
         const Buffer inside{&memory[1], 0, DType::i32};
         context.world().gather_v(context.rank() == 0 ? inside : all, all, Counts{0, 2}, 0).wait();
         return memory;

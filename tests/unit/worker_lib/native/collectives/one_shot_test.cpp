@@ -52,7 +52,7 @@ TEST_CASE("more small operations in flight than can be opened ahead, waited for 
         for (int round = 0; round < 20; ++round) {
             std::vector<int> values(kMany, context.rank());
             std::vector<Work> works;
-            for (int& value : values) works.push_back(context.world().all_reduce(ddp::buffer(value), ReduceOp::Sum));
+            for (int& value : values) works.push_back(context.world().all_reduce(value, ReduceOp::Sum));
             for (std::size_t i = kMany; i-- > 0;) works[i].wait();
             if (values != std::vector<int>(kMany, 3)) return false;
         }
@@ -67,8 +67,8 @@ TEST_CASE("several threads of a rank may wait, each for its own operation", "[on
             std::vector<int> values(6, 1);
             std::vector<float> large(kTooLarge, 1);
             std::vector<Work> works;
-            for (int& value : values) works.push_back(context.world().all_reduce(ddp::buffer(value), ReduceOp::Sum));
-            works.push_back(context.world().all_reduce(ddp::buffer(std::span(large)), ReduceOp::Sum));
+            for (int& value : values) works.push_back(context.world().all_reduce(value, ReduceOp::Sum));
+            works.push_back(context.world().all_reduce(large, ReduceOp::Sum));
             std::vector<std::thread> threads;
             for (Work& work : works) threads.emplace_back([&work] { work.wait(); });
             for (std::thread& thread : threads) thread.join();
@@ -82,14 +82,14 @@ TEST_CASE("several threads of a rank may wait, each for its own operation", "[on
 TEST_CASE("a small operation ends without a wait, if its state is asked for", "[one-shot]") {
     const auto seen = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
         int polled = 1;
-        Work work = context.world().all_reduce(ddp::buffer(polled), ReduceOp::Sum);
+        Work work = context.world().all_reduce(polled, ReduceOp::Sum);
         const bool done = eventually([&] { return work.done(); });
         int told = 1;
         std::atomic<bool> called{false};
-        context.world().all_reduce(ddp::buffer(told), ReduceOp::Sum).then([&](std::exception_ptr) { called = true; });
+        context.world().all_reduce(told, ReduceOp::Sum).then([&](std::exception_ptr) { called = true; });
         const bool was_called = eventually([&] { return called.load(); });
         int limited = 1;
-        context.world().all_reduce(ddp::buffer(limited), ReduceOp::Sum).wait_host(std::chrono::seconds(20));
+        context.world().all_reduce(limited, ReduceOp::Sum).wait_host(std::chrono::seconds(20));
         return std::tuple{done, polled, was_called, told, limited};
     });
     CHECK(seen == std::vector(2, std::tuple{true, 2, true, 2, 2}));
@@ -99,7 +99,7 @@ TEST_CASE("a small operation ends without a wait, if its state is asked for", "[
 TEST_CASE("a small operation ends although its work is dropped", "[one-shot]") {
     const auto values = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
         int value = 1;
-        static_cast<void>(context.world().all_reduce(ddp::buffer(value), ReduceOp::Sum));
+        static_cast<void>(context.world().all_reduce(value, ReduceOp::Sum));
         eventually([&] { return std::atomic_ref(value).load() == 2; });
         return std::atomic_ref(value).load();
     });
@@ -111,7 +111,7 @@ TEST_CASE("peers complete a small operation while a rank that has called it comp
     std::atomic<int> finished{0};
     const auto values = run_ranks({.ranks_per_node = {3}}, [&](Context& context) {
         int value = context.rank();
-        Work work = context.world().all_reduce(ddp::buffer(value), ReduceOp::Max);
+        Work work = context.world().all_reduce(value, ReduceOp::Max);
         if (context.rank() == 0 && !eventually([&] { return finished == 2; })) return -1;
         work.wait();
         ++finished;
@@ -124,7 +124,7 @@ TEST_CASE("peers complete a small operation after one of its ranks has left", "[
     std::vector<int> values(2, 1);  // they outlive the groups, which may finish operations that were not waited for
     const auto outcomes = try_ranks({.ranks_per_node = {2}}, [&](Context& context) {
         int& value = values[static_cast<std::size_t>(context.rank())];
-        Work work = context.world().all_reduce(ddp::buffer(value), ReduceOp::Sum);
+        Work work = context.world().all_reduce(value, ReduceOp::Sum);
         if (context.rank() == 0) work.wait();
     });
     CHECK(outcomes[0].value);
@@ -145,7 +145,7 @@ TEST_CASE("small and large operations in any order", "[one-shot]") {
                 buffers.emplace_back(random() % 2 == 0 ? 3 : kTooLarge, static_cast<float>(context.rank() + 1));
             }
             for (auto& buffer : buffers) {
-                works.push_back(context.world().all_reduce(ddp::buffer(std::span(buffer)), ReduceOp::Max));
+                works.push_back(context.world().all_reduce(buffer, ReduceOp::Max));
                 if (random() % 3 == 0) works.back().wait();
             }
             for (Work& work : works) work.wait();
@@ -163,8 +163,8 @@ TEST_CASE("small operations give the bits of large ones", "[one-shot]") {
     const auto same = run_ranks({.ranks_per_node = {3}}, [&](Context& context) {
         auto large = random_values(kTooLarge, context.rank());
         std::vector<float> small(large.begin(), large.begin() + 100);
-        context.world().all_reduce(ddp::buffer(std::span(large)), op).wait();
-        context.world().all_reduce(ddp::buffer(std::span(small)), op).wait();
+        context.world().all_reduce(large, op).wait();
+        context.world().all_reduce(small, op).wait();
         return std::equal(small.begin(), small.end(), large.begin());
     });
     CHECK(same == std::vector<bool>(3, true));
@@ -173,7 +173,7 @@ TEST_CASE("small operations give the bits of large ones", "[one-shot]") {
 TEST_CASE("a small operation against a large one is a mismatch that names both", "[one-shot]") {
     const auto outcomes = try_ranks({.ranks_per_node = {2}}, [](Context& context) {
         std::vector<float> values(context.rank() == 0 ? 2 : kTooLarge);
-        context.world().all_reduce(ddp::buffer(std::span(values)), ReduceOp::Sum).wait();
+        context.world().all_reduce(values, ReduceOp::Sum).wait();
     });
     for (const auto& outcome : outcomes) {
         REQUIRE(outcome.ddp_error());
@@ -189,7 +189,7 @@ TEST_CASE("abort ends the wait of a thread that runs the operation itself", "[on
             return;
         }
         int value = 1;
-        context.world().all_reduce(ddp::buffer(value), ReduceOp::Sum).wait();
+        context.world().all_reduce(value, ReduceOp::Sum).wait();
     });
     REQUIRE(outcomes[0].ddp_error());
     CHECK(outcomes[0].ddp_error()->code() == ddp::ErrorCode::Aborted);
@@ -205,10 +205,8 @@ TEST_CASE("a wait ends at its own deadline although an operation before it has a
         }
         std::array<int, 2> values{1, 1};  // they outlive the operations: abort() ends those before this returns
         auto& world = context.world();
-        Work patient =
-            world.all_reduce(ddp::buffer(values[0]), ReduceOp::Sum, {}, {.timeout = std::chrono::seconds(15)});
-        Work hasty =
-            world.all_reduce(ddp::buffer(values[1]), ReduceOp::Sum, {}, {.timeout = std::chrono::milliseconds(100)});
+        Work patient = world.all_reduce(values[0], ReduceOp::Sum, {.timeout = std::chrono::seconds(15)});
+        Work hasty = world.all_reduce(values[1], ReduceOp::Sum, {.timeout = std::chrono::milliseconds(100)});
         std::string text;
         try {
             hasty.wait();
@@ -236,9 +234,7 @@ TEST_CASE("the timeout of a small operation names the rank that has not arrived"
             return;
         }
         try {
-            context.world()
-                .all_reduce(ddp::buffer(value), ReduceOp::Sum, {}, {.timeout = std::chrono::milliseconds(1000)})
-                .wait();
+            context.world().all_reduce(value, ReduceOp::Sum, {.timeout = std::chrono::milliseconds(1000)}).wait();
         } catch (...) {
             context.store().set("over", "1");
             throw;
@@ -257,7 +253,7 @@ TEST_CASE("the thread that adds up, and its rounding mode, change no bit", "[one
             std::vector<float> values(count, 0x1p-149F);  // subnormal
             const unsigned int before = _mm_getcsr();
             if (context.rank() == 0) _mm_setcsr(before | 0x8040U);  // flush to zero, subnormals are zero
-            context.world().all_reduce(ddp::buffer(std::span(values)), ReduceOp::Sum).wait();
+            context.world().all_reduce(values, ReduceOp::Sum).wait();
             const bool kept = context.rank() != 0 || (_mm_getcsr() & 0x8040U) == 0x8040U;
             _mm_setcsr(before);
             seen.push_back(kept ? values.front() : -1);
@@ -275,9 +271,9 @@ TEST_CASE("a callback may submit the next operation of its group", "[one-shot]")
         int second = 10;
         Work next;
         std::atomic<bool> submitted = false;
-        Work work = context.world().all_reduce(ddp::buffer(first), ReduceOp::Sum);
+        Work work = context.world().all_reduce(first, ReduceOp::Sum);
         work.then([&](std::exception_ptr) {
-            next = context.world().all_reduce(ddp::buffer(second), ReduceOp::Sum);
+            next = context.world().all_reduce(second, ReduceOp::Sum);
             submitted = true;
         });
         work.wait();
@@ -293,10 +289,10 @@ TEST_CASE("a callback may drop works of its group that are not done", "[one-shot
         std::vector<float> large(kTooLarge, 1);
         int small = 1;
         std::atomic<bool> dropped = false;
-        Work work = context.world().all_reduce(ddp::buffer(small), ReduceOp::Sum);
+        Work work = context.world().all_reduce(small, ReduceOp::Sum);
         work.then([&](std::exception_ptr) {  // inside the wait below, or on the progress thread
-            static_cast<void>(context.world().all_reduce(ddp::buffer(std::span(large)), ReduceOp::Sum));
-            static_cast<void>(context.world().all_reduce(ddp::buffer(small), ReduceOp::Sum));
+            static_cast<void>(context.world().all_reduce(large, ReduceOp::Sum));
+            static_cast<void>(context.world().all_reduce(small, ReduceOp::Sum));
             dropped = true;
         });
         work.wait();

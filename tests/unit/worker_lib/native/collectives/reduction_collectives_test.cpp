@@ -68,7 +68,7 @@ private:
         if (is_scatter(form_)) return world.reduce_scatter(in, out, one_.op);
         if (form_ == Form::kAllReduce) return world.all_reduce(in, out, one_.op);
         if (form_ == Form::kAllReduceInPlace) return world.all_reduce(in, one_.op);
-        return world.reduce(in, context_.rank() == root ? out : Buffer{}, root, one_.op);
+        return world.reduce(in, context_.rank() == root ? out : Buffer{}, one_.op, root);
     }
 
     Context& context_;

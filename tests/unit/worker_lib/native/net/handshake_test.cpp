@@ -49,7 +49,7 @@ struct WaitingRank {
         return std::async(std::launch::async, [this, rank] {
             Context context(world.environment(rank), store, world.options());
             int sum = rank + 1;
-            context.world().all_reduce(buffer(sum), ReduceOp::Sum).wait();
+            context.world().all_reduce(sum, ReduceOp::Sum).wait();
             return sum;
         });
     }
@@ -350,12 +350,12 @@ TEST_CASE("a world whose ranks share a secret works, on one node and on several"
     world.secret = "common";
     const auto results = run_ranks(world, [](Context& context) {
         int sum = 1;
-        context.world().all_reduce(buffer(sum), ReduceOp::Sum).wait();
+        context.world().all_reduce(sum, ReduceOp::Sum).wait();
         const int next = (context.rank() + 1) % 3;
         int got = -1;
         int own = context.rank();
         Batch batch = context.world().batch();
-        batch.send(buffer(own), next).recv(buffer(got), (context.rank() + 2) % 3);
+        batch.send(own, next).recv(got, (context.rank() + 2) % 3);
         batch.start().wait();
         return 10 * sum + got;
     });
@@ -475,7 +475,7 @@ TEST_CASE("strangers that connect to the port for sends and receives are closed,
         const UniqueFd liar = stranger(std::as_bytes(std::span(&without_mac, 1)));
         const UniqueFd noisy = stranger(garbage);
         Batch batch = context.world().batch();
-        batch.send(buffer(value), other).recv(buffer(got), other);
+        batch.send(value, other).recv(got, other);
         batch.start().wait();
         const bool closed = was_closed(liar) && was_closed(noisy) && was_closed(early);
         context.world().barrier().wait();

@@ -36,13 +36,13 @@ TEST_CASE("a send and a receive that differ are refused, naming both sides", "[p
                                       std::vector<std::int32_t> integers(kLarge);
                                       const std::size_t count = large ? kLarge : 10;
                                       ProcessGroup& world = context.world();
-                                      const auto first = buffer(std::span(floats).first(count));
+                                      const auto first = Buffer(std::span(floats).first(count));
                                       if (context.rank() == 0) {
-                                          world.send(first, 1, 5, {}, {.tag = "border"}).wait();
+                                          world.send(first, 1, 5, {.label = "border"}).wait();
                                           world.barrier().wait();
                                       } else {
-                                          const auto other = count_differs ? buffer(std::span(floats).first(count - 1))
-                                                                           : buffer(std::span(integers).first(count));
+                                          const auto other = count_differs ? Buffer(std::span(floats).first(count - 1))
+                                                                           : Buffer(std::span(integers).first(count));
                                           world.recv(other, 0, 5).wait();
                                       }
                                   }));
@@ -67,11 +67,11 @@ TEST_CASE("at its deadline a receive names the silent sender, and a large send i
     const auto errors = errors_of({.ranks_per_node = shape}, behind(gate, [&](Context& context) {
                                       if (context.rank() != 0) return;
                                       std::vector<float> values(kLarge);
-                                      const Buffer all = buffer(std::span(values));
-                                      const OpOptions options{.timeout = milliseconds(300), .tag = "halo"};
+                                      const Buffer all = Buffer(values);
+                                      const OpOptions options{.timeout = milliseconds(300), .label = "halo"};
                                       Batch batch = context.world().batch();
                                       sends ? batch.send(all, 2, 7) : batch.recv(all, 2, 7);
-                                      batch.start({}, options).wait();
+                                      batch.start(options).wait();
                                   }));
     CHECK(Clock::now() - began < std::chrono::seconds(15));
     REQUIRE(errors[0]);
@@ -88,13 +88,12 @@ TEST_CASE("at its deadline a receive names the silent sender, and a large send i
 TEST_CASE("in a chain of receives the silent rank is named, not one that waits itself", "[p2p][unit]") {
     const auto shape = GENERATE(values<Shape>({{3}, {1, 1, 1}, {1, 2}, {2, 1}}));
     Gate gate(3);
-    const auto errors =
-        errors_of({.ranks_per_node = shape}, behind(gate, [](Context& context) {
-                      if (context.rank() == 2) return;
-                      float value = 0;
-                      const auto timeout = milliseconds(context.rank() == 0 ? 1500 : 1600);
-                      context.world().recv(buffer(value), context.rank() + 1, 0, {}, {.timeout = timeout}).wait();
-                  }));
+    const auto errors = errors_of({.ranks_per_node = shape}, behind(gate, [](Context& context) {
+                                      if (context.rank() == 2) return;
+                                      float value = 0;
+                                      const auto timeout = milliseconds(context.rank() == 0 ? 1500 : 1600);
+                                      context.world().recv(value, context.rank() + 1, 0, {.timeout = timeout}).wait();
+                                  }));
     for (const std::size_t rank : {0, 1}) {
         REQUIRE(errors[rank]);
         INFO(errors[rank]->what());
@@ -112,9 +111,9 @@ TEST_CASE("a rank in a collective and one in a receive both name the silent rank
                                       const OpOptions options{.timeout = milliseconds(800)};
                                       if ((context.rank() == 0) == first_receives) {
                                           const int source = first_receives ? 1 : 2;
-                                          context.world().recv(buffer(value), source, 0, {}, options).wait();
+                                          context.world().recv(value, source, 0, options).wait();
                                       } else {
-                                          context.world().all_reduce(buffer(value), ReduceOp::Sum, {}, options).wait();
+                                          context.world().all_reduce(value, ReduceOp::Sum, options).wait();
                                       }
                                   }));
     for (const std::size_t rank : {0, 1}) {
@@ -224,10 +223,10 @@ TEST_CASE("a receive fails at once when its sender leaves, but earlier messages 
     const auto results = errors_of({.ranks_per_node = shape}, [&](Context& context) {
         float value = 3;
         context.world().barrier().wait();
-        if (context.rank() == 1) return context.world().send(buffer(value), 0, 1).wait();
+        if (context.rank() == 1) return context.world().send(value, 0, 1).wait();
         // In this order: the group ends as soon as a receive waits for a message that can never arrive.
-        Work comes = context.world().recv(buffer(got), 1, 1);
-        Work never = context.world().recv(buffer(value), 1, 2);
+        Work comes = context.world().recv(got, 1, 1);
+        Work never = context.world().recv(value, 1, 2);
         comes.wait();
         never.wait();
     });
@@ -249,11 +248,11 @@ TEST_CASE("abort ends sends and receives on all ranks, and a failed transfer the
     const auto began = Clock::now();
     const auto errors = errors_of({.ranks_per_node = shape}, behind(gate, [&](Context& context) {
                                       std::vector<float> values(kLarge);
-                                      const Buffer all = buffer(std::span(values));
+                                      const Buffer all = Buffer(values);
                                       ProcessGroup& world = context.world();
                                       if (context.rank() == 1 && aborts) return world.abort("loss is NaN");
                                       if (context.rank() == 1) {
-                                          world.recv(all, 0, 9, {}, {.timeout = milliseconds(200)}).wait();
+                                          world.recv(all, 0, 9, {.timeout = milliseconds(200)}).wait();
                                       } else if (context.rank() == 0) {
                                           world.send(all, 2).wait();
                                       } else {
@@ -278,7 +277,7 @@ TEST_CASE("after a failure sends and receives fail the same way", "[p2p][unit]")
                                       try {
                                           context.world().barrier({.timeout = milliseconds(100)}).wait();
                                       } catch (const Error&) {
-                                          context.world().send(buffer(value), 1).wait();
+                                          context.world().send(value, 1).wait();
                                       }
                                   }));
     REQUIRE(errors[0]);
@@ -294,7 +293,7 @@ TEST_CASE("destroying a group fails its transfers in flight, and does not wait f
                                       auto group = context.world().split(0, 0, "short-lived");
                                       if (context.rank() == 1) return;
                                       float value = 0;
-                                      Work work = group->recv(buffer(value), 1);
+                                      Work work = group->recv(value, 1);
                                       group.reset();
                                       if (work.done()) work.wait();
                                   }));
@@ -308,15 +307,15 @@ TEST_CASE("a rank that leaves with transfers in flight is reported as any other 
     const auto errors = errors_of({.ranks_per_node = shape}, behind(gate, [](Context& context) {
                                       auto group = context.world().split(0, 0, "short-lived");
                                       std::vector<float> values(kLarge);
-                                      const Buffer all = buffer(std::span(values));
+                                      const Buffer all = Buffer(values);
                                       float value = 0;
                                       if (context.rank() == 1) {
                                           Work sent = group->send(all, 0, 3);
-                                          group->recv(buffer(value), 0).wait();
+                                          group->recv(value, 0).wait();
                                           group.reset();
                                           return;
                                       }
-                                      group->send(buffer(value), 1).wait();
+                                      group->send(value, 1).wait();
                                       group->recv(all, 1, 4).wait();
                                   }));
     REQUIRE(errors[0]);
@@ -331,10 +330,10 @@ TEST_CASE("a failure reported by another node is passed on with its text", "[p2p
     Gate gate(3);
     const auto errors = errors_of({.ranks_per_node = {2, 1}}, behind(gate, [](Context& context) {
                                       std::vector<float> values(kLarge);
-                                      const Buffer all = buffer(std::span(values));
+                                      const Buffer all = Buffer(values);
                                       ProcessGroup& world = context.world();
                                       if (context.rank() == 2) {
-                                          world.recv(all, 0, 9, {}, {.timeout = milliseconds(300)}).wait();
+                                          world.recv(all, 0, 9, {.timeout = milliseconds(300)}).wait();
                                       } else if (context.rank() == 1) {
                                           world.recv(all, 0).wait();
                                       } else {

@@ -58,10 +58,10 @@ int exchange(ProcessGroup& world, std::vector<Message> all, std::mt19937& own) {
     std::ranges::stable_sort(order, {}, [&](std::size_t i) { return (all[i].tag + turn) % 3; });
     for (const std::size_t i : order) {
         Message& one = all[i];
-        if (one.from == world.rank()) works.push_back(world.send(buffer(std::span(one.values)), one.to, one.tag));
+        if (one.from == world.rank()) works.push_back(world.send(Buffer(std::span(one.values)), one.to, one.tag));
         if (one.to != world.rank()) continue;
         received[i].assign(one.count, -1);
-        works.push_back(world.recv(buffer(std::span(received[i])), one.from, one.tag));
+        works.push_back(world.recv(Buffer(std::span(received[i])), one.from, one.tag));
         if (own() % 4 == 0) std::this_thread::yield();
     }
     for (Work& work : works) work.wait();
@@ -86,8 +86,8 @@ TEST_CASE("immediate messages and others do not overtake each other", "[p2p][uni
             std::int64_t value = round;  // and one of those that are mostly immediate
             std::int64_t got = -1;
             Batch batch = context.world().batch();
-            batch.send(buffer(value), (context.rank() + 1) % context.world().size(), 9)
-                .recv(buffer(got), (context.rank() + context.world().size() - 1) % context.world().size(), 9);
+            batch.send(value, (context.rank() + 1) % context.world().size(), 9)
+                .recv(got, (context.rank() + context.world().size() - 1) % context.world().size(), 9);
             batch.start().wait();
             wrong += got != round;
         }
@@ -102,12 +102,12 @@ TEST_CASE("small messages without end are sent as far as there is room, and arri
         std::int64_t wrong = 0;
         for (std::int64_t i = 0; i < 20'000; ++i) {
             std::int64_t value = world.rank() == 0 ? i : -1;
-            world.rank() == 0 ? world.send(buffer(value), 1).wait() : world.recv(buffer(value), 0).wait();
+            world.rank() == 0 ? world.send(value, 1).wait() : world.recv(value, 0).wait();
             wrong += value != i;
         }
         std::vector<std::int64_t> large(2048, world.rank());
         for (int i = 0; i < 100; ++i) {
-            const Buffer all = buffer(std::span(large));
+            const Buffer all = Buffer(large);
             world.rank() == 1 ? world.send(all, 0).wait() : world.recv(all, 1).wait();
         }
         return wrong + (large.back() != 1);
@@ -131,13 +131,13 @@ TEST_CASE("an immediate message wakes a sleeping receiver", "[p2p][unit]") {
             if (world.rank() == 0) {
                 // By then the other rank has stopped spinning, and sleeps.
                 while (Clock::now() < begin + std::chrono::milliseconds(5)) std::this_thread::yield();
-                world.send(buffer(value), 1).wait();
-                world.recv(buffer(value), 1).wait();
+                world.send(value, 1).wait();
+                world.recv(value, 1).wait();
                 if (round > 0) woken += Clock::now() - begin < detail::Waiter::kNap / 2;  // the first one connects them
                 shown = woken == kEnough;
             } else {
-                world.recv(buffer(value), 0).wait();
-                world.send(buffer(value), 0).wait();
+                world.recv(value, 0).wait();
+                world.send(value, 0).wait();
             }
         }
         return woken;
@@ -152,15 +152,15 @@ TEST_CASE("an earlier message is received before one that has just arrived", "[p
         for (std::int64_t i = 0; i < 3; ++i) {
             if (world.rank() == 0) {
                 std::int64_t value = i;
-                world.send(buffer(value), 1, i == 1 ? 2 : 1).wait();
+                world.send(value, 1, i == 1 ? 2 : 1).wait();
             }
             world.barrier().wait();
-            if (world.rank() == 1 && i == 1) world.recv(buffer(got[1]), 0, 2).wait();  // the first one is unexpected
+            if (world.rank() == 1 && i == 1) world.recv(got[1], 0, 2).wait();  // the first one is unexpected
             world.barrier().wait();
         }
         if (world.rank() == 0) return got;
-        world.recv(buffer(got[0]), 0, 1).wait();
-        world.recv(buffer(got[2]), 0, 1).wait();
+        world.recv(got[0], 0, 1).wait();
+        world.recv(got[2], 0, 1).wait();
         return got;
     });
     CHECK(results[1] == std::vector<std::int64_t>{0, 1, 2});
@@ -175,19 +175,19 @@ TEST_CASE("a receive takes no message that an earlier receive waits for", "[p2p]
             std::int64_t second = world.rank() == 0 ? i + 1000 : -1;
             if (world.rank() == 0) {
                 world.barrier().wait();
-                world.send(buffer(first), 1).wait();
-                world.send(buffer(second), 1).wait();
+                world.send(first, 1).wait();
+                world.send(second, 1).wait();
                 if (i % 2 == 0) world.barrier().wait();
             } else if (i % 2 == 0) {
-                Work before = world.recv(buffer(first), 0);
+                Work before = world.recv(first, 0);
                 world.barrier().wait();
                 world.barrier().wait();
-                world.recv(buffer(second), 0).wait();
+                world.recv(second, 0).wait();
                 before.wait();
             } else {
                 world.barrier().wait();
                 Batch both = world.batch();
-                both.recv(buffer(first), 0).recv(buffer(second), 0);
+                both.recv(first, 0).recv(second, 0);
                 both.start().wait();
             }
             wrong += first != i || second != i + 1000;
@@ -206,15 +206,15 @@ TEST_CASE("small messages do not split a large one that is being sent", "[p2p][u
             std::vector<std::int64_t> small(300, -1);
             if (world.rank() == 0) {
                 std::ranges::fill(large, i);
-                Work one = world.send(buffer(std::span(large)), 1, 1);
+                Work one = world.send(large, 1, 1);
                 for (std::int64_t& value : small) {
                     value = i;
-                    world.send(buffer(value), 1, 2).wait();
+                    world.send(value, 1, 2).wait();
                 }
                 one.wait();
             } else {
-                Work one = world.recv(buffer(std::span(large)), 0, 1);
-                for (std::int64_t& value : small) world.recv(buffer(value), 0, 2).wait();
+                Work one = world.recv(large, 0, 1);
+                for (std::int64_t& value : small) world.recv(value, 0, 2).wait();
                 one.wait();
             }
             wrong += static_cast<int>(std::ranges::count(large, i)) != (1 << 19);

@@ -55,12 +55,8 @@ struct Rank {
     Rank(const Rank&) = delete;
     Rank& operator=(const Rank&) = delete;
 
-    [[nodiscard]] Transfer send(Values& values, int tag = 0) const {
-        return {true, buffer(std::span(values)), other, tag};
-    }
-    [[nodiscard]] Transfer recv(Values& values, int tag = 0) const {
-        return {false, buffer(std::span(values)), other, tag};
-    }
+    [[nodiscard]] Transfer send(Values& values, int tag = 0) const { return {true, Buffer(values), other, tag}; }
+    [[nodiscard]] Transfer recv(Values& values, int tag = 0) const { return {false, Buffer(values), other, tag}; }
     /// Submits a batch as NativeBackend does; returns null when all of it was done immediately.
     /// write   in place of TransferRecord::write()
     std::shared_ptr<WorkState> transfer(
@@ -199,7 +195,7 @@ TEST_CASE("no immediate transfer is tried with a rank that is not connected so f
     Values& value = pair.values({1});
     const auto received = pair.b.transfer({pair.b.recv(value)});
     CHECK_FALSE(pair.b.opened);
-    const auto to_itself = pair.b.transfer({{true, buffer(std::span(value)), 1, 0}});
+    const auto to_itself = pair.b.transfer({{true, Buffer(value), 1, 0}});
     CHECK_FALSE(pair.b.opened);
 }
 

@@ -50,9 +50,7 @@ struct End {
         const TransferBatch made = batch(true, buffer, tag);
         return peer.send_immediately(made, made.transfers.front());
     }
-    [[nodiscard]] bool send_immediately(Values values, int tag = 0) {
-        return send_immediately(buffer(std::span(values)), tag);
-    }
+    [[nodiscard]] bool send_immediately(Values values, int tag = 0) { return send_immediately(Buffer(values), tag); }
     [[nodiscard]] Look receive_immediately(Buffer buffer, int tag = 0) {
         return peer.receive_immediately(batch(false, buffer, tag).transfers.front());
     }
@@ -100,9 +98,9 @@ TEST_CASE("an immediate send neither splits nor overtakes a message that is bein
     RingPair pair(kSmallRing);
     Values large(200, 7);
     Values got(200);
-    const auto sent = pair.a.post(true, buffer(std::span(large)));
+    const auto sent = pair.a.post(true, Buffer(large));
     pair.a.progress();  // part of it
-    const auto received = pair.b.post(false, buffer(std::span(got)));
+    const auto received = pair.b.post(false, Buffer(got));
     pair.b.progress();
     REQUIRE_FALSE(sent->has_ended());
     CHECK_FALSE(pair.a.send_immediately({8}));  // there would be room
@@ -121,18 +119,18 @@ TEST_CASE("an immediate send sends the whole message or nothing, by the room in 
     CHECK_FALSE(pair.a.send_immediately({1}));  // there is room for its 8 bytes, not for their frame
     for (std::int64_t i = 0; i < sent; ++i) {
         Values got(20);
-        CHECK(pair.b.receive_immediately(buffer(std::span(got))) == Look::kTaken);
+        CHECK(pair.b.receive_immediately(Buffer(got)) == Look::kTaken);
         CHECK(got == Values(20, i));
     }
     Values got(20);
-    CHECK(pair.b.receive_immediately(buffer(std::span(got))) == Look::kNothing);
+    CHECK(pair.b.receive_immediately(Buffer(got)) == Look::kNothing);
     CHECK(pair.a.send_immediately(Values(20)));
 }
 
 TEST_CASE("immediate messages count against the eager window, and credit is sent back", "[p2p][unit]") {
     RingPair pair(kLargeRing);
     Values message(ProcessGroup::kEagerBytes / sizeof(std::int64_t), 5);
-    const Buffer all = buffer(std::span(message));
+    const Buffer all = Buffer(message);
     constexpr int kFit = ProcessGroup::kEagerWindow / (ProcessGroup::kEagerBytes + sizeof(Frame));
     int sent = 0;
     while (sent < 2 * kFit && pair.a.send_immediately(all)) ++sent;
@@ -146,7 +144,7 @@ TEST_CASE("immediate messages count against the eager window, and credit is sent
     for (sent = 0; sent < 2 * kFit && pair.a.send_immediately(all);) ++sent;
     CHECK(sent == kFit / 2 + 1);
     Values long_one(message.size() + 1);
-    CHECK_FALSE(pair.a.send_immediately(buffer(std::span(long_one))));
+    CHECK_FALSE(pair.a.send_immediately(Buffer(long_one)));
 }
 
 TEST_CASE("an unexpected message is received before a later one of its tag in the ring", "[p2p][unit]") {
@@ -154,30 +152,30 @@ TEST_CASE("an unexpected message is received before a later one of its tag in th
     Values got{-1};
     REQUIRE(pair.a.send_immediately({1}, 1));
     REQUIRE(pair.a.send_immediately({2}, 2));
-    CHECK(pair.b.receive_immediately(buffer(std::span(got)), 2) == Look::kOther);
-    const auto second = pair.b.post(false, buffer(std::span(got)), 2);
+    CHECK(pair.b.receive_immediately(Buffer(got), 2) == Look::kOther);
+    const auto second = pair.b.post(false, Buffer(got), 2);
     pair.b.progress();  // the first one is unexpected
     REQUIRE(second->has_ended());
     CHECK(got == Values{2});
     REQUIRE(pair.a.send_immediately({3}, 1));
-    CHECK(pair.b.receive_immediately(buffer(std::span(got)), 1) == Look::kOther);
-    const auto first = pair.b.post(false, buffer(std::span(got)), 1);
+    CHECK(pair.b.receive_immediately(Buffer(got), 1) == Look::kOther);
+    const auto first = pair.b.post(false, Buffer(got), 1);
     CHECK(got == Values{1});
-    CHECK(pair.b.receive_immediately(buffer(std::span(got)), 1) == Look::kTaken);
+    CHECK(pair.b.receive_immediately(Buffer(got), 1) == Look::kTaken);
     CHECK(got == Values{3});
 }
 
 TEST_CASE("beside many unexpected messages no immediate receive is tried", "[p2p][unit]") {
     RingPair pair(kLargeRing);
     Values got{-1};
-    for (int i = 0; i < 8; ++i) REQUIRE(pair.a.send_immediately({i}, 1));
+    for (int i = 0; i < 8; ++i) REQUIRE(pair.a.send_immediately(Values{i}, 1));
     pair.b.progress();
     REQUIRE(pair.a.send_immediately({10}, 2));
-    CHECK(pair.b.receive_immediately(buffer(std::span(got)), 2) == Look::kTaken);
+    CHECK(pair.b.receive_immediately(Buffer(got), 2) == Look::kTaken);
     REQUIRE(pair.a.send_immediately({9}, 1));
     pair.b.progress();
     REQUIRE(pair.a.send_immediately({11}, 2));
-    CHECK(pair.b.receive_immediately(buffer(std::span(got)), 2) == Look::kOther);
+    CHECK(pair.b.receive_immediately(Buffer(got), 2) == Look::kOther);
     CHECK(got == Values{10});
 }
 
@@ -197,7 +195,7 @@ TEST_CASE("the middle of a message is not taken for a frame, even if it looks li
     pair.b.progress();
     pair.a.progress();
     std::int64_t got = -1;
-    CHECK(pair.b.receive_immediately(buffer(got)) == Look::kOther);
+    CHECK(pair.b.receive_immediately(Buffer(got)) == Look::kOther);
     CHECK(got == -1);
     const auto received = pair.b.post(false, {whole.data(), whole.size(), DType::u8}, 1);
     pair.progress();
@@ -209,11 +207,11 @@ TEST_CASE("a partly arrived message is not received immediately", "[p2p][unit]")
     RingPair pair(kSmallRing);
     Values large(200, 7);
     Values got(200, -1);
-    const auto sent = pair.a.post(true, buffer(std::span(large)));
+    const auto sent = pair.a.post(true, Buffer(large));
     pair.a.progress();
-    CHECK(pair.b.receive_immediately(buffer(std::span(got))) == Look::kNothing);
+    CHECK(pair.b.receive_immediately(Buffer(got)) == Look::kNothing);
     CHECK(got == Values(200, -1));
-    const auto received = pair.b.post(false, buffer(std::span(got)));
+    const auto received = pair.b.post(false, Buffer(got));
     pair.progress();
     CHECK(received->has_ended());
     CHECK(got == large);
@@ -224,10 +222,10 @@ TEST_CASE("a message that does not fit is not received immediately, and is a mis
     Values got(2, -1);
     REQUIRE(pair.a.send_immediately({1}));
     std::array<double, 1> other_type{};
-    CHECK(pair.b.receive_immediately(buffer(std::span(other_type))) == Look::kOther);
-    CHECK(pair.b.receive_immediately(buffer(std::span(got))) == Look::kOther);
-    CHECK(pair.b.receive_immediately(buffer(got[0]), 1) == Look::kOther);
-    (void)pair.b.post(false, buffer(std::span(got)));
+    CHECK(pair.b.receive_immediately(Buffer(other_type)) == Look::kOther);
+    CHECK(pair.b.receive_immediately(Buffer(got)) == Look::kOther);
+    CHECK(pair.b.receive_immediately(Buffer(got[0]), 1) == Look::kOther);
+    (void)pair.b.post(false, Buffer(got));
     CHECK_THROWS_AS(pair.b.progress(), Error);
     CHECK(got == Values(2, -1));
 }
@@ -237,10 +235,10 @@ TEST_CASE("an offer is not received immediately", "[p2p][unit]") {
     Values large(ProcessGroup::kEagerBytes / sizeof(std::int64_t) + 1, 7);
     Values got(large.size(), -1);
     CHECK_FALSE(pair.a.send_immediately(large));
-    const auto sent = pair.a.post(true, buffer(std::span(large)));
+    const auto sent = pair.a.post(true, Buffer(large));
     pair.a.progress();
-    CHECK(pair.b.receive_immediately(buffer(std::span(got))) == Look::kOther);
-    const auto received = pair.b.post(false, buffer(std::span(got)));
+    CHECK(pair.b.receive_immediately(Buffer(got)) == Look::kOther);
+    const auto received = pair.b.post(false, Buffer(got));
     pair.progress();
     CHECK(got == large);
 }
@@ -252,13 +250,13 @@ TEST_CASE("an empty message that is only offered is not received immediately", "
     while (pair.a.send_immediately({sent, sent}, 1)) ++sent;
     REQUIRE_FALSE(pair.a.send_immediately(none));
     pair.b.progress();  // all are unexpected, and are received only when the sender has seen no room
-    const auto empty = pair.a.post(true, buffer(std::span(none)));
+    const auto empty = pair.a.post(true, Buffer(none));
     pair.a.progress();
     Values got(2);
-    for (std::int64_t i = 0; i < sent; ++i) (void)pair.b.post(false, buffer(std::span(got)), 1);
+    for (std::int64_t i = 0; i < sent; ++i) (void)pair.b.post(false, Buffer(got), 1);
     CHECK(got == Values(2, sent - 1));
-    CHECK(pair.b.receive_immediately(buffer(std::span(none))) == Look::kOther);
-    const auto received = pair.b.post(false, buffer(std::span(none)));
+    CHECK(pair.b.receive_immediately(Buffer(none)) == Look::kOther);
+    const auto received = pair.b.post(false, Buffer(none));
     pair.progress();
     CHECK(received->has_ended());
     CHECK(empty->has_ended());
@@ -277,8 +275,8 @@ TEST_CASE("a frame that contradicts itself is refused, not received immediately"
     const std::array<std::byte, 8> body{};
     REQUIRE(stranger.push(std::as_bytes(std::span(&frame, 1)), body) == sizeof frame + 8);
     std::int64_t got = -1;
-    CHECK(pair.b.receive_immediately(buffer(got)) == Look::kOther);
-    (void)pair.b.post(false, buffer(got));
+    CHECK(pair.b.receive_immediately(Buffer(got)) == Look::kOther);
+    (void)pair.b.post(false, Buffer(got));
     CHECK_THROWS_AS(pair.b.progress(), Error);
 }
 
@@ -286,11 +284,11 @@ TEST_CASE("a sender without room is woken after an immediate receive, and only t
     RingPair pair(kSmallRing);
     REQUIRE(pair.a.send_immediately({1}));
     Values large(200, 7);
-    const auto sent = pair.a.post(true, buffer(std::span(large)));
+    const auto sent = pair.a.post(true, Buffer(large));
     pair.a.progress();
     CHECK_FALSE(pair.b.peer.has_made_room());
     Values got{-1};
-    REQUIRE(pair.b.receive_immediately(buffer(std::span(got))) == Look::kTaken);
+    REQUIRE(pair.b.receive_immediately(Buffer(got)) == Look::kTaken);
     CHECK(pair.b.peer.has_made_room());
     CHECK_FALSE(pair.b.peer.has_made_room());
 }
@@ -299,8 +297,8 @@ TEST_CASE("a long tag is cut between two characters of UTF-8, with a mark", "[p2
     RingPair pair(kLargeRing);
     const std::string prefix(GENERATE(range(std::size_t{0}, std::size_t{3})), 'x');
     Values values{1};
-    TransferBatch batch = pair.a.batch(true, buffer(std::span(values)), 0);
-    batch.tag = prefix + "€€€€€€€€€€";
+    TransferBatch batch = pair.a.batch(true, Buffer(values), 0);
+    batch.label = prefix + "€€€€€€€€€€";
     REQUIRE(pair.a.peer.send_immediately(batch, batch.transfers.front()));
     RingSource source(pair.rings[0].memory(), WakerFence::kItself);
     Frame frame;
@@ -308,6 +306,6 @@ TEST_CASE("a long tag is cut between two characters of UTF-8, with a mark", "[p2
     const std::string sent(frame.name.data(), ::strnlen(frame.name.data(), frame.name.size()));
     CAPTURE(prefix, sent);
     REQUIRE_THAT(sent, Catch::EndsWith("…"));
-    CHECK(batch.tag.starts_with(sent.substr(0, sent.size() - std::strlen("…"))));
+    CHECK(batch.label.starts_with(sent.substr(0, sent.size() - std::strlen("…"))));
     CHECK((sent.size() - prefix.size()) % std::strlen("€") == 0);
 }

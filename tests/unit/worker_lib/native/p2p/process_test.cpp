@@ -41,7 +41,7 @@ std::string exchange_for_ever(Context& context) {
         for (int i = 0;; ++i) {
             if (i == 20) context.store().set("running/" + std::to_string(context.rank()), "yes");
             Batch batch = world.batch();
-            batch.send(buffer(std::span(out)), next).recv({in, kCount, DType::f32}, previous);
+            batch.send(out, next).recv({in, kCount, DType::f32}, previous);
             batch.start().wait();
         }
     } catch (const Error& error) {
@@ -54,11 +54,10 @@ std::string go_on_without(Context& context, int gone) {
     const std::vector<int> exclude{gone};
     const auto group = context.world().shrink(exclude);
     std::int64_t sum = context.rank();
-    group->all_reduce(buffer(sum), ReduceOp::Sum).wait();
+    group->all_reduce(sum, ReduceOp::Sum).wait();
     std::int64_t got = 0;
     Batch batch = group->batch();
-    batch.send(buffer(sum), (group->rank() + 1) % group->size())
-        .recv(buffer(got), (group->rank() + group->size() - 1) % group->size());
+    batch.send(sum, (group->rank() + 1) % group->size()).recv(got, (group->rank() + group->size() - 1) % group->size());
     batch.start().wait();
     group->barrier().wait();
     return " then " + std::to_string(got);
@@ -88,15 +87,15 @@ TEST_CASE("a child of fork() receives no message of its parent", "[p2p][unit]") 
         ProcessGroup& world = context.world();
         std::int64_t value = 7;
         if (world.rank() == 1) {
-            world.send(buffer(value), 0).wait();
+            world.send(value, 0).wait();
             (void)context.store().get("stopped", std::chrono::seconds(20));
-            Work sent = world.send(buffer(++value), 0);
+            Work sent = world.send(Buffer(++value), 0);
             context.store().set("sent", "yes");
             sent.wait();
             return "sent";
         }
-        world.recv(buffer(value), 1).wait();
-        Work receive = world.recv(buffer(value), 1);
+        world.recv(value, 1).wait();
+        Work receive = world.recv(value, 1);
         const pid_t child = ::fork();
         if (child == 0) meddle(context, std::move(receive));
         ::waitpid(child, nullptr, 0);
@@ -139,7 +138,7 @@ TEST_CASE("a receive notices that the process of its sender was killed", "[p2p][
         context.store().set("running/" + std::to_string(context.rank()), "yes");
         if (context.rank() == 1) return context.store().get("nothing", std::chrono::minutes(1));
         try {
-            context.world().recv(buffer(value), 1).wait();
+            context.world().recv(value, 1).wait();
         } catch (const Error& error) {
             return words_of(error);
         }
@@ -176,7 +175,7 @@ TEST_CASE("a rank without descriptors says so, and names no culprit", "[p2p][uni
         std::string text = "sent";
         float value = 0;
         try {
-            context.world().send(buffer(value), 1).wait();
+            context.world().send(value, 1).wait();
         } catch (const Error& error) {
             text = words_of(error);
         }

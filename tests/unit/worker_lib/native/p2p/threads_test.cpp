@@ -72,13 +72,13 @@ TEST_CASE("a thread that waits for a message which another thread has just recei
             if (world.rank() == 1) {
                 world.barrier().wait();
                 Batch batch = world.batch();
-                batch.send(buffer(first), 0, 1).send(buffer(second), 0, 2).start().wait();
+                batch.send(first, 0, 1).send(second, 0, 2).start().wait();
                 continue;
             }
             std::promise<void> received;
             std::promise<Clock::time_point> ended;
-            Work one = world.recv(buffer(first), 1, 1);
-            Work other = world.recv(buffer(second), 1, 2);
+            Work one = world.recv(first, 1, 1);
+            Work other = world.recv(second, 1, 2);
             one.then([&](const std::exception_ptr&) {
                 received.set_value();
                 std::this_thread::sleep_for(kCallback);
@@ -102,13 +102,12 @@ TEST_CASE("callbacks of transfers may start others", "[p2p][unit]") {
         std::int64_t first = world.rank();
         std::int64_t second = -1;
         if (world.rank() == 0) {
-            world.send(buffer(first), 1).wait();
-            world.recv(buffer(second), 1).wait();
+            world.send(first, 1).wait();
+            world.recv(second, 1).wait();
         } else {
             std::promise<Work> answered;
-            world.recv(buffer(first), 0).then([&](const std::exception_ptr&) {
-                answered.set_value(world.send(buffer(second = first + 7), 0));
-            });
+            world.recv(first, 0).then(
+                [&](const std::exception_ptr&) { answered.set_value(world.send(Buffer(second = first + 7), 0)); });
             answered.get_future().get().wait();
         }
         return second;
@@ -128,18 +127,18 @@ TEST_CASE("a callback may start a transfer while another one is being submitted"
                 if (world.rank() == 0) {
                     world.barrier().wait();
                     Batch both = world.batch();
-                    both.send(buffer(first), 1, 1).send(buffer(first), 1, 2).start().wait();
-                    world.recv(buffer(second), 1).wait();
+                    both.send(first, 1, 1).send(first, 1, 2).start().wait();
+                    world.recv(second, 1).wait();
                     right += second == round + 7 ? 1 : 0;
                 } else {
                     std::promise<Work> answered;
                     std::int64_t answer = 0;
-                    Work asked = world.recv(buffer(second), 0, 1);
+                    Work asked = world.recv(second, 0, 1);
                     asked.then([&](const std::exception_ptr&) {
-                        answered.set_value(world.send(buffer(answer = second + 7), 0));
+                        answered.set_value(world.send(Buffer(answer = second + 7), 0));
                     });
                     world.barrier().wait();
-                    world.recv(buffer(first), 0, 2).wait();
+                    world.recv(first, 0, 2).wait();
                     answered.get_future().get().wait();
                     right += first == round ? 1 : 0;
                 }
@@ -165,13 +164,13 @@ TEST_CASE("threads that wait for different transfers all finish", "[p2p][unit]")
                 for (int i = 0; i < kRounds; ++i) {
                     std::int64_t value = world.rank() == 0 ? i : -1;
                     if (world.rank() == 0) {
-                        world.send(buffer(value), 1, t).wait();
-                        world.recv(buffer(value), 1, t).wait();
+                        world.send(value, 1, t).wait();
+                        world.recv(value, 1, t).wait();
                         wrong[static_cast<std::size_t>(t)] += value != i + 1;
                     } else {
-                        world.recv(buffer(value), 0, t).wait();
+                        world.recv(value, 0, t).wait();
                         ++value;
-                        world.send(buffer(value), 0, t).wait();
+                        world.send(value, 0, t).wait();
                     }
                 }
             });

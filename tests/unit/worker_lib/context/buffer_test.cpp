@@ -1,0 +1,86 @@
+// Buffer and ConstBuffer: which memory they take, with which type, and which they refuse.
+
+#include "ddp/buffer.hpp"
+
+#include <array>
+#include <list>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "tests/catch.hpp"
+
+using namespace ddp;
+
+namespace {
+
+template <typename To, typename... From>
+constexpr bool kMakes = std::is_constructible_v<To, From...>;
+template <typename To, typename From>
+constexpr bool kConverts = std::is_convertible_v<From, To>;
+
+// The type comes from the pointer: without one it must be given.
+static_assert(kMakes<Buffer, float*, std::size_t> && kMakes<Buffer, void*, std::size_t, DType>);
+static_assert(!kMakes<Buffer, void*, std::size_t> && !kMakes<ConstBuffer, const void*, std::size_t>);
+static_assert(!kMakes<Buffer, bool*, std::size_t> && !kMakes<Buffer, short*, std::size_t>);
+
+// What is const is only read.
+static_assert(!kMakes<Buffer, const float*, std::size_t> && kMakes<ConstBuffer, const float*, std::size_t>);
+static_assert(!kConverts<Buffer, const std::vector<float>&> && kConverts<ConstBuffer, const std::vector<float>&>);
+static_assert(!kConverts<Buffer, const float&> && kConverts<ConstBuffer, const float&>);
+static_assert(!kConverts<Buffer, std::span<const float>> && kConverts<ConstBuffer, std::span<const float>>);
+static_assert(!kConverts<Buffer, ConstBuffer> && kConverts<ConstBuffer, Buffer>);
+
+// A vector or a value without a name would end before the operation does; a span does not own its elements.
+static_assert(!kConverts<Buffer, std::vector<float>> && !kConverts<ConstBuffer, std::vector<float>>);
+static_assert(!kConverts<ConstBuffer, float>);
+static_assert(kConverts<Buffer, std::span<float>>);
+
+static_assert(!kConverts<Buffer, std::list<float>&> && !kConverts<Buffer, std::vector<bool>&>);
+static_assert(!kConverts<Buffer, std::vector<std::string>&> && !kConverts<Buffer, float*&>);
+static_assert(std::is_trivially_copyable_v<Buffer> && std::is_trivially_copyable_v<ConstBuffer>);
+
+/// Compares all members of a buffer of host memory.
+void check(ConstBuffer buffer, const void* data, std::size_t count, DType type) {
+    CHECK(buffer.data == data);
+    CHECK(buffer.count == count);
+    CHECK(buffer.dtype == type);
+    CHECK(buffer.device == Device::Cpu);
+    CHECK(buffer.bytes() == count * size_of(type));
+}
+
+}  // namespace
+
+TEST_CASE("a buffer takes count and type from what it is made of", "[context][unit]") {
+    std::vector<int> ints(3, 100'000'000);
+    check(ints, ints.data(), 3, DType::i32);
+    check({ints.data(), 2}, ints.data(), 2, DType::i32);
+    std::array<double, 4> array{};
+    check(array, array.data(), 4, DType::f64);
+    std::uint64_t plain[5] = {};
+    check(plain, plain, 5, DType::u64);
+    check(std::span(plain).last(2), plain + 3, 2, DType::u64);
+    float scalar = 1;
+    check(scalar, &scalar, 1, DType::f32);
+    const std::string text = "rank";
+    check(text, text.data(), 4, dtype_of<char>);
+    std::byte raw[8];
+    check(raw, raw, 8, DType::u8);
+    check({raw, 4, DType::bf16}, raw, 4, DType::bf16);
+    check({}, nullptr, 0, DType::f32);
+}
+
+TEST_CASE("a list is numbers in braces, a vector, an array or a span", "[context][unit]") {
+    const auto sum = [](List<std::size_t> list) {
+        std::size_t total = 0;
+        for (const std::size_t one : list.elements()) total += one;
+        return total;
+    };
+    CHECK(sum({}) == 0);
+    CHECK(sum({1, 2, 3}) == 6);
+    const std::vector<std::size_t> vector{4, 5};
+    CHECK(sum(vector) == 9);
+    CHECK(sum(std::vector<std::size_t>{6}) == 6);
+    CHECK(sum(std::array<std::size_t, 2>{7, 8}) == 15);
+    CHECK(sum(std::span(vector)) == 9);
+}

@@ -1,0 +1,72 @@
+#pragma once
+// Buffer and ConstBuffer: the memory that an operation writes, and the memory that it only reads. They refer to memory
+// of the caller, which must stay valid until the operation is done. Standard library only.
+
+#include <concepts>
+#include <cstddef>
+#include <memory>
+#include <ranges>
+#include <type_traits>
+
+#include "ddp/types.hpp"
+
+namespace ddp {
+
+/// A type whose values collectives can send: one that has a DType.
+template <typename T>
+concept Element = detail::dtype_if_any<std::remove_cv_t<T>>()
+.has_value();
+
+/// The DType of a C++ type.
+template <Element T>
+inline constexpr DType dtype_of = *detail::dtype_if_any<std::remove_cv_t<T>>();
+
+/// `count` elements of `dtype`. Made from a vector, an array, a span or a single variable of an Element type, or from a
+/// pointer and a count, it takes the type from them:
+///
+///     group.all_reduce(values, op);           // std::vector<float> values
+///     group.all_reduce(loss, op);             // double loss
+///     group.all_reduce({pointer, 100}, op);   // float* pointer
+///
+/// A vector without a name is refused, because it would end before the operation does.
+template <typename Memory>
+struct BasicBuffer {
+    Memory* data = nullptr;
+    std::size_t count = 0;
+    DType dtype = DType::f32;
+    Device device = Device::Cpu;
+
+    /// No memory: for a buffer that this rank does not use.
+    constexpr BasicBuffer() = default;
+    /// `count` elements from `data` on, of the pointer's type.
+    template <Element T>
+    requires std::convertible_to<T*, Memory*>
+    constexpr BasicBuffer(T* first, std::size_t elements, Device where = Device::Cpu)
+        : data(first), count(elements), dtype(dtype_of<T>), device(where) {}
+    /// The same for a type that is known at run time, and for types that C++ lacks (f16, bf16).
+    constexpr BasicBuffer(Memory* first, std::size_t elements, DType type, Device where = Device::Cpu)
+        : data(first), count(elements), dtype(type), device(where) {}
+    /// The elements of a vector, array or span.
+    template <typename Range>
+    requires std::ranges::contiguous_range<Range> && std::ranges::sized_range<Range> &&
+        std::ranges::borrowed_range<Range> && Element<std::ranges::range_value_t<Range>> &&
+        std::convertible_to<std::add_pointer_t<std::ranges::range_reference_t<Range>>, Memory*> constexpr BasicBuffer(
+            Range&& range)
+        : BasicBuffer(std::ranges::data(range), static_cast<std::size_t>(std::ranges::size(range))) {}
+    /// One variable.
+    template <Element T>
+    requires std::convertible_to<T*, Memory*>
+    constexpr BasicBuffer(T& variable) : BasicBuffer(std::addressof(variable), 1) {}
+    /// A ConstBuffer of a Buffer's memory.
+    template <std::same_as<void> Writable>
+    requires std::is_const_v<Memory>
+    constexpr BasicBuffer(const BasicBuffer<Writable>& other)
+        : data(other.data), count(other.count), dtype(other.dtype), device(other.device) {}
+
+    [[nodiscard]] constexpr std::size_t bytes() const { return count * size_of(dtype); }
+};
+
+using Buffer = BasicBuffer<void>;
+using ConstBuffer = BasicBuffer<const void>;
+
+}  // namespace ddp
