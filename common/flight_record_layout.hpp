@@ -142,6 +142,17 @@ enum class Failure : std::uint64_t {
 }
 [[nodiscard]] constexpr bool contains(Failure all, Failure one) { return (all | one) == all; }
 
+/// Returns `failure` with a rank of the job in its upper half: the peer whose host acknowledges nothing that this rank
+/// sends, while the operation is in progress or when it failed; -1: there is none.
+[[nodiscard]] constexpr Failure with_unreachable(Failure failure, std::int32_t rank) {
+    const auto set = static_cast<std::uint64_t>(failure) & UINT32_MAX;
+    return static_cast<Failure>(set | static_cast<std::uint64_t>(static_cast<std::uint32_t>(rank) + 1U) << 32);
+}
+[[nodiscard]] constexpr std::int32_t unreachable_in(Failure failure) {
+    // Without overflow, whatever the worker has written.
+    return static_cast<std::int32_t>(static_cast<std::uint32_t>(static_cast<std::uint64_t>(failure) >> 32) - 1U);
+}
+
 /// The slot of one operation. Slots are used in turn, so a new operation replaces the oldest one.
 struct OperationSlot {
     std::atomic<std::uint64_t> id{0};  ///< of the operation that has the slot; 0: none, or one that was refused

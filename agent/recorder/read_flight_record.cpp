@@ -123,6 +123,7 @@ RecordedOperation shown(const flight_record::Operation& operation, const Marks& 
     result.timed_out = result.failed && contains(marks.failure, flight_record::Failure::kTimedOut);
     result.mismatch = result.failed && contains(marks.failure, flight_record::Failure::kMismatch);
     result.peer_failed = result.failed && contains(marks.failure, flight_record::Failure::kPeerFailed);
+    if (marks.ended <= 0) result.unreachable = std::clamp(flight_record::unreachable_in(marks.failure), -1, kMaxRanks);
     if (marks.waited != 0) result.waited_ago = ago(absolute(marks.waited), now);
     result.polled = marks.waited < 0;
     return result;

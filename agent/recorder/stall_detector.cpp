@@ -21,20 +21,32 @@ std::optional<std::chrono::nanoseconds> StallDetector::stuck_for(const protocol:
     return is_on() && waited && *waited >= warning_ ? waited : std::nullopt;
 }
 
+/// Returns how long the rank has been in the operation, if its entry shows another rank whose host does not answer.
+std::optional<std::chrono::nanoseconds> StallDetector::cut_off_for(const protocol::RecordedOperation& operation,
+                                                                   bool going_on) {
+    if (operation.unreachable < 0 || operation.ended_ago) return std::nullopt;
+    return waits_for(operation, going_on).value_or(operation.queued_ago);
+}
+
 std::optional<protocol::Stalled> StallDetector::look(Rank rank, const protocol::FlightRecord& view) const {
     const auto reported = reported_.find(rank);
     const bool going_on = is_going_on(view, warning_);
     const protocol::RecordedOperation* oldest = nullptr;
     std::chrono::nanoseconds longest{0};
-    for (const protocol::RecordedOperation& operation : view.operations) {
-        const auto stuck = stuck_for(operation, going_on);
-        if (!stuck || (reported != reported_.end() && reported->second.contains(operation.id))) continue;
+    bool by_host = false;
+    const auto consider = [&](const protocol::RecordedOperation& operation, const auto& stuck, bool host) {
+        if (!stuck || (reported != reported_.end() && reported->second.contains({operation.id, host}))) return;
         const auto key = [](const protocol::RecordedOperation& o, std::chrono::nanoseconds time) {
             return std::pair(o.timed_out, time);
         };
-        if (oldest != nullptr && key(operation, *stuck) <= key(*oldest, longest)) continue;
+        if (oldest != nullptr && key(operation, *stuck) <= key(*oldest, longest)) return;
         oldest = &operation;
         longest = *stuck;
+        by_host = host;
+    };
+    for (const protocol::RecordedOperation& operation : view.operations) {
+        consider(operation, stuck_for(operation, going_on), false);
+        consider(operation, cut_off_for(operation, going_on), true);
     }
     if (oldest == nullptr) return std::nullopt;
     protocol::Stalled report;
@@ -45,14 +57,16 @@ std::optional<protocol::Stalled> StallDetector::look(Rank rank, const protocol::
     report.p2p_seq = oldest->p2p_seq;
     report.waited = std::chrono::duration_cast<std::chrono::milliseconds>(longest);
     report.timed_out = oldest->timed_out;
+    report.unreachable = by_host;
     return report;
 }
 
 void StallDetector::set_reported(Rank rank, const protocol::FlightRecord& view) {
     const bool going_on = is_going_on(view, warning_);
-    std::set<std::uint64_t> known;  // operations that left the flight record are forgotten
+    std::set<Reported> known;  // operations that left the flight record are forgotten
     for (const protocol::RecordedOperation& operation : view.operations) {
-        if (stuck_for(operation, going_on)) known.insert(operation.id);
+        if (stuck_for(operation, going_on)) known.emplace(operation.id, false);
+        if (cut_off_for(operation, going_on)) known.emplace(operation.id, true);
     }
     reported_[rank] = std::move(known);
 }

@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "common/ids.hpp"
 #include "rendezvous/protocol/inspection.hpp"
@@ -23,8 +24,8 @@ public:
     [[nodiscard]] std::chrono::nanoseconds interval() const;
 
     /// Returns a report about the operation that a worker has waited for longest, if that is too long and not reported
-    /// yet. An operation that has just failed by its deadline is reported whatever `warning` is. The caller fills in
-    /// `generation`.
+    /// yet. An operation that has just failed by its deadline is reported whatever `warning` is, and so is one in
+    /// progress whose entry shows another rank whose host does not answer. The caller fills in `generation`.
     [[nodiscard]] std::optional<protocol::Stalled> look(Rank rank, const protocol::FlightRecord& view) const;
     /// Notes that the daemon has a report about `rank`. It covers every stuck operation in `view`, because the daemon
     /// will request the whole record.
@@ -37,8 +38,14 @@ private:
     [[nodiscard]] std::optional<std::chrono::nanoseconds> stuck_for(const protocol::RecordedOperation& operation,
                                                                     bool going_on) const;
 
+    [[nodiscard]] static std::optional<std::chrono::nanoseconds> cut_off_for(
+        const protocol::RecordedOperation& operation, bool going_on);
+
+    /// An operation by its number in the flight record, and whether the report is the one about an unreachable host.
+    using Reported = std::pair<std::uint64_t, bool>;
+
     const std::chrono::nanoseconds warning_;
-    std::map<Rank, std::set<std::uint64_t>> reported_;  ///< operations by their numbers in the flight record
+    std::map<Rank, std::set<Reported>> reported_;
 };
 
 }  // namespace ddprun::agent

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "common/job_limits.hpp"
@@ -47,6 +49,8 @@ void take_back(State& state, const std::string& host) {
     Host& known = state.hosts.at(host);
     known.set_aside.clear();
     known.strikes = 0;
+    known.cut_links = 0;
+    known.cut_off_until = {};
     known.early_losses = 0;
     state.nodes.change_all([&](Node& node) {
         if (node.join.host != host) return;
@@ -94,6 +98,38 @@ bool is_outage(const Group& group) {
     return cut_off > 1 && 2 * cut_off >= group.members.size();
 }
 
+/// Returns what counts against a host: its cut links, then its strikes, without those that are forgotten.
+std::pair<int, int> record_of(const State& state, const std::string& name) {
+    const auto found = state.hosts.find(name);
+    if (found == state.hosts.end()) return {0, 0};
+    const Host& host = found->second;
+    return {state.now - host.cut_at > kStrikesForgotten ? 0 : host.cut_links,
+            state.now - host.struck_at > kStrikesForgotten ? 0 : host.strikes};
+}
+
+/// Counts a cut link of the host.
+void count_cut_link(State& state, const std::string& name) {
+    Host& host = state.hosts[name];
+    if (state.now - host.cut_at > kStrikesForgotten) host.cut_links = 0;
+    ++host.cut_links;
+    host.cut_at = state.now;
+}
+
+/// Returns the end that strike_end_of() counts links against.
+std::string end_of(const State& state, const std::vector<diagnosis::CutLink>& links) {
+    std::map<std::string, int> ends;  // how many links each has
+    for (const diagnosis::CutLink& link : links) {
+        ++ends[link.first];
+        ++ends[link.second];
+    }
+    const auto key = [&](const auto& entry) {
+        const Node* const node = node_of(state, entry.first);
+        return std::tuple(entry.second, record_of(state, entry.first), node == nullptr || !node->beside_daemon,
+                          entry.first);
+    };
+    return std::ranges::max_element(ends, {}, key)->first;
+}
+
 }  // namespace
 
 void strike(State& state, const std::string& name) {
@@ -106,7 +142,7 @@ void strike(State& state, const std::string& name) {
 TimePoint cool_down_end(const State& state, const Node& node) {
     const auto host = state.hosts.find(node.join.host);
     if (host == state.hosts.end()) return TimePoint::min();
-    return host->second.struck_at + cool_down(host->second.strikes);
+    return std::max(host->second.cut_off_until, host->second.struck_at + cool_down(host->second.strikes));
 }
 
 bool is_cooling_down(const State& state, const Node& node) { return state.now < cool_down_end(state, node); }
@@ -144,6 +180,17 @@ std::string count_losses(Transition& t, Duration lasted) {
     return needed;
 }
 
+void strike_end_of(State& state, const std::vector<diagnosis::CutLink>& links) {
+    const std::string name = end_of(state, links);
+    for (const diagnosis::CutLink& link : links) {
+        count_cut_link(state, link.first);
+        count_cut_link(state, link.second);
+    }
+    strike(state, name);
+    if (count_others(state, name) >= state.shape->min_nodes)
+        state.hosts[name].cut_off_until = state.now + kStrikesForgotten;
+}
+
 std::string why_set_aside(const State& state, const std::string& name) {
     const auto host = state.hosts.find(name);
     return host == state.hosts.end() ? "" : host->second.set_aside;
@@ -162,7 +209,8 @@ void forget_hosts(State& state) {
     std::set<std::string_view> here;
     for (const auto& [id, node] : state.nodes) here.insert(node.join.host);
     std::erase_if(state.hosts, [&](const auto& entry) {
-        return entry.second.strikes == 0 && entry.second.set_aside.empty() && !here.contains(entry.first);
+        return entry.second.strikes == 0 && entry.second.cut_links == 0 && entry.second.set_aside.empty() &&
+               !here.contains(entry.first);
     });
 }
 
@@ -207,7 +255,9 @@ Result<std::string> drain(Transition& t, const std::string& host) {
 Result<std::string> undrain(Transition& t, const std::string& host) {
     State& state = t.state;
     if (const Result<void> known = check_host(state, host); !known) return known.error();
-    if (why_set_aside(state, host).empty())
+    const auto found = state.hosts.find(host);
+    const bool is_cut_off = found != state.hosts.end() && state.now < found->second.cut_off_until;
+    if (why_set_aside(state, host).empty() && !is_cut_off)
         return Error{Errc::kRefused, fmt::format("{} is not drained: it takes part already", name_node(host))};
     take_back(state, host);
     t.say(fmt::format("{} may take part again", name_node(host)));

@@ -31,11 +31,17 @@ void strike(State& state, const std::string& host);
 /// none of them, but in State::early_outages.
 [[nodiscard]] std::string count_losses(Transition& t, Duration lasted);
 
+/// Counts cut links, at least one, as a strike of the node with most of them. If no node has more links than the
+/// others, counts them against the one with more cut links in the last hour, or else with more strikes, or else one
+/// without the daemon. If the job can do without that node, it cools down for an hour, because the same nodes would
+/// fail again; only undrain() ends that.
+void strike_end_of(State& state, const std::vector<diagnosis::CutLink>& links);
+
 /// Returns why the nodes of `host` take no part, as a clause for people; empty: they do.
 [[nodiscard]] std::string why_set_aside(const State& state, const std::string& host);
 /// Returns "; node n3 is set aside: `ddpctl undrain n3` lets it take part"; empty: no node that is here is.
 [[nodiscard]] std::string hint_at_set_aside(const State& state);
-/// Forgets the hosts without a node, strikes or an order, if there are very many.
+/// Forgets the hosts without a node, strikes, cut links or an order, if there are very many.
 void forget_hosts(State& state);
 
 /// An order of an operator (ddpctl drain, undrain). Returns its effect, or the reason of its refusal.

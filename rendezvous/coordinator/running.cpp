@@ -106,18 +106,28 @@ void conclude(Transition& t) {
     if (lasted < kEarly && by_accident) ++state.early_ends;
     if (cause.failure) {
         const Diagnosis& diagnosis = state.group.diagnosis;
-        const bool of_this = state.group.diagnosed_at + kDiagnosisValidFor >= cause.failed_at &&
+        // A cut link explains only a failure whose own inquiry has found it: a program fails beside one, too.
+        const Duration valid_for = diagnosis.links.empty() ? Duration(kDiagnosisValidFor) : Duration::zero();
+        const bool of_this = state.group.diagnosed_at + valid_for >= cause.failed_at &&
                              (!diagnosis.dead || *diagnosis.dead == cause.failure->rank);
+        const bool by_link = of_this && !diagnosis.links.empty() && !is_violent(cause.failure->status) &&
+                             !forbids_restart(*cause.failure);
         if (failure_ends_job(state)) {
-            Verdict verdict = failure_verdict(state);
+            Verdict verdict = by_link ? link_verdict(state, why_no_restart(state)) : failure_verdict(state);
             verdict.also_failed = also_failed(state.group.failed, cause.failure->rank);
-            if (of_this) add_diagnosis(verdict, diagnosis);
+            if (of_this && !by_link) add_diagnosis(verdict, diagnosis);
             return finish(t, std::move(verdict));
         }
         const std::string& text = diagnosis.dead ? diagnosis.detail : diagnosis.text;
-        if (of_this && !text.empty()) cause.reason += fmt::format("; {}", text);
+        if (by_link)
+            cause.reason = text;
+        else if (of_this && !text.empty())
+            cause.reason += fmt::format("; {}", text);
         if (ends_instead_of_starting(state)) return finish(t, preempted_verdict(state));
-        strike(state, cause.failure->host);
+        if (by_link)
+            strike_end_of(state, diagnosis.links);
+        else
+            strike(state, cause.failure->host);
         if (!departure_ends_job(state)) spend_restart(t);
     }
     if (!cause.failure && cause.lost.empty() && !state.group.lost.empty()) {

@@ -133,20 +133,24 @@ Verdict overdue_verdict(const State& state, const std::vector<int>& ranks) {
             .culprit = {}};
 }
 
+std::string why_no_restart(const State& state) {
+    const FailureReport& culprit = *state.cause.failure;
+    const int max_restarts = state.roles.at(culprit.role).max_restarts;
+    const std::string whose = of_role(state, culprit.role);
+    if (forbids_restart(culprit))
+        return fmt::format("code {} means that another attempt is useless", exit_code::kDoNotRequeue);
+    if (max_restarts > 0) return fmt::format("no restart left (--max-restarts {}{})", max_restarts, whose);
+    return restarts_any_role(state) ? fmt::format("no restart (--max-restarts 0{})", whose) : "";
+}
+
 Verdict failure_verdict(const State& state) {
     FailureReport culprit = *state.cause.failure;
-    const int max_restarts = state.roles.at(culprit.role).max_restarts;
     const std::string whose = of_role(state, culprit.role);
     if (whose.empty()) culprit.role.clear();
     // A reported failure with code 0 can only be a bug of the agent. The job must not count as a success.
     const int code = culprit.status.success() ? 1 : culprit.status.exit_code();
     std::string reason = state.cause.reason;
-    if (forbids_restart(culprit))
-        reason += fmt::format("; code {} means that another attempt is useless", exit_code::kDoNotRequeue);
-    else if (max_restarts > 0)
-        reason += fmt::format("; no restart left (--max-restarts {}{})", max_restarts, whose);
-    else if (restarts_any_role(state))
-        reason += fmt::format("; no restart (--max-restarts 0{})", whose);
+    if (const std::string why = why_no_restart(state); !why.empty()) reason += fmt::format("; {}", why);
     const bool one_line = culprit.message.find('\n') == std::string::npos;
     return {.outcome = is_node_failure(culprit) ? Outcome::kInfrastructure : Outcome::kWorkerFailed,
             .exit_code = code,
@@ -196,6 +200,19 @@ Verdict outages_verdict(const State& state) {
         fmt::format("{}; many nodes were cut off at once, as within {} of each of the newest {} starts",
                     state.cause.reason, seconds_text(kProgress), state.early_outages),
         "Look for what interrupts the network between the nodes, then start the same command again");
+}
+
+Verdict link_verdict(const State& state, std::string_view why) {
+    const Diagnosis& diagnosis = state.group.diagnosis;
+    Verdict verdict = failure_verdict(state);
+    verdict.outcome = Outcome::kInfrastructure;
+    verdict.exit_code = exit_code::kInfrastructure;
+    verdict.reason = diagnosis.text;
+    if (!why.empty()) verdict.reason.append("; ").append(why);
+    verdict.names_message = false;
+    verdict.hint = diagnosis.hint;
+    verdict.first_victim = true;
+    return verdict;
 }
 
 Verdict infrastructure_verdict(std::string reason, std::string hint) {

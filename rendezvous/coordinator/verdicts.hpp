@@ -2,6 +2,7 @@
 // The verdicts, and how a job ends as text. Pure; private to the coordinator.
 
 #include <string>
+#include <string_view>
 
 #include "rendezvous/coordinator/state.hpp"
 
@@ -21,6 +22,9 @@ namespace ddprun::coordinator {
 [[nodiscard]] Verdict preempted_verdict(const State& state);
 /// Returns the verdict of a preempted job in which these ranks have not ended in time.
 [[nodiscard]] Verdict overdue_verdict(const State& state, const std::vector<int>& ranks);
+/// Returns why the failure that stopped the group, which is set, ends the job: "no restart left (--max-restarts 3)".
+/// Empty: the job asked for no restarts.
+[[nodiscard]] std::string why_no_restart(const State& state);
 /// Returns the verdict on the failure that stopped the group, which is set. A node that could not start the worker is
 /// an infrastructure failure.
 [[nodiscard]] Verdict failure_verdict(const State& state);
@@ -29,9 +33,12 @@ namespace ddprun::coordinator {
                                       const Group* stopped = nullptr);
 /// Returns the verdict of a job whose daemon is ended by a signal.
 [[nodiscard]] Verdict daemon_stopped_verdict(int signal);
-/// Returns the verdict of a job that its nodes, its daemon or its store end.
-/// The network has cut off many nodes soon after each of the newest starts.
+/// Returns the verdict of a job whose network has cut off many nodes soon after each of the newest starts.
 [[nodiscard]] Verdict outages_verdict(const State& state);
+/// Returns the verdict on the failure that stopped the group, which is set, if a cut link between its nodes explains
+/// it: an infrastructure failure. `why`: as why_no_restart().
+[[nodiscard]] Verdict link_verdict(const State& state, std::string_view why);
+/// Returns the verdict of a job that its nodes, its daemon or its store end.
 [[nodiscard]] Verdict infrastructure_verdict(std::string reason, std::string hint = "");
 /// Returns the verdict of a job that cannot do without `host`, which ends every group soon after its start.
 [[nodiscard]] Verdict useless_restarts_verdict(const State& state, const std::string& host);

@@ -170,6 +170,11 @@ std::string own_reason(const State& state, const Node& node) {
                            why_set_aside(state, node.join.host), node.join.host);
     if (state.phase != Phase::kRunning || !is_cooling_down(state, node)) return "";
     const Host& host = state.hosts.at(node.join.host);
+    if (state.now < host.cut_off_until)
+        return fmt::format(
+            "spare: this node could not reach another one, and is left out for an hour. When the network between them "
+            "is mended, `ddpctl undrain {}` lets it take part at once",
+            node.join.host);
     return fmt::format("spare: this node has failed or was lost {}, and is left out for {}",
                        counted(static_cast<std::size_t>(host.strikes), "time"),
                        seconds_text(cool_down_end(state, node) - host.struck_at));

@@ -10,6 +10,13 @@
 
 namespace ddprun::diagnosis {
 
+/// Two nodes that cannot reach each other, by display name, in alphabetical order.
+struct CutLink {
+    std::string first;
+    std::string second;
+    friend bool operator==(const CutLink&, const CutLink&) = default;
+};
+
 struct Diagnosis {
     std::string text;                ///< one line, in the past tense; empty: the flight records do not show the cause
     std::string hint = {};           ///< what to do next
@@ -17,6 +24,7 @@ struct Diagnosis {
     std::optional<Rank> dead = {};   ///< set: the text is about the end of this worker, and valid for no other one
     std::string detail = {};         ///< of `dead`: the text without its head, for lines that name rank and end already
     bool names_activity = false;     ///< of `dead`: the text contains FailureReport::activity
+    std::vector<CutLink> links = {};  ///< set: the network between these nodes is the cause, and no rank
     friend bool operator==(const Diagnosis&, const Diagnosis&) = default;
 };
 

@@ -52,6 +52,7 @@ std::vector<int> culprits(const StallFinding& finding) {
             return minority_ranks(*finding.group, *finding.wait);
         case StallKind::kUnknown:  // their agent may only be slow to answer
         case StallKind::kAllPresent:
+        case StallKind::kLink:
         case StallKind::kNone: break;
     }
     return {};
@@ -82,6 +83,7 @@ std::string hint_for(const StallFinding& finding, const RecordsByRank& all, Tens
                    "timeout";
         case StallKind::kCircle:
             return transfer ? fmt::format("Where sends and receives wait for each other, {}", kBatch) : "";
+        case StallKind::kLink:
         case StallKind::kNone: break;
     }
     return "";

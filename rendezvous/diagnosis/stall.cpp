@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "rendezvous/diagnosis/hints.hpp"
+#include "rendezvous/diagnosis/link.hpp"
 #include "rendezvous/diagnosis/stall_text.hpp"
 #include "rendezvous/diagnosis/wait_graph.hpp"
 
@@ -24,6 +25,7 @@ int weight(const StallFinding& finding) {
         case StallKind::kUnknown: return 4;
         case StallKind::kAllPresent: return 3;
         case StallKind::kCircle: return 1;
+        case StallKind::kLink:
         case StallKind::kNone: break;
     }
     return 0;
@@ -96,6 +98,7 @@ StallFinding classify(const GroupWaits& group, const StallWait& wait, const std:
 }  // namespace
 
 StallVerdict diagnose(const std::vector<RankRecord>& records, nanoseconds min_wait) {
+    if (StallVerdict link = diagnose_link(records); link.kind != StallKind::kNone) return link;
     RecordsByRank all;
     std::map<std::string, std::map<int, StallMember>> by_name;
     for (const RankRecord& record : records) {

@@ -215,6 +215,7 @@ std::string describe(const StallFinding& finding, const RecordsByRank& all, Tens
         case StallKind::kUnknown: return unknown(finding, all);
         case StallKind::kAllPresent: return all_present(finding, all);
         case StallKind::kCircle: return circle(finding, all);
+        case StallKind::kLink:  // link.cpp makes its text
         case StallKind::kNone: break;
     }
     return "";

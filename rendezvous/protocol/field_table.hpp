@@ -136,6 +136,7 @@ void visit_fields(Is<RecordedOperation> auto& operation, auto& field, std::size_
     field.optional("timed_out", operation.timed_out);
     field.optional("mismatch", operation.mismatch);
     field.optional("peer_failed", operation.peer_failed);
+    field.optional("unreachable", operation.unreachable, kRankRange, -1);
     field.optional("waited_ago_ns", operation.waited_ago);
     field.optional("polled", operation.polled);
 }
@@ -292,6 +293,7 @@ void visit_fields(Is<Stalled> auto& message, auto& field) {
     field("p2p_seq", message.p2p_seq);
     field("waited_ms", message.waited);
     field.optional("timed_out", message.timed_out);
+    field.optional("unreachable", message.unreachable);
 }
 
 template <>

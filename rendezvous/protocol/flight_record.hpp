@@ -66,6 +66,9 @@ struct RecordedOperation {
     bool timed_out = false;    ///< … because a deadline has passed
     bool mismatch = false;     ///< … because the ranks called different operations
     bool peer_failed = false;  ///< … after another rank: that one was lost, or has reported the error
+    /// A rank of the job: its host has acknowledged nothing that this rank sent, for seconds when the operation was in
+    /// progress or failed; -1: there is none.
+    int unreachable = -1;
     friend bool operator==(const RecordedOperation&, const RecordedOperation&) = default;
 };
 

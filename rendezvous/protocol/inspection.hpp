@@ -51,7 +51,8 @@ struct Stalled {
     std::uint64_t seq = 0;
     std::uint64_t p2p_seq = 0;  ///< 0: a collective
     std::chrono::milliseconds waited{0};
-    bool timed_out = false;  ///< it has ended: it has failed by its deadline
+    bool timed_out = false;    ///< it has ended: it has failed by its deadline
+    bool unreachable = false;  ///< it is reported because RecordedOperation::unreachable is set, however short it waits
     friend bool operator==(const Stalled&, const Stalled&) = default;
 };
 

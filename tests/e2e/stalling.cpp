@@ -2,7 +2,7 @@
 //
 // usage: stalling
 // tags|small|large|swap|circle|posted|finisher|meeting|stopped|halted|loop|deadline|caught|quit|behind|eat|mismatch|abort|
-// hurry|sizes|offers|throws|zero|left|sleeper
+// hurry|sizes|offers|throws|zero|left|sleeper|rests|choked
 //
 // small     rank 1 waits for another tag than rank 0 has sent, rank 0 goes on to a barrier; both give up after 2 s
 // large     the same with a message that is offered
@@ -12,7 +12,9 @@
 // stopped   rank 1's process stops itself
 // halted    the same, and the others give up after two seconds
 // left      the same, and the others shrink the group, go on and end well
-// loop      all-reduces until the network ends it
+// loop      all-reduces until the network ends it, and prints that now and then
+// choked    rank 1's process stops itself, and the others send more than the buffers of its sockets take
+// rests     all ranks compute for 45 s between two all-reduces
 // deadline  as posted, but the others give up after a second
 // caught    the same, and they catch the error and compute, too
 // quit      the same, and they end as if nothing had happened
@@ -190,10 +192,26 @@ void loop(ddp::Context& context) {
     std::vector<float> values(1 << 16);
     for (int i = 0;; ++i) {
         context.world().all_reduce(values, ddp::ReduceOp::Sum).wait();
-        if (i == 10) {
+        if (i % 1000 == 10) {
             fmt::print("looping\n");
             std::fflush(stdout);
         }
+    }
+}
+
+void choked(ddp::Context& context) {
+    if (context.rank() == 1) ::raise(SIGSTOP);
+    std::vector<float> values(16 << 20);
+    context.world().all_reduce(values, ddp::ReduceOp::Sum).wait();
+}
+
+void rests(ddp::Context& context) {
+    std::vector<float> values(1 << 16);
+    for (;;) {
+        context.world().all_reduce(values, ddp::ReduceOp::Sum).wait();
+        fmt::print("looping\n");
+        std::fflush(stdout);
+        std::this_thread::sleep_for(45s);
     }
 }
 
@@ -265,6 +283,8 @@ int run(const std::string& what) {
     if (what == "halted") stopped(context, 2s);
     if (what == "left") left(context);
     if (what == "loop") loop(context);
+    if (what == "rests") rests(context);
+    if (what == "choked") choked(context);
     if (what == "deadline") posted(context, 1s);
     if (what == "caught") caught(context);
     if (what == "quit") quit(context);

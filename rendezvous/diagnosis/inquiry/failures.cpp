@@ -13,6 +13,7 @@
 #include "rendezvous/diagnosis/death.hpp"
 #include "rendezvous/diagnosis/inquiry/repeats.hpp"
 #include "rendezvous/diagnosis/inquiry/requests.hpp"
+#include "rendezvous/diagnosis/link.hpp"
 #include "rendezvous/diagnosis/mismatch.hpp"
 #include "rendezvous/diagnosis/rewind.hpp"
 #include "rendezvous/diagnosis/wait_graph.hpp"
@@ -107,8 +108,9 @@ StallVerdict new_timeout(InquiryTransition& t, const std::vector<RankRecord>& re
     });
 }
 
-Diagnosis by_deadline(const StallVerdict& verdict) {
-    return {.text = verdict.text_after, .hint = verdict.hint_after, .culprits = verdict.culprits};
+Diagnosis by_waits(const StallVerdict& verdict) {
+    return {
+        .text = verdict.text_after, .hint = verdict.hint_after, .culprits = verdict.culprits, .links = verdict.links};
 }
 
 /// Returns the diagnosis of the worker that is the cause of the stop; its text is empty if the records do not show it.
@@ -167,10 +169,19 @@ void conclude_failure(InquiryTransition& t, const Inquiry& inquiry) {
     if (inquiry.rank && !inquiry.records.empty() && t.now < inquiry.deadline) return ask_others(t, inquiry);
     const bool is_partial = inquiry.rank || inquiry.nodes;
     const std::vector<RankRecord> records = records_of_all(t.job, inquiry);
+    if (t.job.phase == Phase::kStopping && t.job.cause.failure) {
+        const StallVerdict link = diagnose_link_before(records, *t.job.cause.failure);
+        if (link.kind != StallKind::kNone) {
+            t.actions.push_back(DiagnosisFinished{inquiry.generation, by_waits(link)});
+            return;
+        }
+    }
     if (t.job.phase == Phase::kRunning) {
         const StallVerdict verdict = new_timeout(t, records, inquiry.recent, nullptr);
-        t.actions.push_back(DiagnosisFinished{inquiry.generation, by_deadline(verdict)});
-        if (verdict.kind != StallKind::kNone) notify_agents(t, verdict.text, verdict.hint);
+        t.actions.push_back(DiagnosisFinished{inquiry.generation, by_waits(verdict)});
+        const bool is_over = verdict.kind == StallKind::kLink;  // the group has failed, even if the link is back
+        if (verdict.kind != StallKind::kNone)
+            notify_agents(t, is_over ? verdict.text_after : verdict.text, is_over ? verdict.hint_after : verdict.hint);
         return;
     }
     if (t.job.phase == Phase::kStopping && t.job.cause.failure) {
@@ -187,8 +198,10 @@ void conclude_failure(InquiryTransition& t, const Inquiry& inquiry) {
     // A deadline that was reported already may be the cause, if no other has passed since.
     StallVerdict known;
     const StallVerdict verdict = new_timeout(t, records, inquiry.recent, &known);
-    t.actions.push_back(
-        DiagnosisFinished{inquiry.generation, by_deadline(verdict.kind != StallKind::kNone ? verdict : known)});
+    Diagnosis diagnosis = by_waits(verdict.kind != StallKind::kNone ? verdict : known);
+    // The worker has not failed because of a link, or diagnose_link_before() would have found it.
+    if (t.job.cause.failure) diagnosis.links.clear();
+    t.actions.push_back(DiagnosisFinished{inquiry.generation, std::move(diagnosis)});
 }
 
 }  // namespace ddprun::diagnosis

@@ -11,6 +11,8 @@ namespace ddprun::diagnosis {
 /// nothing new, up to kMaxStallInterval.
 inline constexpr std::chrono::seconds kStallInterval{5};
 inline constexpr std::chrono::seconds kMaxStallInterval{30};
+/// Pause before the inquiry that confirms a cut link. Within it, a worker sees that a host which was paused answers.
+inline constexpr std::chrono::seconds kConfirmPause{1};
 
 /// Opens an inquiry about the reported stall, or remembers it for later.
 void stall_reported(InquiryTransition& t, const StallReported& event);

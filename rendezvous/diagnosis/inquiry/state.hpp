@@ -64,7 +64,13 @@ struct StallReports {
     struct Reported {
         Occasion occasion;
         std::chrono::nanoseconds quiet{0};
-        TimePoint until;  ///< a verdict on the same ranks is not repeated before
+        TimePoint until;                  ///< a verdict on the same ranks is not repeated before
+        std::vector<CutLink> links = {};  ///< of all verdicts on them
+    };
+    /// Cut links that an inquiry has shown.
+    struct Suspects {
+        std::vector<CutLink> links = {};
+        TimePoint until;  ///< an inquiry that ends later does not confirm them
     };
     using Accused = std::tuple<StallKind, std::string, std::vector<int>>;  ///< kind, group, ranks
 
@@ -72,6 +78,7 @@ struct StallReports {
     TimePoint next_inquiry{};  ///< the earliest time for it
     std::chrono::nanoseconds interval{0};
     std::map<Accused, Reported> reported = {};
+    Suspects suspects = {};  ///< of the newest inquiry
 };
 
 /// Failures of one generation (failures.cpp).

@@ -3,6 +3,7 @@
 // errors; operation/failure.hpp adds the group and the operation. A plain value: the group and its backend keep copies.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -30,6 +31,9 @@ struct GroupSpec {
     ddprun::Duration default_timeout{};
     ddprun::Duration init_timeout{};
     int device = -1;
+    /// Shows in the flight record that the host of a rank of the job cannot be reached while the group is made; -1: it
+    /// can again. May be empty.
+    std::function<void(int rank)> note_unreachable;
 };
 
 [[nodiscard]] inline const std::string& path_of(const GroupSpec& spec) {

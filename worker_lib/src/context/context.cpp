@@ -100,6 +100,7 @@ Context::Context(Environment environment, std::shared_ptr<Store> store, const In
     survive_notices();
     GroupSpec spec = world_spec(environment_, store_, options);
     const detail::InitWait waiting(spec);
+    spec.note_unreachable = waiting.note_unreachable();
     waiting.run([&] {
         spec.init = detail::meet_in_round(spec);
         const Backend backend = agree_on_backend(spec, options.backend);

@@ -35,4 +35,14 @@ Failure departure_failure(int rank, std::string_view name, Departure how, std::o
     return {.kind = FailureKind::kPeerLost, .code = ErrorCode::PeerLost, .cause = std::move(text), .culprits = {rank}};
 }
 
+Failure unreachable_failure(std::string_view self, int rank, std::string_view name) {
+    return {
+        .kind = FailureKind::kPeerLost,
+        .code = ErrorCode::PeerLost,
+        .cause = fmt::format("{} cannot reach {} any more: its host acknowledges nothing. That host is down, or the "
+                             "network between the two is cut",
+                             self, name),
+        .culprits = {rank}};
+}
+
 }  // namespace ddp::detail

@@ -18,6 +18,10 @@ enum class Departure : std::uint32_t {
     kLeftInFlight,     ///< it destroyed its group with work in flight that others need
 };
 
+/// Returns the failure of kind kPeerLost of a peer whose host does not answer: "rank 0 cannot reach rank 3 (host b, …".
+/// self   the name of the own rank
+[[nodiscard]] Failure unreachable_failure(std::string_view self, int rank, std::string_view name);
+
 /// Returns the failure of kind kPeerLost: "rank 3 (host b, pid 7) has left the group normally after operation #5. …"
 /// after   the last operation that the rank has completed; nothing: unknown
 [[nodiscard]] Failure departure_failure(int rank, std::string_view name, Departure how,

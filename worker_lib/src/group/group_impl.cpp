@@ -47,6 +47,7 @@ GroupSpec with_places(GroupSpec spec, const BackendImpl& backend) {
     spec.locations.clear();
     for (int rank = 0; rank < static_cast<int>(spec.members.size()); ++rank)
         spec.locations.push_back(backend.location_of(rank));
+    spec.note_unreachable = nullptr;  // the entry that it writes to ends now
     return spec;
 }
 
@@ -173,12 +174,12 @@ std::unique_ptr<ProcessGroup> GroupImpl::split(int color, int key, std::string_v
     const WaitAtStore recorded_wait = wait_at_store({"split", name, spec_.init_timeout});
     return recorded_wait.run([&] {
         refuse_if_aborted(spec_, *backend_, call);
-        return form_part(number, {color, key, std::string(name)}, call);
+        return form_part(number, {color, key, std::string(name)}, call, recorded_wait);
     });
 }
 
-std::unique_ptr<ProcessGroup> GroupImpl::form_part(std::uint64_t number, const SplitRequest& own,
-                                                   std::string_view call) {
+std::unique_ptr<ProcessGroup> GroupImpl::form_part(std::uint64_t number, const SplitRequest& own, std::string_view call,
+                                                   const WaitAtStore& wait) {
     const auto& [color, key, name] = own;
     std::vector<SplitRequest> requests;
     for (const std::string& text : exchange(spec_, fmt::format("split/{}", number), to_text(own), backend_.get(), call))
@@ -209,6 +210,7 @@ std::unique_ptr<ProcessGroup> GroupImpl::form_part(std::uint64_t number, const S
         spec.members.push_back(spec_.members[static_cast<std::size_t>(rank)]);
         spec.locations.push_back(spec_.locations[static_cast<std::size_t>(rank)]);
     }
+    spec.note_unreachable = wait.note_unreachable();
     auto backend = backend_->make_another(spec);
     return make_group(std::move(spec), std::move(backend));
 }

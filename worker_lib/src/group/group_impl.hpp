@@ -60,9 +60,10 @@ private:
     /// Throws Error{InvalidArgument} in a child of fork().
     void check_process() const;
     /// Exchanges the requests of all ranks for split `number`, and connects the ranks of this rank's color to a new
-    /// group. Returns null if this rank has no color. `call` names the call in errors about absent ranks.
+    /// group. Returns null if this rank has no color. `call` names the call in errors about absent ranks; `wait` shows
+    /// it in the flight record.
     [[nodiscard]] std::unique_ptr<ProcessGroup> form_part(std::uint64_t number, const SplitRequest& own,
-                                                          std::string_view call);
+                                                          std::string_view call, const WaitAtStore& wait);
     /// Numbers the step, and shows it in the flight record as long as the result lives.
     [[nodiscard]] WaitAtStore wait_at_store(StoreStep step) EXCLUDES(mutex_);
     /// Numbers and submits the batch, without starting it.

@@ -28,6 +28,11 @@ public:
             throw;
         }
     }
+    /// Returns the function for GroupSpec::note_unreachable of a group that is made in this step. It marks the entry of
+    /// the step.
+    [[nodiscard]] auto note_unreachable() const {
+        return [entry = entry_](int rank) { entry.unreachable(rank); };
+    }
     ~WaitAtStore() { entry_.ended(std::uncaught_exceptions() == exceptions_); }
     WaitAtStore(const WaitAtStore&) = delete;
     WaitAtStore& operator=(const WaitAtStore&) = delete;
@@ -49,6 +54,7 @@ public:
     void run(Step&& step) const {
         wait_.run(std::forward<Step>(step));
     }
+    [[nodiscard]] auto note_unreachable() const { return wait_.note_unreachable(); }
 
 private:
     GroupRecorder recorder_;

@@ -49,6 +49,13 @@ void RecordEntry::mark_failure(layout::Failure failure) const {
     slot_->failure.store(known | failure, std::memory_order_relaxed);
 }
 
+/// As mark_failure(): the thread that runs the operation ends it, too.
+void RecordEntry::mark_unreachable(int rank) const {
+    if (is_fork.load(std::memory_order_relaxed) || !has_slot()) return;
+    const layout::Failure known = slot_->failure.load(std::memory_order_relaxed);
+    slot_->failure.store(layout::with_unreachable(known, rank), std::memory_order_relaxed);
+}
+
 void RecordEntry::mark_aborted(std::string_view reason) const {
     if (FlightRecorder* const recorder = process_recorder()) recorder->abort(reason, {.slot = group_});
 }

@@ -47,6 +47,12 @@ public:
         if (group_ != nullptr) mark_failure(ddprun::flight_record::Failure::kPeerFailed);
     }
 
+    /// Records that the host of that rank of the job has acknowledged nothing for a while; -1: all hosts acknowledge
+    /// again.
+    void unreachable(int rank) const {
+        if (group_ != nullptr) mark_unreachable(rank);
+    }
+
     /// Records, for the group and not for the operation, that a callback of the operation threw, and so aborts the
     /// group. Only the first abort of a group counts. reason: the text of the exception.
     void aborted(std::string_view reason) const {
@@ -78,6 +84,7 @@ private:
     void mark_done(ddprun::TimePoint queued) const;
     void mark_ended(bool well, bool timed_out) const;
     void mark_failure(ddprun::flight_record::Failure failure) const;
+    void mark_unreachable(int rank) const;
     void mark_aborted(std::string_view reason) const;
     void mark_refused() const;
     [[nodiscard]] bool has_slot() const { return slot_ != nullptr && slot_->id.load(std::memory_order_relaxed) == id_; }

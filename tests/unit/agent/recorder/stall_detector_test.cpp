@@ -50,6 +50,52 @@ TEST_CASE("an operation that takes too long is reported once, and the next one a
     CHECK(StallDetector(0s).interval() == 1s);  // it still looks for deadlines that have passed
 }
 
+TEST_CASE("a host that does not answer is reported at once, and again if the wait was reported before", "[agent]") {
+    const auto warning = GENERATE(0s, 1s, 30s);
+    StallDetector watch(warning);
+    Rig rig;
+    const auto world = rig.add("world", {0, 1});
+    const auto entry = rig.queue(world, 1);
+    entry.started();
+    entry.waited(true);
+    FlightRecord waiting = rig.agent.view(0);
+    if (warning == 1s) waiting.operations[0].started_ago = waiting.operations[0].waited_ago = 2s;
+    CHECK(watch.look(Rank{0}, waiting).has_value() == (warning == 1s));
+    watch.set_reported(Rank{0}, waiting);
+    entry.unreachable(1);
+    const FlightRecord cut = rig.agent.view(0);
+    REQUIRE(cut.operations.size() == 1);
+    CHECK(cut.operations[0].unreachable == 1);
+    REQUIRE(watch.look(Rank{0}, cut).has_value());
+    CHECK(watch.look(Rank{0}, cut)->seq == 1);
+    CHECK(watch.look(Rank{0}, cut)->unreachable);
+    watch.set_reported(Rank{0}, cut);
+    CHECK_FALSE(watch.look(Rank{0}, cut).has_value());
+    FlightRecord later = cut;  // the report was about the host alone
+    later.operations[0].started_ago = later.operations[0].waited_ago = 31s;
+    REQUIRE(watch.look(Rank{0}, later).has_value() == (warning != 0s));
+    if (warning != 0s) CHECK_FALSE(watch.look(Rank{0}, later)->unreachable);
+}
+
+TEST_CASE("an operation shows the unreachable host beside its error, until it ends well", "[agent]") {
+    Rig rig;
+    const auto world = rig.add("world", {0, 1});
+    const auto entry = rig.queue(world, 1);
+    entry.started();
+    entry.unreachable(0);
+    CHECK(rig.agent.view(9).operations[0].unreachable == 0);
+    entry.unreachable(-1);
+    CHECK(rig.agent.view(9).operations[0].unreachable == -1);
+    entry.unreachable(1);
+    const bool well = GENERATE(true, false);
+    if (!well) entry.peer_failed();
+    entry.ended(well);
+    const protocol::RecordedOperation ended = rig.agent.view(9).operations[0];
+    CHECK(ended.unreachable == (well ? -1 : 1));
+    CHECK(ended.peer_failed == !well);
+    CHECK_FALSE(ended.timed_out);
+}
+
 TEST_CASE(
     "an operation that failed by its deadline is reported once, whatever the warning, and only if that was recent",
     "[agent]") {

@@ -21,7 +21,166 @@ void fail_and_restart(Job& job, const std::string& host) {
     REQUIRE(job.state.phase == Phase::kRunning);
 }
 
+diagnosis::Diagnosis link_n1_n2() {
+    return {.text = "LINK node n1 and node n2", .hint = "Check the network", .links = {{"n1", "n2"}}};
+}
+
+/// A worker of `host` fails because two nodes cannot reach each other, and the next group starts, if any does.
+void cut_link(Job& job, const std::string& host, const diagnosis::Diagnosis& link = link_n1_n2()) {
+    FailureReport report =
+        failure(job.state.group.members.at(host).assignment.rank_base, host, {ExitStatus::Kind::kExited, 1, false});
+    report.pid = 7;
+    job.fail(host, report);
+    job.feed(DiagnosisPending{job.state.generation});
+    job.feed(Diagnosed{job.state.generation, link});
+    job.restart();
+}
+
 }  // namespace
+
+// ---- links between nodes
+
+TEST_CASE("a cut link spends a restart, and one of its nodes is left out at once if the job can do without it",
+          "[coordinator]") {
+    Job job({.min_nodes = 2, .max_nodes = 3, .max_restarts = 1});
+    job.start({"n1", "n2", "n3"});
+    job.pass(5min);
+    cut_link(job, "n3");  // which has lost both
+    CHECK(job.receivers<Assignment>() == Hosts{"n1", "n3"});
+    const Assignment assignment = job.sent<Assignment>().at("n3");
+    CHECK(assignment.reason == "LINK node n1 and node n2");
+    REQUIRE(assignment.restart.has_value());
+    CHECK(assignment.restart->number == 1);
+    CHECK(job.state.hosts["n3"].strikes == 0);
+    job.pass(5s);
+    CHECK_THAT(job.sent<Waiting>().at("n2").reason,
+               Contains("this node could not reach another one, and is left out for an hour") &&
+                   Contains("`ddpctl undrain n2` lets it take part at once"));
+}
+
+TEST_CASE("a node that is left out because of a cut link does not rejoin the job before its strike is forgotten",
+          "[coordinator]") {
+    Job job({.min_nodes = 2, .max_nodes = 3, .max_restarts = 3});
+    job.start({"n1", "n2", "n3"});
+    job.pass(5min);
+    const int started_before = job.state.groups_started;
+    cut_link(job, "n3");
+    SECTION("while the link stays cut, one restart is spent") {
+        for (const TimePoint end = job.now + 59min; job.now < end; job.pass(1s)) {
+            REQUIRE(job.state.phase == Phase::kRunning);
+            if (job.state.group.members.contains("n2")) cut_link(job, "n3");
+        }
+        CHECK(job.state.groups_started == started_before + 1);
+        job.pass(1min);
+        CHECK(job.state.cause.reason == "node n2 joined");
+    }
+    SECTION("unless an operator lets it") {
+        job.pass(1min);
+        CHECK(job.state.phase == Phase::kRunning);
+        job.feed(Ordered{{.command = Order::Command::kUndrain, .node = "n2"}});
+        job.pass(10s);
+        CHECK(job.state.cause.reason == "node n2 joined");
+    }
+    SECTION("unless the job needs it") {
+        job.lose("n1");
+        CHECK(job.state.group.members.contains("n2"));
+    }
+}
+
+TEST_CASE("a node that has lost one link after the other is left out instead of the nodes at their other ends",
+          "[coordinator]") {
+    Job job({.min_nodes = 2, .max_nodes = 5, .max_restarts = 9});
+    job.start({"n1", "n2", "n3", "n4", "n5"});
+    job.pass(5min);
+    cut_link(job, "n3");
+    REQUIRE(job.receivers<Assignment>() == Hosts{"n1", "n3", "n4", "n5"});
+    const diagnosis::Diagnosis link{.text = "LINK node n1 and node n4", .links = {{"n1", "n4"}}};
+    SECTION("n1") {
+        job.pass(5min);
+        cut_link(job, "n3", link);
+        CHECK(job.receivers<Assignment>() == Hosts{"n3", "n4", "n5"});
+    }
+    SECTION("unless that was more than an hour ago") {
+        while (job.state.phase == Phase::kRunning) job.pass(1s);
+        REQUIRE(job.state.cause.reason == "node n2 joined");
+        job.restart();
+        job.pass(1min);
+        REQUIRE(job.state.phase == Phase::kRunning);
+        cut_link(job, "n3", link);
+        CHECK(job.receivers<Assignment>() == Hosts{"n1", "n2", "n3", "n5"});
+    }
+}
+
+TEST_CASE("strikes that are older than an hour do not choose the end of a cut link", "[coordinator]") {
+    Job job({.min_nodes = 2, .max_nodes = 3, .max_restarts = 9});
+    job.start({"n1", "n2", "n3"});
+    fail_and_restart(job, "n1");
+    job.pass(GENERATE(5min, 61min));
+    const bool counts = job.now - job.state.hosts.at("n1").struck_at < 1h;
+    cut_link(job, "n3");
+    CHECK(job.receivers<Assignment>() == (counts ? Hosts{"n2", "n3"} : Hosts{"n1", "n3"}));
+}
+
+TEST_CASE("a node that is left out because of a cut link stays so when the job has needed it and it failed",
+          "[coordinator]") {
+    Job job({.min_nodes = 2, .max_nodes = 3, .max_restarts = 9});
+    job.start({"n1", "n2", "n3"});
+    job.pass(5min);
+    cut_link(job, "n3");
+    job.lose("n1");
+    job.restart();
+    REQUIRE(job.state.group.members.contains("n2"));
+    fail_and_restart(job, "n2");
+    CHECK(cool_down_end(job.state, job.state.nodes.at("n2")) - job.now > 50min);
+    job.join_as("n1, once more", "n1");
+    job.restart();
+    fail_and_restart(job, "n3");
+    CHECK_FALSE(job.state.group.members.contains("n2"));
+    job.feed(Ordered{{.command = Order::Command::kUndrain, .node = "n2"}});
+    CHECK_FALSE(is_cooling_down(job.state, job.state.nodes.at("n2")));
+}
+
+TEST_CASE("a cut link ends the job when no restart is left, however late it is noticed after a start",
+          "[coordinator]") {
+    Job job({.min_nodes = 3, .max_nodes = 3, .max_restarts = 2});
+    job.start({"n1", "n2", "n3"});
+    for (const char* host : {"n3", "n1"}) {
+        job.pass(5min);
+        cut_link(job, host);
+        REQUIRE(job.state.phase == Phase::kRunning);
+    }
+    job.pass(5min);
+    cut_link(job, "n3");
+    REQUIRE(job.state.verdict);
+    CHECK(job.state.verdict->exit_code == exit_code::kInfrastructure);
+    CHECK(job.state.verdict->outcome == Outcome::kInfrastructure);
+    CHECK(job.state.verdict->reason == "LINK node n1 and node n2; no restart left (--max-restarts 2)");
+    CHECK(job.state.verdict->hint == "Check the network");
+    CHECK(job.state.verdict->culprit->host == "n3");
+    CHECK(job.state.verdict->first_victim);
+}
+
+TEST_CASE("without restarts a cut link ends the job as a failure of the infrastructure", "[coordinator]") {
+    Job job({.min_nodes = 3, .max_nodes = 3});
+    job.start({"n1", "n2", "n3"});
+    cut_link(job, "n3");
+    REQUIRE(job.state.verdict);
+    CHECK(job.state.verdict->exit_code == exit_code::kInfrastructure);
+    CHECK(job.state.verdict->reason == "LINK node n1 and node n2");
+}
+
+TEST_CASE("a cut link that was diagnosed before a failure does not explain it", "[coordinator]") {
+    Job job({.min_nodes = 3, .max_nodes = 3});
+    job.start({"n1", "n2", "n3"});
+    job.feed(Diagnosed{job.state.generation, link_n1_n2()});
+    job.pass(10s);
+    job.fail("n3", failure(job.state.group.members.at("n3").assignment.rank_base, "n3",
+                           {ExitStatus::Kind::kExited, 3, false}));
+    job.restart();
+    REQUIRE(job.state.verdict);
+    CHECK(job.state.verdict->exit_code == 3);
+    CHECK(job.state.verdict->diagnosis.empty());
+}
 
 // ---- strikes and cool-down
 

@@ -110,6 +110,7 @@ std::map<int, Link> link(const HandshakeSpec& place, int listener, const std::ve
     for (auto& [rank, connections] : meet_over_tcp(place, listener, peers, port, sockets)) {
         Link& made = links[rank];
         made.name = name_with_address(rank, place.members);
+        made.global_rank = place.spec.members[static_cast<std::size_t>(rank)];
         made.socket = std::move(connections.front().socket);
         for (std::size_t i = 1; i < connections.size(); ++i) made.more.push_back(std::move(connections[i].socket));
     }

@@ -153,6 +153,11 @@ void OperationRunner::run(const Job& job) {
 
 void OperationRunner::end_badly(const Job& job, const Error& error) {
     fail(failure_of(error), job.operation.seq - 1);
+    const Watch* const watch = peers_.watch();
+    int rank = watch != nullptr ? watch->unreachable() : -1;
+    // The connection for messages may end before that of the watch.
+    if (const Links* const links = peers_.links(); rank < 0 && links != nullptr) rank = links->unreachable();
+    if (rank >= 0) job.operation.record_entry.unreachable(rank);
     complete(*job.work, std::make_exception_ptr(error));
 }
 

@@ -6,6 +6,8 @@
 #include <array>
 #include <cerrno>
 
+#include "worker_lib/src/native/net/sockets.hpp"
+
 namespace ddp::detail {
 
 namespace {
@@ -34,7 +36,22 @@ private:
     msghdr message_{};
 };
 
+/// Keeps errno for later: the system reports the error of a socket once, and the end of the stream after that.
+void note_error(Link& link) {
+    if (link.error == 0) link.error = errno;
+}
+
 }  // namespace
+
+bool Link::host_is_silent() const {
+    PeerHost host = peer_host(fd(0));
+    for (std::size_t number = 1; number < sockets(); ++number) {
+        const PeerHost other = peer_host(fd(number));
+        host.heard_ago = std::min(host.heard_ago, other.heard_ago);
+        host.unanswered = host.unanswered || other.unanswered;
+    }
+    return is_silent(host);
+}
 
 void Flow::send(std::uint32_t step, std::span<const std::byte> bytes, Owner owner) {
     if (owner == Owner::kNeighbour && bytes.size() <= kMaxUnsealed) {
@@ -106,6 +123,7 @@ void Flow::send_more(std::size_t socket) {
         } else if (errno == EAGAIN) {
             return;
         } else if (errno != EINTR) {
+            note_error(*link);
             link->sending_broken = true;
         }
     }
@@ -118,6 +136,7 @@ ssize_t Flow::receive_more(std::size_t socket) {
         now = ::recvmsg(link->fd(socket), rest.message(), 0);
     } while (now < 0 && errno == EINTR);
     if (now > 0) in.progress.advance(socket, static_cast<std::size_t>(now));
+    if (now < 0 && errno != EAGAIN) note_error(*link);
     return now;
 }
 

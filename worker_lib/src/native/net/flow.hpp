@@ -23,7 +23,9 @@ struct Link {
     ddprun::UniqueFd socket;
     std::vector<ddprun::UniqueFd> more;  ///< further sockets, for the rest of large messages
     std::string name;                    ///< for errors: "rank 3 (host b, pid 71, 10.0.0.3)"
+    int global_rank = -1;                ///< in the job
     bool sending_broken = false;         ///< a message was cut off, so no other can follow
+    int error = 0;                       ///< errno of the first socket that has failed; 0: none has
     ddprun::Duration lag{};              ///< from the begin of this operation here to the peer's first message in it
     bool heard = false;                  ///< the peer has sent something in this operation
     bool reported_waiting = false;       ///< this rank has reported to the peer that it waits, since the last pause
@@ -33,6 +35,8 @@ struct Link {
     [[nodiscard]] bool waits(ddprun::TimePoint now) const { return now - waiting < 2 * kReporting; }
     [[nodiscard]] std::size_t sockets() const { return 1 + more.size(); }
     [[nodiscard]] int fd(std::size_t number) const { return (number == 0 ? socket : more[number - 1]).get(); }
+    /// Returns whether the peer's host is silent on all sockets, and leaves data on one of them unanswered.
+    [[nodiscard]] bool host_is_silent() const;
 };
 
 /// The header of every message.

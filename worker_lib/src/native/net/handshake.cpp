@@ -13,6 +13,7 @@
 #include <span>
 
 #include "common/text/list.hpp"
+#include "worker_lib/src/native/net/reach.hpp"
 #include "worker_lib/src/native/net/sockets.hpp"
 #include "worker_lib/src/native/net/unproven.hpp"
 
@@ -256,7 +257,11 @@ std::map<int, std::vector<Connection>> meet_over_tcp(const HandshakeSpec& place,
                                                      const std::vector<int>& peers, int Member::*port,
                                                      std::size_t sockets) {
     return Handshake(place, sockets, -1).hold(listener, peers, [&](const Member& member) {
-        return connect_tcp(member.address, member.*port, place.deadline);
+        return connect_when_reachable(member.address, member.*port, {.deadline = place.deadline},
+                                      [&](bool unreachable) {
+                                          if (place.spec.note_unreachable)
+                                              place.spec.note_unreachable(unreachable ? member.global_rank : -1);
+                                      });
     });
 }
 

@@ -24,6 +24,8 @@ namespace {
 constexpr auto kSpinning = std::chrono::microseconds(50);
 /// Interval at which an exchange checks the node and its deadline while messages move.
 constexpr auto kLooking = std::chrono::milliseconds(10);
+/// Interval at which an exchange looks for peers whose hosts acknowledge nothing.
+constexpr auto kLookingAtHosts = std::chrono::milliseconds(250);
 
 }  // namespace
 
@@ -50,6 +52,7 @@ void Links::begin(const Operation& operation) {
     flows_.clear();
     if (std::exchange(seq_, operation.seq) == operation.seq) return;
     began_ = ddprun::Clock::now();
+    noted_unreachable_ = -1;
     for (auto& [rank, link] : links_) {
         link.lag = {};
         link.heard = false;
@@ -110,7 +113,7 @@ void Links::run(const Operation& operation, MessageStream* stream) {
             if (receive_some(operation, flows_[i], i, stream)) moved = true;
             waits = waits || !flows_[i].sent_all() || !flows_[i].received_all();
         }
-        if (stream != nullptr && stream->stops()) return;
+        if (stream != nullptr && stream->stops()) break;
         if (const auto now = ddprun::Clock::now(); waits && now >= look) {
             look = now + kLooking;
             node_.failure.check(operation);
@@ -122,7 +125,7 @@ void Links::run(const Operation& operation, MessageStream* stream) {
             enough = ddprun::TimePoint::max();
             continue;
         }
-        if (!waits) return;
+        if (!waits) break;
         node_.failure.check(operation);
         const auto now = ddprun::Clock::now();
         if (enough == ddprun::TimePoint::max()) enough = now + spinning_;
@@ -137,6 +140,8 @@ void Links::run(const Operation& operation, MessageStream* stream) {
                 errors_.peer_lost(operation, flow, "it closed the connection");
         }
     }
+    // What follows in this operation waits for no other node.
+    if (std::exchange(noted_unreachable_, -1) >= 0) operation.record_entry.unreachable(-1);
 }
 
 /// Gives a message to a flow. A small one has been read from its owner's memory when this returns.
@@ -248,6 +253,7 @@ void Links::wait(const Operation& operation, const MessageStream* stream) {
 /// message may be the final report of a peer; but there is one, because a peer may never stop sending.
 void Links::check_late(const Operation& operation, bool arrives, const MessageStream* stream) {
     const auto now = ddprun::Clock::now();
+    note_unreachable(operation, now);
     if (node_.progress.look(now) > ddprun::Duration::zero()) {
         for (auto& [rank, link] : links_) link.reported_waiting = false;  // what they know is out of date
     }
@@ -255,6 +261,16 @@ void Links::check_late(const Operation& operation, bool arrives, const MessageSt
     if (now < limit) return;
     report_waiting(operation);
     errors_.check_late(operation, flows_, now, now - limit, stream);
+}
+
+/// Shows in the flight record a peer whose host is silent. Looks at all peers: another one may wait for data that this
+/// rank has sent in an earlier operation.
+void Links::note_unreachable(const Operation& operation, ddprun::TimePoint now) {
+    if (now < unreachable_looked_ + kLookingAtHosts) return;
+    unreachable_looked_ = now;
+    const auto silent = std::ranges::find_if(links_, [](const auto& entry) { return entry.second.host_is_silent(); });
+    const int peer = silent != links_.end() ? silent->second.global_rank : -1;
+    if (std::exchange(noted_unreachable_, peer) != peer) operation.record_entry.unreachable(peer);
 }
 
 /// Reports to the peers that this rank waits itself, to each once in an operation, and again after a pause. One of them
@@ -273,6 +289,12 @@ void Links::report_waiting(const Operation& operation) {
         link.reported_waiting = sent > 0;
         if (sent > 0 && sent < static_cast<ssize_t>(sizeof report)) link.sending_broken = true;
     }
+}
+
+int Links::unreachable() const {
+    const auto lost =
+        std::ranges::find_if(links_, [](const auto& entry) { return is_unreachable(entry.second.error); });
+    return lost != links_.end() ? lost->second.global_rank : -1;
 }
 
 void Links::interrupt() const { (void)::eventfd_write(interrupt_.get(), 1); }  // fails only when it is set already

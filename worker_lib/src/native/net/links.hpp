@@ -58,6 +58,9 @@ public:
     /// Wakes an exchange that waits, so that it looks at the state of the node.
     void interrupt() const;
 
+    /// Returns the rank of the job whose connection has ended because its host did not answer; -1: none has.
+    [[nodiscard]] int unreachable() const;
+
     /// Completes messages that a failed exchange has sent in part, for at most kFinalReportTimeout: a final report can
     /// only follow a whole message, so a peer whose message stays incomplete gets none. The memory of that exchange
     /// must still be valid.
@@ -81,6 +84,7 @@ private:
     void receive_on(const Operation& operation, Flow& flow, std::size_t socket) const;
     void wait(const Operation& operation, const MessageStream* stream);
     void check_late(const Operation& operation, bool arrives, const MessageStream* stream);
+    void note_unreachable(const Operation& operation, ddprun::TimePoint now);
     void report_waiting(const Operation& operation);
 
     void send_final_report(const FailureNote& note, ddprun::TimePoint deadline);
@@ -93,6 +97,8 @@ private:
     ddprun::UniqueFd interrupt_;             ///< eventfd
     std::uint64_t seq_ = ~std::uint64_t{0};  ///< of the current operation
     ddprun::TimePoint began_;                ///< begin of its first exchange
+    int noted_unreachable_ = -1;             ///< RecordEntry::unreachable() of it
+    ddprun::TimePoint unreachable_looked_;   ///< when note_unreachable() looked at the sockets last
     std::vector<Flow> flows_;                ///< of an exchange that has failed, or whose stream has stopped
 };
 

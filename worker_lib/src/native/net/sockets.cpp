@@ -18,6 +18,7 @@
 #include <cstring>
 #include <thread>
 
+#include "worker_lib/src/native/protocol/deadlines.hpp"
 #include "worker_lib/src/util/error.hpp"
 
 namespace ddp::detail {
@@ -170,12 +171,26 @@ Result<UniqueFd> connect_unix(const std::string& name, TimePoint deadline) {
     return fd;
 }
 
+bool is_unreachable(int errno_value) {
+    return errno_value == ETIMEDOUT || errno_value == EHOSTUNREACH || errno_value == ENETUNREACH ||
+           errno_value == EHOSTDOWN || errno_value == ENETDOWN;
+}
+
+bool is_unreachable(const ddprun::Error& error) {
+    return error.code.category() == boost::system::system_category() && is_unreachable(error.code.value());
+}
+
 void prepare_tcp(int socket) {
+    constexpr int kIdle = 10;
+    constexpr int kInterval = 5;
+    constexpr int kProbes = 4;
+    // The connection ends one interval after the last probe, which is the last one that can be answered.
+    static_assert(std::chrono::seconds((kProbes - 1) * kInterval) == kUnreachableTolerated);
     set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
     set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
-    set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, 10);
-    set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, 5);
-    set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, 4);
+    set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, kIdle);
+    set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, kInterval);
+    set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, kProbes);
     // No TCP_USER_TIMEOUT: it also ends connections to a live peer that does not read for a while, like a rank that
     // evaluates or loads data while the others wait for it in a collective.
 }
@@ -186,6 +201,16 @@ bool acknowledges(int socket) {
     if (::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return true;
     return info.tcpi_probes < 2 && (info.tcpi_unacked == 0 || info.tcpi_retransmits < 2);
 }
+
+PeerHost peer_host(int socket) {
+    tcp_info info{};
+    socklen_t length = sizeof(info);
+    if (::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return {};
+    return {.heard_ago = std::chrono::milliseconds(std::min(info.tcpi_last_ack_recv, info.tcpi_last_data_recv)),
+            .unanswered = info.tcpi_probes >= 2 || (info.tcpi_unacked > 0 && info.tcpi_retransmits >= 4)};
+}
+
+bool is_silent(const PeerHost& host) { return host.unanswered && host.heard_ago >= kUnreachableNoticed; }
 
 bool send_queue_is_empty(int socket) {
     int left = 0;

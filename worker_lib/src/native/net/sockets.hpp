@@ -39,9 +39,26 @@ namespace ddp::detail {
 /// Connects to a listener on this machine. If its queue is full, tries again until the deadline.
 [[nodiscard]] ddprun::Result<ddprun::UniqueFd> connect_unix(const std::string& name, ddprun::TimePoint deadline);
 
+/// Returns whether the error shows that a host does not answer, or that there is no route to it: it is down, or the
+/// network is cut. The end of a process on a reachable host is another error.
+[[nodiscard]] bool is_unreachable(int errno_value);
+[[nodiscard]] bool is_unreachable(const ddprun::Error& error);
+
 /// Sets the options of connections between nodes: small messages leave at once (TCP_NODELAY), and a vanished host is
-/// noticed within half a minute (keep-alive).
+/// noticed within half a minute, and after kUnreachableTolerated at the earliest (keep-alive).
 void prepare_tcp(int socket);
+
+/// The host at the other end of a connection over TCP, as the kernel sees it.
+struct PeerHost {
+    std::chrono::milliseconds heard_ago{0};  ///< its newest data or acknowledgement, a repeated one or not
+    /// Data that was retransmitted four times, for 3 s at least, is unacknowledged, or two probes are.
+    bool unanswered = false;
+};
+/// Returns the state of the host at the other end. Without TCP, it is that of a host that answers.
+[[nodiscard]] PeerHost peer_host(int socket);
+/// Returns whether the host has left data unanswered, and nothing at all was heard of it for kUnreachableNoticed. A
+/// host whose process does not read still repeats acknowledgements.
+[[nodiscard]] bool is_silent(const PeerHost& host);
 
 /// Returns false if data that was retransmitted at least twice is unacknowledged, or two probes of a full receiver are:
 /// the peer's host is down, or cut off. The kernel of a stopped process still acknowledges both, and one lost packet is

@@ -92,7 +92,7 @@ void Watch::receive_from(Peer& peer) {
         const auto bytes = std::as_writable_bytes(std::span(&peer.incoming, 1)).subspan(peer.received);
         const ssize_t received = receive_some(peer.link.socket.get(), bytes, none);
         if (received < 0 && errno == EAGAIN) return;
-        if (received <= 0) return lose(peer);
+        if (received <= 0) return lose(peer, received < 0 ? errno : 0);
         peer.received += static_cast<std::size_t>(received);
         if (peer.received == sizeof(Alarm)) take(peer);
     }
@@ -121,10 +121,15 @@ std::optional<Absence> Watch::departure_of(int rank) const {
 }
 
 /// Handles the end of a peer's connection. Without a reported departure the peer is lost, after an unknown operation.
-void Watch::lose(Peer& peer) {
+/// errno_value   the error with which the connection ended; 0: the peer closed it
+void Watch::lose(Peer& peer, int errno_value) {
     peer.link.socket.reset();
     if (peer.departed) return;
-    const Failure why = departure_failure(peer.rank, peer.link.name, Departure::kLost, std::nullopt);
+    // Before the failure that follows from it.
+    if (is_unreachable(errno_value)) unreachable_.store(peer.link.global_rank, std::memory_order_relaxed);
+    const Failure why = is_unreachable(errno_value)
+                            ? unreachable_failure(node_.ranks.self(), peer.rank, peer.link.name)
+                            : departure_failure(peer.rank, peer.link.name, Departure::kLost, std::nullopt);
     add_missing({std::nullopt, why, Departure::kLost});
 }
 

@@ -54,6 +54,9 @@ public:
     void stop();
     /// Returns the departure of a rank, if it is known to be gone. Any thread.
     [[nodiscard]] std::optional<Absence> departure_of(int rank) const;
+    /// Returns the rank of the job whose connection has ended because its host did not answer; -1: none has. Any
+    /// thread.
+    [[nodiscard]] int unreachable() const { return unreachable_.load(std::memory_order_relaxed); }
     /// Reports the failure, if there is one, and that this rank leaves. After stop().
     void report_end(const std::optional<Failure>& failure, const Absence& departure);
 
@@ -78,7 +81,7 @@ private:
     void look_at_own_node();
     void end_waits_for_missing();
     void report_own_failure();
-    void lose(Peer& peer);
+    void lose(Peer& peer, int errno_value = 0);
     void add_missing(const Absence& absence);
     void report_failure(const Failure& failure, std::uint64_t after);
     void report_departure(const Absence& absence);
@@ -93,6 +96,7 @@ private:
     std::map<int, Absence> absences_ GUARDED_BY(absences_mutex_);  ///< those of `missing_`, by rank
     std::uint64_t reported_after_ = kAllValid;  ///< of the last failure reported; only a lower number is reported
     ddprun::UniqueFd interrupt_;                ///< eventfd
+    std::atomic<int> unreachable_{-1};
     std::atomic<bool> stopping_{false};
     std::thread thread_;  ///< last: it uses all of the above
 };

@@ -18,6 +18,7 @@ constexpr int kMaxDrainPasses = 100;
 /// Time before a deadline from which on ranks of other nodes are asked whether they wait themselves. It is enough for
 /// many answers, so a rank without any is silent.
 constexpr auto kAskBefore = 2 * kSilence;
+constexpr std::chrono::milliseconds kLookAtHosts{250};  ///< interval
 
 ddprun::TimePoint begin_of(const P2pWork& work) { return work.batch.deadline - work.batch.timeout; }
 
@@ -27,6 +28,7 @@ std::optional<P2pEnd> FailureDetector::find_failure() {
     const auto now = ddprun::Clock::now();
     note_pause(now);
     look_at_neighbours(now);
+    note_unreachable(now);
     ask_remotes(now);
     for (Peer* one : peers_.all()) one->matching().record_unexpected(now);
     if (const auto poison = setup_.node.failure.for_this_rank()) return P2pEnd{.why = *poison};
@@ -117,6 +119,25 @@ std::optional<P2pEnd> FailureDetector::end_without(int rank, const Failure& why)
     if (const auto poison = setup_.node.failure.for_this_rank()) return P2pEnd{.why = *poison};
     const auto& work = found->second;
     return P2pEnd{.why = met_in(unfinished_text(*work), why), .about = work, .is_ours = true};
+}
+
+/// Shows in the flight record a peer whose host is silent: beside every work in flight, because data of a work that has
+/// ended here may not have arrived there.
+void FailureDetector::note_unreachable(ddprun::TimePoint now) {
+    if (now < hosts_looked_at_ + kLookAtHosts) return;
+    hosts_looked_at_ = now;
+    const auto& remotes = peers_.remotes();
+    const auto silent =
+        std::ranges::find_if(remotes, [](const RemotePeer& remote) { return remote.sink->host_is_silent(); });
+    const bool was_noted = std::exchange(noted_unreachable_, silent != remotes.end());
+    if (!was_noted && !noted_unreachable_) return;
+    int peer = -1;
+    if (noted_unreachable_) peer = setup_.members[static_cast<std::size_t>(silent->peer->rank())].global_rank;
+    for (const auto& [seq, work] : works_.in_flight()) {
+        const auto& entries = work->batch.record_entries;
+        for (std::size_t i = 0; i < entries.size(); ++i)
+            if (!work->is_done(i)) entries[i].unreachable(peer);
+    }
 }
 
 /// Near a deadline, asks the ranks of other nodes whether they are late or wait themselves.

@@ -42,6 +42,7 @@ private:
     void note_pause(ddprun::TimePoint now) REQUIRES(kRunning);
     [[nodiscard]] ddprun::TimePoint limit(const P2pWork& work, ddprun::Duration extra = {}) const REQUIRES(kRunning);
     void look_at_neighbours(ddprun::TimePoint now) REQUIRES(kRunning);
+    void note_unreachable(ddprun::TimePoint now) REQUIRES(kRunning);
     void ask_remotes(ddprun::TimePoint now) REQUIRES(kRunning);
     [[nodiscard]] std::optional<P2pEnd> find_lost(ddprun::TimePoint now) REQUIRES(kRunning);
     [[nodiscard]] std::optional<P2pEnd> end_without(int rank, const Failure& why) const REQUIRES(kRunning);
@@ -56,6 +57,8 @@ private:
     WorkTable& works_;
     Pauses pauses_ GUARDED_BY(kRunning);
     bool is_resting_ GUARDED_BY(kRunning) = true;
+    bool noted_unreachable_ GUARDED_BY(kRunning) = false;
+    ddprun::TimePoint hosts_looked_at_ GUARDED_BY(kRunning);  ///< by note_unreachable()
 };
 
 }  // namespace ddp::detail::p2p

@@ -14,6 +14,7 @@
 
 #include "common/system/unique_fd.hpp"
 #include "worker_lib/src/native/net/group_key.hpp"
+#include "worker_lib/src/native/net/sockets.hpp"
 #include "worker_lib/src/native/net/unproven.hpp"
 #include "worker_lib/src/native/protocol/channel.hpp"
 
@@ -45,6 +46,8 @@ public:
     void look();
     /// Returns why nothing can be sent any more, if so.
     [[nodiscard]] const std::optional<std::string>& broken() const { return broken_; }
+    /// Returns whether the peer's host is silent, and leaves data unanswered; false after the connection has broken.
+    [[nodiscard]] bool host_is_silent() const { return socket_ && is_silent(peer_host(socket_.get())); }
 
 private:
     enum class State : std::uint8_t { kConnecting, kGreeting, kAwaiting, kProving, kOpen };

@@ -23,6 +23,18 @@ inline constexpr std::chrono::milliseconds kFinalReportTimeout{250};
 /// rank that is ready to run has to wait for a core on a busy machine.
 inline constexpr std::chrono::milliseconds kSilence{500};
 
+/// When the host of a connected peer has been silent for this long, the flight record shows that. The daemon gives up a
+/// silent node after 3 s, so a dead host may be shown as well: its agent does not answer the inquiry that follows.
+inline constexpr std::chrono::milliseconds kUnreachableNoticed{2500};
+/// The same while connecting to a peer. The kernel has sent three requests by then, at 0, 1 and 3 s, and is about to
+/// send a fourth, so a host that starts slowly is not shown.
+inline constexpr std::chrono::seconds kConnectNoticed{7};
+/// For this long a new group tries to connect to a host that does not answer, because the host may only be busy.
+inline constexpr std::chrono::seconds kUnansweredTolerated{60};
+/// For this long at least a group waits for the host of a peer that cannot be reached, because the network may come
+/// back.
+inline constexpr std::chrono::seconds kUnreachableTolerated{15};
+
 [[nodiscard]] inline ddprun::TimePoint extended(ddprun::TimePoint deadline, ddprun::Duration by) {
     return deadline < ddprun::TimePoint::max() - by ? deadline + by : ddprun::TimePoint::max();
 }

@@ -143,6 +143,44 @@ TEST_CASE("a failure by a deadline is diagnosed at once and once, whatever else 
                    Catch::EndsWith(process + "is stopped (a signal, a debugger): kill -CONT 71"));
 }
 
+TEST_CASE("a cut link that made another rank miss a deadline does not explain a worker that fails by itself",
+          "[daemon]") {
+    Inquiries inquiries;
+    State state = running();
+    const InquiryActions asked = inquiries.stalled(state, "a", over(), kStart);
+    const bool goes_on = GENERATE(true, false);
+    if (!goes_on) {
+        state.phase = Phase::kStopping;
+        FailureReport& failure = state.cause.failure.emplace();
+        failure.rank = Rank{1};
+        failure.host = "a";
+        failure.pid = 71;
+        failure.status = {ExitStatus::Kind::kExited, 3, false};
+    }
+    const auto question = to_agents<RequestRecords>(asked);
+    REQUIRE(question.size() == 2);
+    InquiryActions end;
+    for (int rank = 0; rank < 4; ++rank) {  // rank 0 handles the error, and goes on
+        RecordReply one = shown(question[0].second.request, rank, rank != 1, rank % 2 == 1);
+        if (rank == 0) {
+            RecordedOperation& operation = one.record.view.operations[0];
+            operation.queued_ago = 31s;
+            operation.ended_ago = 1s;
+            operation.failed = operation.timed_out = true;
+            operation.unreachable = 2;
+        }
+        end = show(inquiries, state, rank < 2 ? "a" : "b", one);
+    }
+    REQUIRE_FALSE(end.empty());
+    const Diagnosis& diagnosis = std::get<DiagnosisFinished>(end[0]).diagnosis;
+    constexpr const char* kText = "LINK node a and node b could not reach each other";
+    CHECK_THAT(diagnosis.text, Catch::StartsWith(kText));
+    CHECK(diagnosis.links.empty() == !goes_on);
+    const auto notices = to_agents<Notice>(end);
+    REQUIRE(notices.size() == (goes_on ? 2 : 0));
+    if (goes_on) CHECK_THAT(notices[0].second.text, Catch::StartsWith(kText) && !Contains("the job goes on"));
+}
+
 TEST_CASE("a deadline that passes soon after another is reported, too, and once", "[daemon]") {
     Inquiries inquiries;
     const State state = running();

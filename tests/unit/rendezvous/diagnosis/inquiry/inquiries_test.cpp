@@ -115,6 +115,145 @@ TEST_CASE("in a group that only sends and receives a later stall of the same ran
     CHECK(stalls(3, kStart + 1h, true));          // … and reported if it does not end
 }
 
+namespace {
+
+/// A report that rank 0 gets no answer from a host.
+Stalled host_is_silent() {
+    Stalled report = stall();
+    report.waited = 3s;
+    report.unreachable = true;
+    return report;
+}
+
+/// All four ranks answer: rank `from` gets no answer from the host of rank `to`. The ranks on node b answer only if
+/// `both`.
+InquiryActions answer_silence(Inquiries& inquiries, const State& state, const InquiryActions& question, TimePoint now,
+                              int from, int to, bool both = true) {
+    const auto asked = to_agents<RequestRecords>(question);
+    REQUIRE(asked.size() == 2);
+    InquiryActions end;
+    for (int rank = 0; rank < 4; ++rank) {
+        RecordReply one = shown(asked[0].second.request, rank, true, rank % 2 == 1);
+        if (rank == from) one.record.view.operations[0].unreachable = to;
+        if (rank >= 2 && !both) one.record.process.reset();
+        end = show(inquiries, state, rank < 2 ? "a" : "b", one, now);
+    }
+    return end;
+}
+
+/// The same, and again when the silence is confirmed, a second later.
+InquiryActions confirm_silence(Inquiries& inquiries, const State& state, const InquiryActions& question, TimePoint now,
+                               int from, int to) {
+    CHECK(answer_silence(inquiries, state, question, now, from, to).empty());
+    return answer_silence(inquiries, state, inquiries.tick(state, now + 1s), now + 1s, from, to);
+}
+
+}  // namespace
+
+TEST_CASE("a host that does not answer is reported as a cut link or not at all", "[daemon]") {
+    Inquiries inquiries;
+    const State state = running();
+    const bool cut = GENERATE(true, false);
+    const InquiryActions asked = inquiries.stalled(state, "a", host_is_silent(), kStart);
+    const InquiryActions end = cut ? confirm_silence(inquiries, state, asked, kStart, 0, 2)
+                                   : answer(inquiries, state, asked, kStart);  // rank 3 has not arrived
+    const auto notices = to_agents<Notice>(end);
+    REQUIRE(notices.size() == (cut ? 2 : 0));
+    if (cut) CHECK_THAT(notices[0].second.text, Catch::StartsWith("LINK node a and node b cannot reach each other"));
+}
+
+TEST_CASE("a host that was paused when the inquiry was opened is not reported as a cut link", "[daemon]") {
+    Inquiries inquiries;
+    const State state = running();
+    const InquiryActions first = inquiries.stalled(state, "a", host_is_silent(), kStart);
+    CHECK(answer_silence(inquiries, state, first, kStart + 2s, 0, 2).empty());  // node b goes on, and answers
+    const InquiryActions second = inquiries.tick(state, kStart + 3s);
+    CHECK(answer(inquiries, state, second, kStart + 3s).empty());
+    CHECK(inquiries.tick(state, kStart + 1h).empty());
+    const InquiryActions later = inquiries.stalled(state, "a", host_is_silent(), kStart + 1h);
+    CHECK(answer_silence(inquiries, state, later, kStart + 1h, 0, 2).empty());
+}
+
+TEST_CASE("a silent host that is noticed after a stall, or by its inquiry, does not keep the stall from being reported",
+          "[daemon]") {
+    Inquiries inquiries;
+    const State state = running();
+    SECTION("the stall is remembered when the silence is reported") {
+        TimePoint now = kStart;
+        for (int i = 0; i < 5; ++i, now += 40s)  // nothing new, so the pause between inquiries grows to 30 s
+            (void)answer(inquiries, state, inquiries.stalled(state, "a", stall(), now), now);
+        now -= 40s;
+        CHECK(inquiries.stalled(state, "a", stall(2), now + 2s).empty());
+        const InquiryActions asked = inquiries.stalled(state, "a", host_is_silent(), now + 6s);
+        const auto notices = to_agents<Notice>(answer(inquiries, state, asked, now + 6s, 2));
+        REQUIRE(notices.size() == 2);
+        CHECK_THAT(notices[0].second.text, Catch::StartsWith("LAGGING rank 2"));
+    }
+    SECTION("the inquiry about the stall shows the silence, for a moment or until it is reported") {
+        const bool is_cut = GENERATE(true, false);
+        const InquiryActions asked = inquiries.stalled(state, "a", stall(), kStart);
+        if (is_cut) CHECK_FALSE(confirm_silence(inquiries, state, asked, kStart, 0, 2).empty());
+        if (!is_cut) CHECK(answer_silence(inquiries, state, asked, kStart, 0, 2).empty());
+        const TimePoint now = kStart + (is_cut ? 6s : 1s);
+        const auto notices = to_agents<Notice>(answer(inquiries, state, inquiries.tick(state, now), now));
+        REQUIRE(notices.size() == 2);
+        CHECK_THAT(notices[0].second.text, Catch::StartsWith("LAGGING rank 3"));
+    }
+}
+
+TEST_CASE("a cut link is reported once, whichever ranks notice it", "[daemon]") {
+    Inquiries inquiries;
+    const State state = running();
+    const InquiryActions first = inquiries.stalled(state, "a", host_is_silent(), kStart);
+    CHECK_FALSE(confirm_silence(inquiries, state, first, kStart, 0, 2).empty());
+    CHECK(inquiries.stalled(state, "b", host_is_silent(), kStart + 1s).empty());
+    const InquiryActions second = inquiries.tick(state, kStart + 6s);
+    CHECK(answer_silence(inquiries, state, second, kStart + 6s, 3, 1).empty());
+}
+
+TEST_CASE("of several cut links that share a node one line is printed", "[daemon]") {
+    Inquiries inquiries;
+    const State state = running();
+    TimePoint now = kStart;
+    // Rank 3 is on a third node here. Rank `from` gets no answer from the host of rank `to`.
+    const auto notices = [&](const InquiryActions& asked, int from, int to) {
+        const auto question = to_agents<RequestRecords>(asked);
+        REQUIRE(question.size() == 2);
+        InquiryActions end;
+        for (int rank = 0; rank < 4; ++rank) {
+            RecordReply one = shown(question[0].second.request, rank, true, rank % 2 == 1);
+            if (rank == 3) one.record.host = "c";
+            if (rank == from) one.record.view.operations[0].unreachable = to;
+            end = show(inquiries, state, rank < 2 ? "a" : "b", one, now);
+        }
+        return to_agents<Notice>(end).size();
+    };
+    const auto lines = [&](int from, int to) {
+        CHECK(notices(inquiries.stalled(state, "a", host_is_silent(), now), from, to) == 0);
+        now += 1s;
+        const std::size_t printed = notices(inquiries.tick(state, now), from, to);
+        now += 20s;
+        return printed;
+    };
+    CHECK(lines(0, 2) == 2);  // one for each agent
+    CHECK(lines(0, 3) == 0);  // node a again
+    CHECK(lines(2, 3) == 2);  // which has nothing to do with node a
+}
+
+TEST_CASE("a host that does not answer is inquired about soon after other stalls, and until the link is named",
+          "[daemon]") {
+    Inquiries inquiries;
+    const State state = running();
+    TimePoint now = kStart;
+    for (int i = 0; i < 5; ++i, now += 40s)  // nothing new, so the pause between inquiries grows to 30 s
+        (void)answer(inquiries, state, inquiries.stalled(state, "a", stall(), now), now);
+    now += -40s + 6s;
+    const InquiryActions asked = inquiries.stalled(state, "a", host_is_silent(), now);
+    CHECK(answer_silence(inquiries, state, asked, now, 0, 2, false).empty());  // node b's agent has not answered
+    const InquiryActions again = inquiries.tick(state, now + 5s);
+    CHECK_FALSE(confirm_silence(inquiries, state, again, now + 5s, 0, 2).empty());
+}
+
 TEST_CASE(
     "a stall that is over when the flight records arrive is not reported, one of another generation not asked about",
     "[daemon]") {
