@@ -29,8 +29,12 @@ struct Silence {
     nanoseconds waited{0};
 };
 
-/// Returns whether the worker lives and its agent has answered, so that its node reaches the daemon.
-bool is_here(const RankRecord& record) { return !record.ended && record.process.has_value(); }
+/// Returns whether the worker runs and its agent has answered, so that its node reaches the daemon. A stopped worker
+/// shows no cut link: its own record stays as it was, and if its queue of new connections is full, its host drops
+/// requests.
+bool shows_links(const RankRecord& record) {
+    return !record.ended && record.process && record.process != ProcessState::kStopped;
+}
 
 nanoseconds waited(const RecordedOperation& operation) { return operation.waited_ago.value_or(operation.queued_ago); }
 
@@ -39,20 +43,16 @@ CutLink link_between(const RankRecord& one, const RankRecord& other) {
     return {first, second};
 }
 
-/// Returns whether a silence of this peer may be that of its link. The queue of new connections of a stopped process
-/// may be full, and its host then drops their requests.
-bool may_be_cut_off(const RankRecord& peer) { return is_here(peer) && peer.process != ProcessState::kStopped; }
-
 /// Returns the silences, the longest first. `among`: as for diagnose_link().
 std::vector<Silence> silences_in(const std::vector<RankRecord>& records, const RecordsByRank& all,
                                  const std::vector<CutLink>* among) {
     std::vector<Silence> found;
     for (const RankRecord& record : records) {
-        if (!is_here(record)) continue;
+        if (!shows_links(record)) continue;
         for (const RecordedOperation& operation : record.view.operations) {
             if (operation.unreachable < 0 || operation.ended_ago) continue;
             const auto peer = all.find(operation.unreachable);
-            if (peer == all.end() || !may_be_cut_off(*peer->second) || peer->second->host == record.host) continue;
+            if (peer == all.end() || !shows_links(*peer->second) || peer->second->host == record.host) continue;
             const CutLink link = link_between(record, *peer->second);
             if (among != nullptr && std::ranges::find(*among, link) == among->end()) continue;
             found.push_back({&record, peer->second, &operation, waited(operation)});

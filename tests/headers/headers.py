@@ -17,6 +17,8 @@ STATEMENTS = [
     ("group.all_gather_v(constant, values, {1, 2}, {.timeout = std::chrono::seconds(5)}).wait();", None),
     ("auto rest = group.shrink({1});", None),
     ("group.broadcast(scalar, 0).wait();", None),
+    ("group.send(values, 1, {.label = \"border\"}).wait();", None),
+    ("group.recv(values, 1, 5, {.timeout = std::chrono::seconds(5)}).wait();", None),
     ("group.all_reduce(values, ddp::ReduceOp::Sum);", "nodiscard"),  # the forgotten wait()
     ("group.all_reduce({untyped, 3}, ddp::ReduceOp::Sum).wait();", "no matching"),
     ("group.broadcast(constant, 0).wait();", "const"),

@@ -53,10 +53,12 @@ struct BasicBuffer {
         std::convertible_to<std::add_pointer_t<std::ranges::range_reference_t<Range>>, Memory*> constexpr BasicBuffer(
             Range&& range)
         : BasicBuffer(std::ranges::data(range), static_cast<std::size_t>(std::ranges::size(range))) {}
-    /// One variable.
+    /// One variable. For an array pass the array, not its first element.
     template <Element T>
     requires std::convertible_to<T*, Memory*>
     constexpr BasicBuffer(T& variable) : BasicBuffer(std::addressof(variable), 1) {}
+    template <Element T>
+    constexpr BasicBuffer(const T&& value) = delete;
     /// A ConstBuffer of a Buffer's memory.
     template <std::same_as<void> Writable>
     requires std::is_const_v<Memory>

@@ -57,7 +57,7 @@ public:
     /// ranks, or Error{InvalidArgument} for a state that cannot be stored (null buffers, empty or duplicate names).
     /// Throws Error{Io} when rank 0 could not write, and Error{Superseded} when a newer generation or another job has
     /// taken the directory over; the checkpoints are unchanged then.
-    void save(std::uint64_t step, std::span<const NamedBuffer> state);
+    void save(std::uint64_t step, List<NamedBuffer> state);
 
     /// Returns the newest step whose file is whole (sizes and checksums), as rank 0 sees it; nothing if there is none.
     [[nodiscard]] std::optional<std::uint64_t> latest();
@@ -66,7 +66,7 @@ public:
     /// Throws Error{Mismatch} when the ranks disagree or the file holds other names, types or sizes, and
     /// Error{InvalidArgument} as save(); no buffer is changed then. Throws Error{Io} for a file that is absent,
     /// unreadable or damaged.
-    void load(std::uint64_t step, std::span<const NamedBuffer> state);
+    void load(std::uint64_t step, List<NamedBuffer> state);
 
 private:
     std::filesystem::path dir_;

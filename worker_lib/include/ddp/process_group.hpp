@@ -40,7 +40,8 @@ public:
     /// Returns `bytes` of zeroed memory, aligned to 128 bytes. Not collective. Throws Error{System} when there is no
     /// room.
     [[nodiscard]] virtual void* allocate(std::size_t bytes) = 0;
-    /// Returns `count` elements of T, which are zero.
+    /// Returns `count` elements of T, which are zero. On NCCL they are device memory: pass them to a collective as
+    /// {span.data(), span.size(), Device::Cuda}.
     template <Element T>
     [[nodiscard]] std::span<T> allocate(std::size_t count) {
         const bool fits = count <= std::numeric_limits<std::size_t>::max() / sizeof(T);
@@ -146,8 +147,10 @@ public:
     /// Sends `buffer` to `destination`, which may be this rank. tag >= 0. A buffer in the arena needs no copy inside a
     /// node.
     Work send(ConstBuffer buffer, int destination, int tag = 0, OpOptions options = {});
+    Work send(ConstBuffer buffer, int destination, OpOptions options) { return send(buffer, destination, 0, options); }
     /// Receives into `buffer` from `source`.
     Work recv(Buffer buffer, int source, int tag = 0, OpOptions options = {});
+    Work recv(Buffer buffer, int source, OpOptions options) { return recv(buffer, source, 0, options); }
     /// Returns an empty batch: several messages as one Work, without an order between them. Must not outlive the group.
     [[nodiscard]] Batch batch();
 
@@ -155,8 +158,8 @@ public:
     Work barrier(OpOptions options = {});
     /// Blocks until every rank has called it. Its error names the missing ranks. For places where ranks may arrive
     /// minutes apart, or not at all. It goes over the store and waits for no operation in flight. Without a
-    /// timeout it is the group's default. When ranks are missing, all others throw the same Timeout, at the deadline of
-    /// the first one that gives up. It names all missing ranks, what their neighbours know of them, and `where`. The
+    /// timeout the group's default applies. When ranks are missing, all others throw the same Timeout, at the deadline
+    /// of the first one that gives up. It names all missing ranks, what their neighbours know of them, and `where`. The
     /// group stays usable, and a rank that calls later gets the same error at once. If a rank is known to be lost or to
     /// have left the group, the error is PeerLost, at once: shrink() the group then.
     void monitored_barrier(std::optional<std::chrono::milliseconds> timeout = {}, std::string_view where = {});

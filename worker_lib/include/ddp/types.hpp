@@ -76,7 +76,8 @@ struct Stream {
     void* handle = nullptr;
 };
 
-/// A list that a call reads before it returns: a vector, an array, a span, or its elements in braces.
+/// A list that a call reads before it returns: a vector, an array, a span, or its elements in braces. Only for
+/// arguments: a List that is kept outlives its elements.
 template <typename T>
 class List {
 public:

@@ -31,9 +31,9 @@ public:
     /// Waits for the result. Host memory: blocks this thread. CUDA: makes the caller's stream wait, not the host.
     /// Throws the operation's ddp::Error.
     void wait();
-    /// Blocks this thread until the operation has ended. Without a timeout: until the operation's own deadline.
-    /// Throws Error{Timeout} when it passes, and the operation itself goes on. Throws Error{InvalidArgument} for a
-    /// negative timeout.
+    /// Blocks this thread until the operation has ended. Without a timeout: until the operation's own deadline;
+    /// 0 only looks. Throws Error{Timeout} when it passes, and the operation itself goes on. Throws
+    /// Error{InvalidArgument} for a negative timeout.
     void wait_host(std::optional<std::chrono::milliseconds> timeout = {});
     /// Calls `callback` once, with the error or null, when the operation has ended. It runs on the thread that runs the
     /// operation: the group's, or a waiting one. Until it returns, the group does nothing else. If the work is done

@@ -102,7 +102,8 @@ Checkpointer::Checkpointer(std::filesystem::path dir, ProcessGroup& group, int k
 Checkpointer::Checkpointer(std::filesystem::path dir, Context& context, int keep)
     : Checkpointer(std::move(dir), context.world(), keep) {}
 
-void Checkpointer::save(std::uint64_t step, std::span<const NamedBuffer> state) {
+void Checkpointer::save(std::uint64_t step, List<NamedBuffer> list) {
+    const std::span<const NamedBuffer> state = list.elements();
     require_same(*group_, step, state);
     on_rank_0(*group_, [&] {
         fence_->take_over();
@@ -120,7 +121,8 @@ std::optional<std::uint64_t> Checkpointer::latest() {
     return found - 1;
 }
 
-void Checkpointer::load(std::uint64_t step, std::span<const NamedBuffer> state) {
+void Checkpointer::load(std::uint64_t step, List<NamedBuffer> list) {
+    const std::span<const NamedBuffer> state = list.elements();
     require_same(*group_, step, state);
     on_rank_0(*group_, [&] {
         detail::read_checkpoint(detail::checkpoint_path(dir_, step), step, state);

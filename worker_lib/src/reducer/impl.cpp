@@ -61,6 +61,7 @@ Buffer GradientReducer::Impl::grad(std::size_t i, DType type) const {
 
 void GradientReducer::Impl::zero_grads() {
     const ddprun::Lock lock(mutex_);
+    phase_.refuse_if_failed();
     if (phase_.in_backward()) refuse("zero_grads: a backward is going on. Call it before begin_backward");
     for (std::size_t i = 0; i < specs_.size(); ++i) storage_->fill(i, detail::Fill::kZero);
 }

@@ -93,6 +93,9 @@ TEST_CASE("a host that may be down, or an operation that has ended, shows no cut
     On stopped = waits(0, 2);
     stopped.record.process = ProcessState::kStopped;  // its queue of new connections may be full
     CHECK(diagnose_link({stopped, waits(1, 2, 0)}).kind == StallKind::kNone);
+    On waiting = waits(1, 2, 0);
+    waiting.record.process = ProcessState::kStopped;  // the link may be whole again: it would not see that
+    CHECK(diagnose_link({waits(0, 2), waiting}).kind == StallKind::kNone);
     On done = waits(1, 2, 0);
     done.record.view.operations.back().ended_ago = 1s;
     CHECK(diagnose_link({waits(0, 2), done}).kind == StallKind::kNone);

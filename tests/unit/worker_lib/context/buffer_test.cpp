@@ -24,7 +24,7 @@ static_assert(kMakes<Buffer, float*, std::size_t> && kMakes<Buffer, void*, std::
 static_assert(!kMakes<Buffer, void*, std::size_t> && !kMakes<ConstBuffer, const void*, std::size_t>);
 static_assert(!kMakes<Buffer, bool*, std::size_t> && !kMakes<Buffer, short*, std::size_t>);
 
-// What is const is only read.
+// Const memory is only read.
 static_assert(!kMakes<Buffer, const float*, std::size_t> && kMakes<ConstBuffer, const float*, std::size_t>);
 static_assert(!kConverts<Buffer, const std::vector<float>&> && kConverts<ConstBuffer, const std::vector<float>&>);
 static_assert(!kConverts<Buffer, const float&> && kConverts<ConstBuffer, const float&>);
@@ -33,7 +33,7 @@ static_assert(!kConverts<Buffer, ConstBuffer> && kConverts<ConstBuffer, Buffer>)
 
 // A vector or a value without a name would end before the operation does; a span does not own its elements.
 static_assert(!kConverts<Buffer, std::vector<float>> && !kConverts<ConstBuffer, std::vector<float>>);
-static_assert(!kConverts<ConstBuffer, float>);
+static_assert(!kConverts<ConstBuffer, float> && !kConverts<ConstBuffer, const float>);
 static_assert(kConverts<Buffer, std::span<float>>);
 
 static_assert(!kConverts<Buffer, std::list<float>&> && !kConverts<Buffer, std::vector<bool>&>);

@@ -69,7 +69,7 @@ struct Frame {
     std::uint64_t count = 0;
     std::uint64_t bytes = 0;  ///< of payload
     std::uint64_t place = kNowhere;
-    std::array<char, 24> name{};  ///< OpOptions::tag, cut
+    std::array<char, 24> name{};  ///< OpOptions::label, cut
 };
 static_assert(std::is_trivially_copyable_v<Frame> && sizeof(Frame) == 80);
 

@@ -141,7 +141,7 @@ InquiryActions answer_silence(Inquiries& inquiries, const State& state, const In
     return end;
 }
 
-/// The same, and again when the silence is confirmed, a second later.
+/// Does the same, and once more a second later, when the silence is confirmed.
 InquiryActions confirm_silence(Inquiries& inquiries, const State& state, const InquiryActions& question, TimePoint now,
                                int from, int to) {
     CHECK(answer_silence(inquiries, state, question, now, from, to).empty());

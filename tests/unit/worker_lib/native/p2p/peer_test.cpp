@@ -103,20 +103,20 @@ TEST_CASE("an immediate send neither splits nor overtakes a message that is bein
     const auto received = pair.b.post(false, Buffer(got));
     pair.b.progress();
     REQUIRE_FALSE(sent->has_ended());
-    CHECK_FALSE(pair.a.send_immediately({8}));  // there would be room
+    CHECK_FALSE(pair.a.send_immediately(Values{8}));  // there would be room
     pair.progress();
     CHECK(sent->has_ended());
     CHECK(received->has_ended());
     CHECK(got == large);
-    CHECK(pair.a.send_immediately({8}));
+    CHECK(pair.a.send_immediately(Values{8}));
 }
 
 TEST_CASE("an immediate send sends the whole message or nothing, by the room in the ring", "[p2p][unit]") {
     RingPair pair(kSmallRing);
     std::int64_t sent = 0;
     while (pair.a.send_immediately(Values(20, sent))) ++sent;
-    CHECK(sent == 4);                           // of 240 bytes with their frame
-    CHECK_FALSE(pair.a.send_immediately({1}));  // there is room for its 8 bytes, not for their frame
+    CHECK(sent == 4);                                 // of 240 bytes with their frame
+    CHECK_FALSE(pair.a.send_immediately(Values{1}));  // there is room for its 8 bytes, not for their frame
     for (std::int64_t i = 0; i < sent; ++i) {
         Values got(20);
         CHECK(pair.b.receive_immediately(Buffer(got)) == Look::kTaken);
@@ -150,14 +150,14 @@ TEST_CASE("immediate messages count against the eager window, and credit is sent
 TEST_CASE("an unexpected message is received before a later one of its tag in the ring", "[p2p][unit]") {
     RingPair pair(kLargeRing);
     Values got{-1};
-    REQUIRE(pair.a.send_immediately({1}, 1));
-    REQUIRE(pair.a.send_immediately({2}, 2));
+    REQUIRE(pair.a.send_immediately(Values{1}, 1));
+    REQUIRE(pair.a.send_immediately(Values{2}, 2));
     CHECK(pair.b.receive_immediately(Buffer(got), 2) == Look::kOther);
     const auto second = pair.b.post(false, Buffer(got), 2);
     pair.b.progress();  // the first one is unexpected
     REQUIRE(second->has_ended());
     CHECK(got == Values{2});
-    REQUIRE(pair.a.send_immediately({3}, 1));
+    REQUIRE(pair.a.send_immediately(Values{3}, 1));
     CHECK(pair.b.receive_immediately(Buffer(got), 1) == Look::kOther);
     const auto first = pair.b.post(false, Buffer(got), 1);
     CHECK(got == Values{1});
@@ -170,11 +170,11 @@ TEST_CASE("beside many unexpected messages no immediate receive is tried", "[p2p
     Values got{-1};
     for (int i = 0; i < 8; ++i) REQUIRE(pair.a.send_immediately(Values{i}, 1));
     pair.b.progress();
-    REQUIRE(pair.a.send_immediately({10}, 2));
+    REQUIRE(pair.a.send_immediately(Values{10}, 2));
     CHECK(pair.b.receive_immediately(Buffer(got), 2) == Look::kTaken);
-    REQUIRE(pair.a.send_immediately({9}, 1));
+    REQUIRE(pair.a.send_immediately(Values{9}, 1));
     pair.b.progress();
-    REQUIRE(pair.a.send_immediately({11}, 2));
+    REQUIRE(pair.a.send_immediately(Values{11}, 2));
     CHECK(pair.b.receive_immediately(Buffer(got), 2) == Look::kOther);
     CHECK(got == Values{10});
 }
@@ -220,7 +220,7 @@ TEST_CASE("a partly arrived message is not received immediately", "[p2p][unit]")
 TEST_CASE("a message that does not fit is not received immediately, and is a mismatch afterwards", "[p2p][unit]") {
     RingPair pair(kLargeRing);
     Values got(2, -1);
-    REQUIRE(pair.a.send_immediately({1}));
+    REQUIRE(pair.a.send_immediately(Values{1}));
     std::array<double, 1> other_type{};
     CHECK(pair.b.receive_immediately(Buffer(other_type)) == Look::kOther);
     CHECK(pair.b.receive_immediately(Buffer(got)) == Look::kOther);
@@ -247,7 +247,7 @@ TEST_CASE("an empty message that is only offered is not received immediately", "
     RingPair pair(kLargeRing);
     Values none;
     std::int64_t sent = 0;
-    while (pair.a.send_immediately({sent, sent}, 1)) ++sent;
+    while (pair.a.send_immediately(Values{sent, sent}, 1)) ++sent;
     REQUIRE_FALSE(pair.a.send_immediately(none));
     pair.b.progress();  // all are unexpected, and are received only when the sender has seen no room
     const auto empty = pair.a.post(true, Buffer(none));
@@ -282,7 +282,7 @@ TEST_CASE("a frame that contradicts itself is refused, not received immediately"
 
 TEST_CASE("a sender without room is woken after an immediate receive, and only then", "[p2p][unit]") {
     RingPair pair(kSmallRing);
-    REQUIRE(pair.a.send_immediately({1}));
+    REQUIRE(pair.a.send_immediately(Values{1}));
     Values large(200, 7);
     const auto sent = pair.a.post(true, Buffer(large));
     pair.a.progress();
