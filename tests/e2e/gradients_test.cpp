@@ -241,7 +241,7 @@ Lines reduced(ddp::Context& context, const std::vector<Lines>& of_ranks, std::sh
                        [](double value) { return static_cast<float>(value); });
         for (int use = 0; use < specs[i].uses; ++use) reducer.mark_ready(i);
     }
-    const ddp::Step step = reducer.finish_backward();
+    const ddp::BackwardResult step = reducer.finish_backward();
     Lines averages;
     for (std::size_t i = 0; i < kUnevenParams; ++i) {
         const auto* values = static_cast<const float*>(reducer.grad(i).data);
@@ -273,7 +273,7 @@ TEST_CASE("shared, unused and compressed gradients are averaged as by PyTorch's 
     const Lines expected = of_ranks.back();
     of_ranks.pop_back();
     const auto ours = ddp::testing::run_ranks({.ranks_per_node = {2, 1}}, [&](ddp::Context& context) {
-        return reduced(context, of_ranks, hook == "none" ? nullptr : ddp::compress(ddp::DType::f16));
+        return reduced(context, of_ranks, hook == "none" ? nullptr : ddp::compress(ddp::DType::F16));
     });
     // PyTorch's hooks round thrice: what is sent, what is divided, and each sum. One unit in the last place of each.
     const double tolerance = hook == "none" ? 1e-6 : 0x3p-10;

@@ -41,7 +41,7 @@ TEMPLATE_TEST_CASE("gpu: all_reduce gives what the native backend gives", "[gpu]
 TEST_CASE("gpu: an empty all_reduce is done", "[gpu]") {
     RETURN_IF_NO_GPU();
     Context context = lone_context(Backend::Nccl);
-    context.world().all_reduce(Buffer{nullptr, 0, DType::f32, Device::Cuda}, ReduceOp::Sum).wait_host();
+    context.world().all_reduce(Buffer{nullptr, 0, DType::F32, Device::Cuda}, ReduceOp::Sum).wait_host();
 }
 
 TEST_CASE("gpu: broadcast keeps root's values", "[gpu]") {
@@ -83,7 +83,7 @@ TEST_CASE("gpu: arena memory is device memory, zeroed, and can be reduced", "[gp
     RETURN_IF_NO_GPU();
     Gpu gpu;
     Context context = lone_context(Backend::Nccl);
-    const Buffer buffer{context.world().arena().allocate(4096), 1024, DType::f32, Device::Cuda};
+    const Buffer buffer{context.world().arena().allocate(4096), 1024, DType::F32, Device::Cuda};
     CHECK(reinterpret_cast<std::uintptr_t>(buffer.data) % 128 == 0);
     context.world().all_reduce(buffer, ReduceOp::Sum, {.stream = gpu.stream()}).wait();
     CHECK(gpu.to_host<float>(buffer) == std::vector<float>(1024, 0.0f));
@@ -143,7 +143,7 @@ TEST_CASE("gpu: messages go around, several between two ranks in the order of th
               const auto nothing = values(-1, 0);
               const Buffer first = gpu.to_device(first_sent), second = gpu.to_device(second_sent);
               const Buffer in = gpu.to_device(nothing), later = gpu.to_device(nothing);
-              Batch batch = context.world().batch();
+              TransferBatch batch = context.world().batch();
               const int next = (context.rank() + 1) % size;
               batch.send(first, next, 7).send(second, next, 7).recv(in, previous, 7).recv(later, previous, 7);
               batch.start({.stream = gpu.stream()}).wait();
@@ -301,7 +301,7 @@ TEST_CASE("gpu: host memory is refused, and the group stays usable", "[gpu]") {
     Context context = lone_context(Backend::Nccl);
     std::vector<float> values(3);
     CHECK_THROWS_AS(context.world().all_reduce(values, ReduceOp::Sum), Error);
-    const Buffer mislabelled{values.data(), values.size(), DType::f32, Device::Cuda};
+    const Buffer mislabelled{values.data(), values.size(), DType::F32, Device::Cuda};
     CHECK_THROWS_WITH(context.world().all_reduce(mislabelled, ReduceOp::Sum),
                       Catch::Matchers::Contains("CUDA knows no memory there"));
     context.world().barrier().wait();
@@ -310,8 +310,8 @@ TEST_CASE("gpu: host memory is refused, and the group stays usable", "[gpu]") {
 // Last, because it takes longest.
 TEST_CASE("gpu: every collective gives what it should", "[gpu][ranks]") {
     RETURN_IF_NO_GPU();
-    const DType dtype = GENERATE(DType::i8, DType::u8, DType::i32, DType::u32, DType::i64, DType::u64, DType::f16,
-                                 DType::bf16, DType::f32, DType::f64);
+    const DType dtype = GENERATE(DType::I8, DType::U8, DType::I32, DType::U32, DType::I64, DType::U64, DType::F16,
+                                 DType::BF16, DType::F32, DType::F64);
     CAPTURE(to_string(dtype));
     CHECK(complaints_of_ranks([&](Context& context) { return wrong_rows(context, dtype); }) == "");
 }

@@ -108,7 +108,7 @@ Work start(ProcessGroup& group, const Call& call, const Buffers& buffers, Stream
         case Collective::kScatter: return group.scatter(in, out, call.root, options);
         case Collective::kAllToAll: return group.all_to_all(in, out, options);
         case Collective::kSendRecv: {
-            Batch batch = group.batch();
+            TransferBatch batch = group.batch();
             batch.send(in, call.next()).recv(out, call.previous());
             return batch.start(options);
         }

@@ -72,7 +72,7 @@ inline constexpr std::array kAllCollectives{Collective::kAllReduce,  Collective:
 struct Call {
     Collective collective = Collective::kAllReduce;
     std::size_t count = 0;
-    DType dtype = DType::f32;
+    DType dtype = DType::F32;
     ReduceOp op = ReduceOp::Sum;
     int root = 0;
     bool in_place = false;

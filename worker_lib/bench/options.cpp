@@ -24,10 +24,10 @@ constexpr int kTextLost = 74;  // docs/exit-codes.md
 constexpr int kLastRank = 999'999;
 /// CLI11 would accept a value, as in "--check=no".
 constexpr std::array kFlags{"--check", "--no-check", "--foreign", "--rewrite", "--help", "--version"};
-const std::vector kTypes{DType::i8,  DType::u8,  DType::i32,  DType::u32, DType::i64,
-                         DType::u64, DType::f16, DType::bf16, DType::f32, DType::f64};
-const std::vector kOps{ReduceOp::Sum,     ReduceOp::Avg,  ReduceOp::Min, ReduceOp::Max,
-                       ReduceOp::Product, ReduceOp::BAnd, ReduceOp::BOr, ReduceOp::BXor};
+const std::vector kTypes{DType::I8,  DType::U8,  DType::I32,  DType::U32, DType::I64,
+                         DType::U64, DType::F16, DType::BF16, DType::F32, DType::F64};
+const std::vector kOps{ReduceOp::Sum,     ReduceOp::Avg,    ReduceOp::Min,   ReduceOp::Max,
+                       ReduceOp::Product, ReduceOp::BitAnd, ReduceOp::BitOr, ReduceOp::BitXor};
 const std::vector kBackends{Backend::Auto, Backend::Native, Backend::Nccl};
 
 /// Returns the element of `values` whose to_string() is `name`. Precondition: one_of(values) has accepted the name.
@@ -121,8 +121,8 @@ void check(const Options& options, int ranks) {
     if (ranks > 0 && options.root >= ranks)
         refuse("--root", ranks == 1 ? fmt::format("there is no rank {}, only rank 0", options.root)
                                     : fmt::format("there is no rank {}, only ranks 0 to {}", options.root, ranks - 1));
-    const bool bitwise = options.reduce_op == ReduceOp::BAnd || options.reduce_op == ReduceOp::BOr ||
-                         options.reduce_op == ReduceOp::BXor;
+    const bool bitwise = options.reduce_op == ReduceOp::BitAnd || options.reduce_op == ReduceOp::BitOr ||
+                         options.reduce_op == ReduceOp::BitXor;
     if (bitwise && is_float(options.dtype))
         refuse("--redop",
                fmt::format("{} is for integers, not for {}", to_string(options.reduce_op), to_string(options.dtype)));

@@ -18,7 +18,7 @@ struct Options {
     double factor = 2;
     std::size_t iterations = 20;
     std::size_t warm_up = 5;
-    DType dtype = DType::f32;
+    DType dtype = DType::F32;
     ReduceOp reduce_op = ReduceOp::Sum;
     int root = 0;
     bool check = true;

@@ -24,9 +24,9 @@ std::int64_t combine(ReduceOp op, std::int64_t a, std::int64_t b) {
         case ReduceOp::Product: return a * b;
         case ReduceOp::Min: return std::min(a, b);
         case ReduceOp::Max: return std::max(a, b);
-        case ReduceOp::BAnd: return a & b;
-        case ReduceOp::BOr: return a | b;
-        case ReduceOp::BXor: return a ^ b;
+        case ReduceOp::BitAnd: return a & b;
+        case ReduceOp::BitOr: return a | b;
+        case ReduceOp::BitXor: return a ^ b;
     }
     return 0;
 }
@@ -84,16 +84,16 @@ double expected(const Call& call, std::size_t i) {
 template <typename Use>
 auto with_type(const Buffer& buffer, Use use) {
     switch (buffer.dtype) {
-        case DType::i8: return use(static_cast<std::int8_t*>(buffer.data));
-        case DType::u8: return use(static_cast<std::uint8_t*>(buffer.data));
-        case DType::i32: return use(static_cast<std::int32_t*>(buffer.data));
-        case DType::u32: return use(static_cast<std::uint32_t*>(buffer.data));
-        case DType::i64: return use(static_cast<std::int64_t*>(buffer.data));
-        case DType::u64: return use(static_cast<std::uint64_t*>(buffer.data));
-        case DType::f16: return use(static_cast<detail::Half*>(buffer.data));
-        case DType::bf16: return use(static_cast<detail::Bfloat16*>(buffer.data));
-        case DType::f64: return use(static_cast<double*>(buffer.data));
-        case DType::f32: break;
+        case DType::I8: return use(static_cast<std::int8_t*>(buffer.data));
+        case DType::U8: return use(static_cast<std::uint8_t*>(buffer.data));
+        case DType::I32: return use(static_cast<std::int32_t*>(buffer.data));
+        case DType::U32: return use(static_cast<std::uint32_t*>(buffer.data));
+        case DType::I64: return use(static_cast<std::int64_t*>(buffer.data));
+        case DType::U64: return use(static_cast<std::uint64_t*>(buffer.data));
+        case DType::F16: return use(static_cast<detail::Half*>(buffer.data));
+        case DType::BF16: return use(static_cast<detail::Bfloat16*>(buffer.data));
+        case DType::F64: return use(static_cast<double*>(buffer.data));
+        case DType::F32: break;
     }
     return use(static_cast<float*>(buffer.data));
 }

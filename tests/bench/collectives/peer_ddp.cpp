@@ -25,13 +25,13 @@ public:
         group_.all_reduce({values, count}, ddp::ReduceOp::Sum).wait();
     }
     void all_reduce_half(std::uint16_t* values, std::size_t count, ddprun::bench::Half type) override {
-        const auto dtype = type == ddprun::bench::Half::kF16 ? ddp::DType::f16 : ddp::DType::bf16;
+        const auto dtype = type == ddprun::bench::Half::kF16 ? ddp::DType::F16 : ddp::DType::BF16;
         group_.all_reduce({values, count, dtype}, ddp::ReduceOp::Sum).wait();
     }
     void broadcast(float* values, std::size_t count) override { group_.broadcast({values, count}, 0).wait(); }
     void send_receive(float* values, std::size_t count) override {
         const int size = group_.size();
-        ddp::Batch batch = group_.batch();
+        ddp::TransferBatch batch = group_.batch();
         batch.send({values, count}, (rank() + 1) % size).recv({inbox(count), count}, (rank() + size - 1) % size);
         batch.start().wait();
     }

@@ -35,7 +35,8 @@ Batches::Batches(const Text& text, std::size_t context_bytes, std::size_t global
       context_bytes_(context_bytes),
       local_batch_(global_batch / static_cast<std::size_t>(context.world_size())),
       steps_per_epoch_(checked_windows(text, context_bytes, global_batch, context) / global_batch),
-      sampler_(text.bytes.size() - context_bytes, context.world_size(), context.rank(), true, seed, true) {
+      sampler_(text.bytes.size() - context_bytes, context.world_size(), context.rank(),
+               {.seed = seed, .drop_last = true}) {
     start_epoch(0);
 }
 

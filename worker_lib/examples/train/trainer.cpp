@@ -36,7 +36,7 @@ Tensors parameters_of(Network& network) {
 std::vector<ddp::ParamSpec> specs_of(const Tensors& parameters) {
     std::vector<ddp::ParamSpec> specs;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
-        specs.push_back({std::string(Network::kNames[i]), parameters[i].size(), ddp::DType::f32});
+        specs.push_back({std::string(Network::kNames[i]), parameters[i].size(), ddp::DType::F32});
     }
     return specs;
 }

@@ -17,7 +17,7 @@ namespace ddp {
 struct ParamSpec {
     std::string name;       ///< shown in errors
     std::size_t count = 0;  ///< elements
-    DType dtype = DType::f32;
+    DType dtype = DType::F32;
     int uses = 1;  ///< mark_ready calls per backward, the last one completes it; several if layers share it
 };
 
@@ -29,7 +29,7 @@ struct BucketPlan {
         bool operator==(const Slot&) const = default;
     };
     struct Bucket {
-        DType dtype = DType::f32;
+        DType dtype = DType::F32;
         std::size_t bytes = 0;
         std::vector<Slot> slots;
         bool operator==(const Bucket&) const = default;

@@ -33,7 +33,7 @@ template <typename Memory>
 struct BasicBuffer {
     Memory* data = nullptr;
     std::size_t count = 0;
-    DType dtype = DType::f32;
+    DType dtype = DType::F32;
     Device device = Device::Cpu;
 
     /// No memory: for a buffer that this rank does not use.

@@ -37,26 +37,29 @@ struct NamedBuffer {
     Buffer buffer;
 };
 
+/// Options of a Checkpointer.
+struct CheckpointerOptions {
+    int keep = 3;  ///< how many checkpoints to keep, the newest ones; at least 1
+};
+
 /// Saves and loads checkpoints in one directory. It refers to its group, which must outlive it.
 class Checkpointer {
 public:
-    static constexpr int kKeep = 3;  ///< how many checkpoints are kept unless the caller says otherwise
-
     /// Creates `dir` if it is missing (rank 0 of the group) and removes what older generations of this job left there;
-    /// the first save() removes what other jobs left. `keep`: how many checkpoints to keep, at least 1. Throws
-    /// Error{Io} naming the directory and the cause, and Error{Superseded} if a newer generation has made its
-    /// Checkpointer. A directory that is full or read-only is an error only for save(). The group must outlive this
-    /// object; after a shrink(), make a new Checkpointer with the survivors' group.
-    Checkpointer(std::filesystem::path dir, ProcessGroup& group, int keep = kKeep);
+    /// the first save() removes what other jobs left. Throws Error{Io} naming the directory and the cause, and
+    /// Error{Superseded} if a newer generation has made its Checkpointer. A directory that is full or read-only is an
+    /// error only for save(). The group must outlive this object; after a shrink(), make a new Checkpointer with the
+    /// survivors' group.
+    Checkpointer(std::filesystem::path dir, ProcessGroup& group, CheckpointerOptions options = {});
     /// The same for the context's world().
-    Checkpointer(std::filesystem::path dir, Context& context, int keep = kKeep);
+    Checkpointer(std::filesystem::path dir, Context& context, CheckpointerOptions options = {});
 
     /// Saves rank 0's values. Every rank passes the same step, names, types and sizes. Rank 0 writes a temporary file,
     /// fsyncs and renames it, and fsyncs the directory. When all ranks know that the file is written, all but the
-    /// newest `keep` are removed. Throws, before anything is written, Error{Mismatch} naming what differs and on which
-    /// ranks, or Error{InvalidArgument} for a state that cannot be stored (null buffers, empty or duplicate names).
-    /// Throws Error{Io} when rank 0 could not write, and Error{Superseded} when a newer generation or another job has
-    /// taken the directory over; the checkpoints are unchanged then.
+    /// newest CheckpointerOptions::keep are removed. Throws, before anything is written, Error{Mismatch} naming what
+    /// differs and on which ranks, or Error{InvalidArgument} for a state that cannot be stored (null buffers, empty or
+    /// duplicate names). Throws Error{Io} when rank 0 could not write, and Error{Superseded} when a newer generation or
+    /// another job has taken the directory over; the checkpoints are unchanged then.
     void save(std::uint64_t step, List<NamedBuffer> state);
 
     /// Returns the newest step whose file is whole (sizes and checksums), as rank 0 sees it; nothing if there is none.

@@ -1,7 +1,7 @@
 #pragma once
 // CommHook: exchanges the buckets of a GradientReducer instead of its all_reduce. compress() is one.
 //
-//     ddp::GradientReducer reducer(group, params, {.hook = ddp::compress(ddp::DType::bf16)});
+//     ddp::GradientReducer reducer(group, params, {.hook = ddp::compress(ddp::DType::BF16)});
 
 #include <cstddef>
 #include <memory>

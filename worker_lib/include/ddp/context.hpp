@@ -43,7 +43,7 @@ struct Environment {
     std::string secret;   ///< of this generation's ranks, from ddprun (DDPRUN_SECRET_FD); empty: they have none
 };
 
-/// Owns this process's connection to the store, the world, and the groups local() and leaders(). One thread at a time.
+/// Owns this process's connection to the store, and the world. One thread at a time.
 class Context {
 public:
     /// Joins the job. Collective. For programs and tests with their own store and ranks; throws as init_from_env().
@@ -60,18 +60,22 @@ public:
     /// Returns how often the job's workers were restarted; 0 in an undisturbed job.
     [[nodiscard]] int restart_count() const { return environment_.restart_count; }
     [[nodiscard]] std::int64_t generation() const { return environment_.generation; }
+    /// Returns the job's name: --run-id of ddprun, --rdzv-id of torchrun; empty for a process started by hand.
+    [[nodiscard]] const std::string& run_id() const { return environment_.run_id; }
+    /// Returns all that the launcher has set.
+    [[nodiscard]] const Environment& environment() const { return environment_; }
     /// Returns whether this rank has notice of a preemption. Other ranks may get it a moment earlier or later: stop by
     /// agree_to_stop() (preemption.hpp). Costs one load of memory. Any thread.
     [[nodiscard]] bool preempted() const;
 
     [[nodiscard]] Store& store() { return *store_; }
     [[nodiscard]] ProcessGroup& world() { return *world_; }
-    /// Returns the group of this machine's ranks, in their order. Machines are distinguished by the kernel's boot id,
-    /// emulated nodes by their number, never by LOCAL_WORLD_SIZE. The first call makes the group: it is collective over
-    /// the world and throws as ProcessGroup::split.
-    [[nodiscard]] ProcessGroup& local();
-    /// Returns the group of all machines' first ranks, or nullptr on other ranks. The first call makes it as local().
-    [[nodiscard]] ProcessGroup* leaders();
+    /// Collective over the world. Makes the group of this machine's ranks, in their order. Machines are distinguished
+    /// by the kernel's boot id, emulated nodes by their number, never by LOCAL_WORLD_SIZE. Throws as
+    /// ProcessGroup::split.
+    [[nodiscard]] std::unique_ptr<ProcessGroup> split_by_machine();
+    /// Collective over the world. Makes the group of all machines' first ranks; returns nullptr on other ranks.
+    [[nodiscard]] std::unique_ptr<ProcessGroup> split_leaders();
 
 private:
     [[nodiscard]] int first_rank_here(std::string_view call);
@@ -79,9 +83,7 @@ private:
     Environment environment_;
     std::shared_ptr<Store> store_;
     std::unique_ptr<ProcessGroup> world_;
-    std::vector<std::string> machines_;  ///< by rank; empty until local() or leaders() needs it
-    std::unique_ptr<ProcessGroup> local_;
-    std::optional<std::unique_ptr<ProcessGroup>> leaders_;
+    std::vector<std::string> machines_;  ///< by rank; empty until a split by machine needs it
 };
 
 /// Connects this process to the store and to all peers, as the launcher's environment variables say: RANK, WORLD_SIZE,

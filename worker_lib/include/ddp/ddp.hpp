@@ -1,7 +1,6 @@
 #pragma once
 // ddp: data-parallel training in C++. One include for a trainer; see worker_lib/examples/train for the tutorial.
 
-#include "ddp/batch.hpp"
 #include "ddp/bucket_plan.hpp"
 #include "ddp/buffer.hpp"
 #include "ddp/checkpoint.hpp"
@@ -15,5 +14,7 @@
 #include "ddp/reducer.hpp"
 #include "ddp/sampler.hpp"
 #include "ddp/store.hpp"
+#include "ddp/transfer_batch.hpp"
 #include "ddp/types.hpp"
+#include "ddp/version.hpp"
 #include "ddp/work.hpp"

@@ -2,9 +2,10 @@
 // Error: the base class of all exceptions of the worker library. It has a code to branch on, and the culprits if known.
 
 #include <cstdint>
+#include <memory>
 #include <stdexcept>
 #include <string>
-#include <utility>
+#include <string_view>
 #include <vector>
 
 namespace ddp {
@@ -22,59 +23,60 @@ enum class ErrorCode {
     Superseded,       ///< a newer generation of the job, or another job, has taken over the checkpoint directory
 };
 
-/// An error, with the group and the operation that failed, if there was one. A plain value.
+/// Returns the code's name: "InvalidArgument".
+[[nodiscard]] std::string_view to_string(ErrorCode code);
+
+/// An error, with the group and the operation that failed, if there was one. A plain value, cheap to copy.
 class Error : public std::runtime_error {
 public:
-    /// Makes what() one line: control characters in `text`, which may come from tags and names, become \xHH.
+    /// Makes what() one line: control characters in `text`, which may come from labels and names, become \xHH.
     Error(ErrorCode code, const std::string& text, std::vector<int> culprits = {});
+    // No move: an error that was moved from has a code, too.
+    Error(const Error&) noexcept = default;
+    Error& operator=(const Error&) noexcept = default;
+    ~Error() override = default;
 
-    [[nodiscard]] ErrorCode code() const noexcept { return code_; }
+    [[nodiscard]] ErrorCode code() const noexcept { return details_->code; }
     /// Returns the ranks of the group that the error is about; empty when unknown. The culprits of PeerLost and Timeout
     /// can be excluded by ProcessGroup::shrink(). A Mismatch is a bug in the program, which a smaller group has, too:
     /// do not exclude its culprits. They are the ranks that most others contradict, and the text quotes both sides. The
     /// exception is a Mismatch of shrink() itself: its culprits are all ranks that one of two survivors excludes, and
     /// both have to exclude them.
-    [[nodiscard]] const std::vector<int>& culprits() const noexcept { return culprits_; }
+    [[nodiscard]] const std::vector<int>& culprits() const noexcept { return details_->culprits; }
     /// Return the group's name and the operation that ended with this error or was refused at the call: "#183
     /// all_reduce sum f32[6572160] 'bucket 3'" is number 183 of its group. Empty, and 0, if there was none, for example
     /// while a group is being made.
-    [[nodiscard]] const std::string& group() const noexcept { return group_; }
-    [[nodiscard]] const std::string& operation() const noexcept { return operation_; }
-    [[nodiscard]] std::uint64_t seq() const noexcept { return seq_; }
+    [[nodiscard]] const std::string& group() const noexcept { return details_->group; }
+    [[nodiscard]] const std::string& operation() const noexcept { return details_->operation; }
+    [[nodiscard]] std::uint64_t seq() const noexcept { return details_->seq; }
 
     /// Returns the same error with an operation. Only the library calls it.
-    [[nodiscard]] Error in(std::string group, std::string operation, std::uint64_t seq) const {
-        Error error = *this;
-        error.group_ = std::move(group);
-        error.operation_ = std::move(operation);
-        error.seq_ = seq;
-        return error;
-    }
+    [[nodiscard]] Error in(std::string group, std::string operation, std::uint64_t seq) const;
 
-    /// Returns whether another rank failed before this one: it was lost, or it reported this error. For the library.
+    /// Returns whether another rank failed before this one: it was lost, or it reported this error. The loss of the
+    /// store names no rank. For the library.
     [[nodiscard]] bool peer_failed() const noexcept {
-        return reported_ || (code_ == ErrorCode::PeerLost && !culprits_.empty());  // a lost store has no culprits
+        const Details& details = *details_;
+        return details.reported || (details.code == ErrorCode::PeerLost && !details.culprits.empty());
     }
     /// Returns the same error as one that another rank has reported. For the library.
-    [[nodiscard]] Error reported() const {
-        Error error = *this;
-        error.reported_ = true;
-        return error;
-    }
+    [[nodiscard]] Error reported() const;
     /// Returns the same error with another text, and without an operation. For the library.
-    [[nodiscard]] Error reworded(const std::string& text) const {
-        Error error(code_, text, culprits_);
-        error.reported_ = reported_;
-        return error;
-    }
+    [[nodiscard]] Error reworded(const std::string& text) const;
 
 private:
-    ErrorCode code_;
-    std::vector<int> culprits_;
-    std::string group_;
-    std::string operation_;
-    std::uint64_t seq_ = 0;
-    bool reported_ = false;
+    struct Details {
+        ErrorCode code;
+        std::vector<int> culprits;
+        std::string group;
+        std::string operation;
+        std::uint64_t seq = 0;
+        bool reported = false;
+    };
+
+    Error(const std::runtime_error& text, Details details);
+
+    std::shared_ptr<const Details> details_;
 };
 
 }  // namespace ddp

@@ -19,9 +19,9 @@
 #include <string>
 #include <string_view>
 
-#include "ddp/batch.hpp"
 #include "ddp/buffer.hpp"
 #include "ddp/error.hpp"
+#include "ddp/transfer_batch.hpp"
 #include "ddp/types.hpp"
 #include "ddp/work.hpp"
 
@@ -152,7 +152,7 @@ public:
     Work recv(Buffer buffer, int source, int tag = 0, OpOptions options = {});
     Work recv(Buffer buffer, int source, OpOptions options) { return recv(buffer, source, 0, options); }
     /// Returns an empty batch: several messages as one Work, without an order between them. Must not outlive the group.
-    [[nodiscard]] Batch batch();
+    [[nodiscard]] TransferBatch batch();
 
     /// Returns a Work that is done when every rank has called barrier().
     Work barrier(OpOptions options = {});

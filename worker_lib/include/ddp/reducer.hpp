@@ -52,7 +52,7 @@ struct ReducerOptions {
     bool rebuild = false;
     Average average = Average::Auto;
     UnusedPolicy unused = UnusedPolicy::Error;
-    /// Finds out in each step which gradients no rank has used (Step::used). Costs one small all_reduce.
+    /// Finds out in each step which gradients no rank has used (BackwardResult::used). Costs one small all_reduce.
     bool find_unused = false;
     /// Compares the ranks' steps in each begin_backward, so that a difference is Error{Mismatch} at once, not at the
     /// deadline. For debugging: costs a round trip.
@@ -78,7 +78,7 @@ struct ReducerStats {
 };
 
 /// The result of a backward.
-struct Step {
+struct BackwardResult {
     bool synchronised = false;
     /// With ReducerOptions::find_unused, one flag per parameter: any rank has used it since the previous synchronised
     /// backward. The gradient of an unused parameter is zero; an optimiser with momentum should skip it. Empty without
@@ -127,7 +127,7 @@ public:
     void mark_unused(std::size_t i);
     /// Waits for all buckets. Throws Error{InvalidArgument} naming every parameter that was not marked. After an error
     /// the reducer is unusable, here and on the peers, which get Error{Aborted} or {PeerLost} instead of waiting.
-    Step finish_backward();
+    BackwardResult finish_backward();
 
     /// While this guard lives, begin_backward() means begin_backward(false). Use it alike on all ranks.
     class NoSync {

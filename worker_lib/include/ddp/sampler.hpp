@@ -8,14 +8,21 @@
 
 namespace ddp {
 
+/// Options of a DistributedSampler. The same on every rank.
+struct SamplerOptions {
+    bool shuffle = true;     ///< a new permutation in each epoch; false: in the order of the data set
+    std::uint64_t seed = 0;  ///< of the permutations
+    /// true: the surplus of a data set that is not a multiple of the replicas is dropped. false: the last ranks get
+    /// repeated samples.
+    bool drop_last = false;
+};
+
 /// Computes the indices of this rank's samples in each epoch. A plain value.
 class DistributedSampler {
 public:
-    /// Shards `n` samples over `replicas` ranks. If n is not a multiple of replicas the last ranks get repeated
-    /// samples; with drop_last the surplus is dropped instead. Throws Error{InvalidArgument} for n = 0, replicas < 1,
-    /// or a rank outside 0 … replicas - 1.
-    DistributedSampler(std::size_t n, int replicas, int rank, bool shuffle = true, std::uint64_t seed = 0,
-                       bool drop_last = false);
+    /// Shards `n` samples over `replicas` ranks. Throws Error{InvalidArgument} for n = 0, replicas < 1, or a rank
+    /// outside 0 … replicas - 1.
+    DistributedSampler(std::size_t n, int replicas, int rank, SamplerOptions options = {});
 
     /// Selects the epoch, each with its own permutation. Pass the same one on all ranks.
     void set_epoch(std::uint64_t epoch) { epoch_ = epoch; }
@@ -31,9 +38,7 @@ private:
     std::size_t n_;
     std::size_t replicas_;
     std::size_t rank_;
-    bool shuffle_;
-    std::uint64_t seed_;
-    bool drop_last_;
+    SamplerOptions options_;
     std::uint64_t epoch_ = 0;
     std::size_t num_samples_ = 0;
 };

@@ -14,13 +14,13 @@
 
 namespace ddp {
 
-enum class DType : std::uint8_t { i8, u8, i32, u32, i64, u64, f16, bf16, f32, f64 };
+enum class DType : std::uint8_t { I8, U8, I32, U32, I64, U64, F16, BF16, F32, F64 };
 
-/// BAnd, BOr, BXor: integers only, native backend only.
+/// BitAnd, BitOr, BitXor: integers only, native backend only.
 /// Avg: floats only. The sum of P ranks is multiplied by 1/P, rounded to the type of the summation (f32 for f16 and
 /// bf16 too). So unless P is a power of two, the last bit may differ from sum / P. NCCL multiplies before it adds, by
 /// 1/P rounded to the buffer's type, which makes a larger difference for f16 and bf16.
-enum class ReduceOp : std::uint8_t { Sum, Avg, Min, Max, Product, BAnd, BOr, BXor };
+enum class ReduceOp : std::uint8_t { Sum, Avg, Min, Max, Product, BitAnd, BitOr, BitXor };
 
 enum class Device : std::uint8_t { Cpu, Cuda };
 
@@ -29,22 +29,22 @@ enum class Backend : std::uint8_t { Auto, Native, Nccl };
 /// Returns the bytes of one element; 0 for a value outside the enumeration.
 [[nodiscard]] constexpr std::size_t size_of(DType type) {
     switch (type) {
-        case DType::i8:
-        case DType::u8: return 1;
-        case DType::f16:
-        case DType::bf16: return 2;
-        case DType::i32:
-        case DType::u32:
-        case DType::f32: return 4;
-        case DType::i64:
-        case DType::u64:
-        case DType::f64: return 8;
+        case DType::I8:
+        case DType::U8: return 1;
+        case DType::F16:
+        case DType::BF16: return 2;
+        case DType::I32:
+        case DType::U32:
+        case DType::F32: return 4;
+        case DType::I64:
+        case DType::U64:
+        case DType::F64: return 8;
     }
     return 0;
 }
 
 [[nodiscard]] constexpr bool is_float(DType type) {
-    return type == DType::f16 || type == DType::bf16 || type == DType::f32 || type == DType::f64;
+    return type == DType::F16 || type == DType::BF16 || type == DType::F32 || type == DType::F64;
 }
 
 /// Return the names in errors and on command lines: "f32", "sum", "native".
@@ -57,13 +57,13 @@ namespace detail {
 /// Returns the DType of a C++ type; nothing for a type that has none.
 template <typename T>
 [[nodiscard]] constexpr std::optional<DType> dtype_if_any() {
-    if (std::is_same_v<T, float>) return DType::f32;
-    if (std::is_same_v<T, double>) return DType::f64;
-    if (std::is_same_v<T, std::byte>) return DType::u8;
+    if (std::is_same_v<T, float>) return DType::F32;
+    if (std::is_same_v<T, double>) return DType::F64;
+    if (std::is_same_v<T, std::byte>) return DType::U8;
     if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
-        if (sizeof(T) == 1) return std::is_signed_v<T> ? DType::i8 : DType::u8;
-        if (sizeof(T) == 4) return std::is_signed_v<T> ? DType::i32 : DType::u32;
-        if (sizeof(T) == 8) return std::is_signed_v<T> ? DType::i64 : DType::u64;
+        if (sizeof(T) == 1) return std::is_signed_v<T> ? DType::I8 : DType::U8;
+        if (sizeof(T) == 4) return std::is_signed_v<T> ? DType::I32 : DType::U32;
+        if (sizeof(T) == 8) return std::is_signed_v<T> ? DType::I64 : DType::U64;
     }
     return std::nullopt;
 }

@@ -85,11 +85,11 @@ void require_same(ProcessGroup& group, std::uint64_t step, std::span<const Named
 
 }  // namespace
 
-Checkpointer::Checkpointer(std::filesystem::path dir, ProcessGroup& group, int keep)
-    : dir_(std::move(dir)), group_(&group), keep_(keep) {
-    if (keep < 1)
+Checkpointer::Checkpointer(std::filesystem::path dir, ProcessGroup& group, CheckpointerOptions options)
+    : dir_(std::move(dir)), group_(&group), keep_(options.keep) {
+    if (keep_ < 1)
         throw Error(ErrorCode::InvalidArgument,
-                    fmt::format("Checkpointer: keep is {}, but at least 1 checkpoint has to be kept", keep));
+                    fmt::format("Checkpointer: keep is {}, but at least 1 checkpoint has to be kept", keep_));
     on_rank_0(group, [&] {
         detail::open_directory(dir_);
         const detail::GroupSpec& spec = group.impl_->spec();
@@ -99,8 +99,8 @@ Checkpointer::Checkpointer(std::filesystem::path dir, ProcessGroup& group, int k
     });
 }
 
-Checkpointer::Checkpointer(std::filesystem::path dir, Context& context, int keep)
-    : Checkpointer(std::move(dir), context.world(), keep) {}
+Checkpointer::Checkpointer(std::filesystem::path dir, Context& context, CheckpointerOptions options)
+    : Checkpointer(std::move(dir), context.world(), options) {}
 
 void Checkpointer::save(std::uint64_t step, List<NamedBuffer> list) {
     const std::span<const NamedBuffer> state = list.elements();

@@ -102,11 +102,11 @@ public:
     }
     DType dtype(char end) {
         const std::string_view word = until(end);
-        for (int i = 0; i <= static_cast<int>(DType::f64); ++i) {
+        for (int i = 0; i <= static_cast<int>(DType::F64); ++i) {
             if (to_string(static_cast<DType>(i)) == word) return static_cast<DType>(i);
         }
         good_ = false;
-        return DType::f32;
+        return DType::F32;
     }
     void fail_unless(bool condition) { good_ = good_ && condition; }
     [[nodiscard]] bool good() const { return good_; }

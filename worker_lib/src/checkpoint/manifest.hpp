@@ -17,7 +17,7 @@ namespace ddp::detail {
 /// One tensor of the file.
 struct ManifestEntry {
     std::string name;
-    DType dtype = DType::f32;
+    DType dtype = DType::F32;
     std::size_t count = 0;
     std::uint64_t hash = 0;        ///< of the tensor's bytes
     std::size_t offset_bytes = 0;  ///< from the start of the file

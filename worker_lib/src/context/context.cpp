@@ -131,14 +131,12 @@ int Context::first_rank_here(std::string_view call) {
                             machines_.begin());
 }
 
-ProcessGroup& Context::local() {
-    if (!local_) local_ = world_->split(first_rank_here("local()"), rank(), "local");
-    return *local_;
+std::unique_ptr<ProcessGroup> Context::split_by_machine() {
+    return world_->split(first_rank_here("split_by_machine()"), rank(), "local");
 }
 
-ProcessGroup* Context::leaders() {
-    if (!leaders_) leaders_ = world_->split(first_rank_here("leaders()") == rank() ? 0 : -1, rank(), "leaders");
-    return leaders_->get();
+std::unique_ptr<ProcessGroup> Context::split_leaders() {
+    return world_->split(first_rank_here("split_leaders()") == rank() ? 0 : -1, rank(), "leaders");
 }
 
 Context init_from_env(const InitOptions& options) {

@@ -8,14 +8,8 @@
 
 namespace ddp {
 
-DistributedSampler::DistributedSampler(std::size_t n, int replicas, int rank, bool shuffle, std::uint64_t seed,
-                                       bool drop_last)
-    : n_(n),
-      replicas_(static_cast<std::size_t>(replicas)),
-      rank_(static_cast<std::size_t>(rank)),
-      shuffle_(shuffle),
-      seed_(seed),
-      drop_last_(drop_last) {
+DistributedSampler::DistributedSampler(std::size_t n, int replicas, int rank, SamplerOptions options)
+    : n_(n), replicas_(static_cast<std::size_t>(replicas)), rank_(static_cast<std::size_t>(rank)), options_(options) {
     if (n == 0) throw Error(ErrorCode::InvalidArgument, "DistributedSampler: there is no sample to share (n = 0)");
     if (replicas < 1) {
         throw Error(ErrorCode::InvalidArgument,
@@ -25,16 +19,16 @@ DistributedSampler::DistributedSampler(std::size_t n, int replicas, int rank, bo
         throw Error(ErrorCode::InvalidArgument, "DistributedSampler: rank " + std::to_string(rank) + " of " +
                                                     std::to_string(replicas) + " replicas does not exist");
     }
-    num_samples_ = drop_last ? n_ / replicas_ : (n_ + replicas_ - 1) / replicas_;
+    num_samples_ = options.drop_last ? n_ / replicas_ : (n_ + replicas_ - 1) / replicas_;
 }
 
 std::vector<std::int64_t> DistributedSampler::indices() const {
     std::vector<std::int64_t> order;
-    if (shuffle_) order = detail::permutation(n_, seed_ + epoch_);
+    if (options_.shuffle) order = detail::permutation(n_, options_.seed + epoch_);
     std::vector<std::int64_t> mine(num_samples_);
     for (std::size_t i = 0; i < num_samples_; ++i) {
         const std::size_t position = (rank_ + i * replicas_) % n_;  // past the end: again from the front
-        mine[i] = shuffle_ ? order[position] : static_cast<std::int64_t>(position);
+        mine[i] = options_.shuffle ? order[position] : static_cast<std::int64_t>(position);
     }
     return mine;
 }

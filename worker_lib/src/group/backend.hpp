@@ -56,7 +56,7 @@ public:
     [[nodiscard]] virtual std::shared_ptr<WorkState> submit(Operation&& operation, OperationRecord& record) = 0;
     /// The same for sends and receives. If they are done at once, it also calls record.done_at_once(). On the native
     /// backend they run beside the operations; with NCCL they are steps among them.
-    [[nodiscard]] virtual QueuedBatch transfer(TransferBatch&& batch, TransferRecord& record) = 0;
+    [[nodiscard]] virtual QueuedBatch transfer(TransferList&& batch, TransferRecord& record) = 0;
 
     [[nodiscard]] virtual Arena& arena() = 0;
     /// Fails everything that is queued, here and on the peers. Any thread.

@@ -119,7 +119,7 @@ void GroupImpl::set_step(std::uint64_t step) {
     step_ = step;
 }
 
-Work GroupImpl::transfer(TransferBatch batch, const OpOptions& options) {
+Work GroupImpl::transfer(TransferList batch, const OpOptions& options) {
     if (batch.transfers.empty()) return {};
     std::uint64_t seq = 0;
     auto state = queue(std::move(batch), options, seq).start();
@@ -127,12 +127,12 @@ Work GroupImpl::transfer(TransferBatch batch, const OpOptions& options) {
 }
 
 Work GroupImpl::transfer(const Transfer& one, const OpOptions& options) {
-    TransferBatch batch;
+    TransferList batch;
     batch.transfers.push_back(one);
     return transfer(std::move(batch), options);
 }
 
-QueuedBatch GroupImpl::queue(TransferBatch&& batch, const OpOptions& options, std::uint64_t& seq) {
+QueuedBatch GroupImpl::queue(TransferList&& batch, const OpOptions& options, std::uint64_t& seq) {
     check_process();
     if (!options.label.empty()) batch.label = options.label;
     batch.stream = options.stream;

@@ -41,7 +41,7 @@ public:
     /// that a rank that is a step behind gets an error instead of the others' data.
     void set_step(std::uint64_t step) EXCLUDES(mutex_);
     /// Does the same as submit() for sends and receives, which have numbers of their own.
-    [[nodiscard]] Work transfer(TransferBatch batch, const OpOptions& options) EXCLUDES(mutex_);
+    [[nodiscard]] Work transfer(TransferList batch, const OpOptions& options) EXCLUDES(mutex_);
     [[nodiscard]] Work transfer(const Transfer& one, const OpOptions& options) EXCLUDES(mutex_);
     [[nodiscard]] std::unique_ptr<ProcessGroup> split(int color, int key, std::string_view name) EXCLUDES(mutex_);
     [[nodiscard]] std::unique_ptr<ProcessGroup> shrink(std::span<const int> exclude) EXCLUDES(shrink_mutex_);
@@ -68,7 +68,7 @@ private:
     [[nodiscard]] WaitAtStore wait_at_store(StoreStep step) EXCLUDES(mutex_);
     /// Numbers and submits the batch, without starting it.
     /// seq   gets the number
-    [[nodiscard]] QueuedBatch queue(TransferBatch&& batch, const OpOptions& options, std::uint64_t& seq)
+    [[nodiscard]] QueuedBatch queue(TransferList&& batch, const OpOptions& options, std::uint64_t& seq)
         EXCLUDES(mutex_);
     [[nodiscard]] ddprun::Duration timeout_of(const OpOptions& options) const;
 

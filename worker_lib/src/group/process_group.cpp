@@ -160,7 +160,7 @@ Work ProcessGroup::recv(Buffer buffer, int source, int tag, OpOptions options) {
     return impl_->transfer({.sends = false, .buffer = buffer, .peer = source, .tag = tag}, options);
 }
 
-Batch ProcessGroup::batch() { return Batch(*impl_); }
+TransferBatch ProcessGroup::batch() { return TransferBatch(*impl_); }
 
 Work ProcessGroup::barrier(OpOptions options) { return impl_->submit(Operation{}, options); }
 

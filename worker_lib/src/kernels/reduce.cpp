@@ -35,14 +35,14 @@ const Reduction& lookup_op(ReduceOp op) {
         case ReduceOp::Min: return table<T, Min>();
         case ReduceOp::Max: return table<T, Max>();
         case ReduceOp::Product: return table<T, Product>();
-        case ReduceOp::BAnd:
-        case ReduceOp::BOr:
-        case ReduceOp::BXor: break;
+        case ReduceOp::BitAnd:
+        case ReduceOp::BitOr:
+        case ReduceOp::BitXor: break;
     }
     if constexpr (std::is_integral_v<T>) {
-        if (op == ReduceOp::BAnd) return table<T, BAnd>();
-        if (op == ReduceOp::BOr) return table<T, BOr>();
-        return table<T, BXor>();
+        if (op == ReduceOp::BitAnd) return table<T, BitAnd>();
+        if (op == ReduceOp::BitOr) return table<T, BitOr>();
+        return table<T, BitXor>();
     }
     assert(!"bitwise operations on floats are refused before this call");
     return table<T, Sum>();
@@ -50,16 +50,16 @@ const Reduction& lookup_op(ReduceOp op) {
 
 const Reduction& lookup_type(DType type, ReduceOp op) {
     switch (type) {
-        case DType::i8: return lookup_op<std::int8_t>(op);
-        case DType::u8: return lookup_op<std::uint8_t>(op);
-        case DType::i32: return lookup_op<std::int32_t>(op);
-        case DType::u32: return lookup_op<std::uint32_t>(op);
-        case DType::i64: return lookup_op<std::int64_t>(op);
-        case DType::u64: return lookup_op<std::uint64_t>(op);
-        case DType::f16: return lookup_op<Half>(op);
-        case DType::bf16: return lookup_op<Bfloat16>(op);
-        case DType::f32: return lookup_op<float>(op);
-        case DType::f64: return lookup_op<double>(op);
+        case DType::I8: return lookup_op<std::int8_t>(op);
+        case DType::U8: return lookup_op<std::uint8_t>(op);
+        case DType::I32: return lookup_op<std::int32_t>(op);
+        case DType::U32: return lookup_op<std::uint32_t>(op);
+        case DType::I64: return lookup_op<std::int64_t>(op);
+        case DType::U64: return lookup_op<std::uint64_t>(op);
+        case DType::F16: return lookup_op<Half>(op);
+        case DType::BF16: return lookup_op<Bfloat16>(op);
+        case DType::F32: return lookup_op<float>(op);
+        case DType::F64: return lookup_op<double>(op);
     }
     assert(!"unknown element types are refused before this call");
     return lookup_op<float>(op);

@@ -75,19 +75,19 @@ struct Max {
         return b > a || b != b ? b : a;
     }
 };
-struct BAnd {
+struct BitAnd {
     template <typename T>
     static T apply(T a, T b) {
         return static_cast<T>(a & b);
     }
 };
-struct BOr {
+struct BitOr {
     template <typename T>
     static T apply(T a, T b) {
         return static_cast<T>(a | b);
     }
 };
-struct BXor {
+struct BitXor {
     template <typename T>
     static T apply(T a, T b) {
         return static_cast<T>(a ^ b);

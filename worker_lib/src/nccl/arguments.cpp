@@ -48,7 +48,7 @@ std::string memory_complaint(const CudaApi& cuda, const NcclTask& task, int devi
         if (wrong.empty() && operation->output) wrong = memory_complaint(cuda, *operation->output, "output", device);
         return wrong;
     }
-    for (const Transfer& message : std::get<TransferBatch>(task).transfers) {
+    for (const Transfer& message : std::get<TransferList>(task).transfers) {
         const std::string name = fmt::format("buffer {} rank {}", message.sends ? "for" : "from", message.peer);
         if (auto wrong = memory_complaint(cuda, message.buffer, name, device); !wrong.empty()) return wrong;
     }

@@ -33,7 +33,7 @@ public:
         record.write(operation, Announced::kNo);
         return enqueue(std::move(operation));
     }
-    [[nodiscard]] QueuedBatch transfer(TransferBatch&& batch, TransferRecord& record) override {
+    [[nodiscard]] QueuedBatch transfer(TransferList&& batch, TransferRecord& record) override {
         record.write(batch, Announced::kNo);
         return QueuedBatch(enqueue(std::move(batch)));
     }
@@ -153,7 +153,7 @@ ncclResult_t NcclBackend::start(const NcclTask& task, ncclComm_t comm) const {
         .nccl = api_.nccl, .stream = device_->stream(), .rank = rank_, .ranks = ranks_, .barrier_word = barrier_word_};
     const auto* const operation = std::get_if<Operation>(&task);
     return operation != nullptr ? detail::start(*operation, queue, comm)
-                                : detail::start(std::get<TransferBatch>(task).transfers, queue, comm);
+                                : detail::start(std::get<TransferList>(task).transfers, queue, comm);
 }
 
 void NcclBackend::abort(std::string_view reason) {

@@ -45,27 +45,27 @@ std::string NcclWork::text() const {
 
 void NcclWork::note_waiter(bool blocked) const {
     WorkState::note_waiter(blocked);
-    if (const auto* const batch = std::get_if<TransferBatch>(&task_)) {
+    if (const auto* const batch = std::get_if<TransferList>(&task_)) {
         for (const RecordEntry& record_entry : batch->record_entries) record_entry.waited(blocked);
     }
 }
 
 void NcclWork::note_peer_failed() const {
     WorkState::note_peer_failed();
-    if (const auto* const batch = std::get_if<TransferBatch>(&task_)) {
+    if (const auto* const batch = std::get_if<TransferList>(&task_)) {
         for (const RecordEntry& record_entry : batch->record_entries) record_entry.peer_failed();
     }
 }
 
 void NcclWork::note_end(bool well, bool timed_out) const {
     WorkState::note_end(well, timed_out);
-    if (const auto* const batch = std::get_if<TransferBatch>(&task_)) {
+    if (const auto* const batch = std::get_if<TransferList>(&task_)) {
         for (const RecordEntry& record_entry : batch->record_entries) record_entry.ended(well, timed_out);
     }
 }
 
 void NcclWork::note_abort(std::string_view reason) const {
-    const auto* const batch = std::get_if<TransferBatch>(&task_);
+    const auto* const batch = std::get_if<TransferList>(&task_);
     if (batch == nullptr) return WorkState::note_abort(reason);
     if (!batch->record_entries.empty()) batch->record_entries.front().aborted(reason);
 }

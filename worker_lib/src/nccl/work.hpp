@@ -12,7 +12,7 @@
 namespace ddp::detail {
 
 /// A collective operation, or sends and receives of this rank.
-using NcclTask = std::variant<Operation, TransferBatch>;
+using NcclTask = std::variant<Operation, TransferList>;
 
 class NcclWork final : public WorkState {
 public:

@@ -53,8 +53,8 @@ public:
 
 private:
     std::array<Name, static_cast<std::size_t>(OpKind::kAllToAllV) + 1> kinds_{};
-    std::array<std::array<char, 8>, static_cast<std::size_t>(DType::f64) + 1> dtypes_{};
-    std::array<std::array<char, 8>, static_cast<std::size_t>(ReduceOp::BXor) + 1> reduces_{};
+    std::array<std::array<char, 8>, static_cast<std::size_t>(DType::F64) + 1> dtypes_{};
+    std::array<std::array<char, 8>, static_cast<std::size_t>(ReduceOp::BitXor) + 1> reduces_{};
 };
 
 const Names& names() {
@@ -82,8 +82,7 @@ layout::Operation entry_of(const Operation& operation, ddprun::TimePoint now) {
     return entry;
 }
 
-layout::Operation entry_of(const TransferBatch& batch, const Transfer& transfer, const Name& op,
-                           ddprun::TimePoint now) {
+layout::Operation entry_of(const TransferList& batch, const Transfer& transfer, const Name& op, ddprun::TimePoint now) {
     layout::Operation entry;
     entry.p2p_seq = batch.seq;
     entry.queued = nanoseconds(now);
@@ -118,7 +117,7 @@ RecordEntry record(FlightRecorder& recorder, const StoreStep& step, const GroupE
     return group.slot != nullptr ? FlightRecorder::queue(entry, recorder.claim(), group) : RecordEntry();
 }
 
-void claim_entries(FlightRecorder& recorder, TransferBatch& batch, const GroupEntry& group) {
+void claim_entries(FlightRecorder& recorder, TransferList& batch, const GroupEntry& group) {
     if (group.slot == nullptr) return;
     batch.record_entries.reserve(batch.transfers.size());
     for (std::size_t i = 0; i < batch.transfers.size(); ++i) {
@@ -127,7 +126,7 @@ void claim_entries(FlightRecorder& recorder, TransferBatch& batch, const GroupEn
     }
 }
 
-void record(TransferBatch& batch, const GroupEntry& group, ddprun::TimePoint now) {
+void record(TransferList& batch, const GroupEntry& group, ddprun::TimePoint now) {
     for (std::size_t i = 0; i < batch.record_entries.size(); ++i) {
         const Transfer& transfer = batch.transfers[i];
         layout::Operation entry = entry_of(batch, transfer, transfer.sends ? kSend : kRecv, now);
@@ -135,12 +134,12 @@ void record(TransferBatch& batch, const GroupEntry& group, ddprun::TimePoint now
     }
 }
 
-RecordEntry note_arrival(FlightRecorder& recorder, const TransferBatch& sent, const RecordEntry& receive) {
+RecordEntry note_arrival(FlightRecorder& recorder, const TransferList& sent, const RecordEntry& receive) {
     layout::Operation entry = entry_of(sent, sent.transfers.front(), kArrived, ddprun::Clock::now());
     return recorder.queue_beside(entry, receive);
 }
 
-void note_mismatch(FlightRecorder& recorder, const TransferBatch& sent, const RecordEntry& receive) {
+void note_mismatch(FlightRecorder& recorder, const TransferList& sent, const RecordEntry& receive) {
     receive.mismatched();
     const RecordEntry message = note_arrival(recorder, sent, receive);
     message.mismatched();
@@ -160,11 +159,11 @@ RecordEntry GroupRecorder::queue(const Operation& operation, const EntrySlot& cl
     return claim.id != 0 ? record(operation, claim, group_, now) : RecordEntry();
 }
 
-void GroupRecorder::claim(TransferBatch& batch) {
+void GroupRecorder::claim(TransferList& batch) {
     if (may_write()) claim_entries(*recorder_, batch, group_);
 }
 
-void GroupRecorder::queue(TransferBatch& batch, ddprun::TimePoint now) {
+void GroupRecorder::queue(TransferList& batch, ddprun::TimePoint now) {
     if (!batch.record_entries.empty()) record(batch, group_, now);
 }
 

@@ -30,16 +30,16 @@ struct StoreStep {
 [[nodiscard]] RecordEntry record(FlightRecorder& recorder, const StoreStep& step, const GroupEntry& group,
                                  ddprun::TimePoint now);
 /// Reserves an entry for each transfer of a batch.
-void claim_entries(FlightRecorder& recorder, TransferBatch& batch, const GroupEntry& group);
+void claim_entries(FlightRecorder& recorder, TransferList& batch, const GroupEntry& group);
 /// Writes the entry of each transfer of a batch: transfers begin at once.
-void record(TransferBatch& batch, const GroupEntry& group, ddprun::TimePoint now);
+void record(TransferList& batch, const GroupEntry& group, ddprun::TimePoint now);
 
 /// Writes an entry for a message that arrived while this rank waits for another message of the same sender: `receive`
 /// is the entry of that wait. The entry ends when the message is received.
 /// sent   the transfer as its sender describes it, except for `peer`
-[[nodiscard]] RecordEntry note_arrival(FlightRecorder& recorder, const TransferBatch& sent, const RecordEntry& receive);
+[[nodiscard]] RecordEntry note_arrival(FlightRecorder& recorder, const TransferList& sent, const RecordEntry& receive);
 /// Writes an entry for a message that arrived for `receive` and does not fit it.
-void note_mismatch(FlightRecorder& recorder, const TransferBatch& sent, const RecordEntry& receive);
+void note_mismatch(FlightRecorder& recorder, const TransferList& sent, const RecordEntry& receive);
 
 /// Owns the slot of one group in the flight recorder. Does nothing if no agent reads the recorder.
 class GroupRecorder {
@@ -55,8 +55,8 @@ public:
     [[nodiscard]] EntrySlot claim() { return may_write() && group_.slot != nullptr ? recorder_->claim() : EntrySlot(); }
     [[nodiscard]] RecordEntry queue(const Operation& operation, const EntrySlot& claim, ddprun::TimePoint now);
     /// The same for each transfer of a batch, which gets the entries.
-    void claim(TransferBatch& batch);
-    void queue(TransferBatch& batch, ddprun::TimePoint now);
+    void claim(TransferList& batch);
+    void queue(TransferList& batch, ddprun::TimePoint now);
     [[nodiscard]] RecordEntry queue(const StoreStep& step, ddprun::TimePoint now);
     /// Records that the program aborts the group.
     void abort(std::string_view reason);

@@ -10,14 +10,14 @@ namespace ddp::detail {
 
 namespace {
 
-bool is_bitwise(ReduceOp op) { return op == ReduceOp::BAnd || op == ReduceOp::BOr || op == ReduceOp::BXor; }
+bool is_bitwise(ReduceOp op) { return op == ReduceOp::BitAnd || op == ReduceOp::BitOr || op == ReduceOp::BitXor; }
 
 std::size_t max_elements(DType type) {
     return static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max()) / size_of(type);
 }
 
 std::string reduction_complaint(DType type, ReduceOp op, Backend backend) {
-    if (static_cast<int>(op) > static_cast<int>(ReduceOp::BXor)) return "unknown reduction";
+    if (static_cast<int>(op) > static_cast<int>(ReduceOp::BitXor)) return "unknown reduction";
     if (op == ReduceOp::Avg && !is_float(type)) return "avg is defined for floats only";
     if (is_bitwise(op) && is_float(type)) return "band, bor and bxor are defined for integers only";
     if (is_bitwise(op) && backend == Backend::Nccl)

@@ -59,21 +59,21 @@ class TransferRecord {
 public:
     TransferRecord() = default;
     /// Reserves entries, and puts them into the batch.
-    TransferRecord(GroupRecorder& group, TransferBatch& batch, ddprun::TimePoint tick) : group_(&group), queued_(tick) {
+    TransferRecord(GroupRecorder& group, TransferList& batch, ddprun::TimePoint tick) : group_(&group), queued_(tick) {
         group.claim(batch);
     }
     TransferRecord(const TransferRecord&) = delete;
     TransferRecord& operator=(const TransferRecord&) = delete;
 
     /// announced   whether a peer may already have received a part of it
-    void write(TransferBatch& batch, Announced announced) {
+    void write(TransferList& batch, Announced announced) {
         if (group_ == nullptr) return;
         if (announced == Announced::kNo && group_->is_written()) queued_ = ddprun::Clock::now();
         group_->queue(batch, queued_);
         if (announced == Announced::kNo) entries_ = batch.record_entries;
     }
     /// Marks a written batch as done in the call.
-    void done_at_once(const TransferBatch& batch) const {
+    void done_at_once(const TransferList& batch) const {
         for (const RecordEntry& entry : batch.record_entries) entry.done_at_once(queued_);
     }
     /// Marks a batch as refused, unless it was announced: if that one cannot go on, the group has failed.

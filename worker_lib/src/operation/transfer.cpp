@@ -18,7 +18,7 @@ std::uintptr_t end_of(const Transfer& transfer) { return begin_of(transfer) + tr
 
 /// Returns true for a small batch whose buffers do not overlap. Allocates nothing: most batches are a send, a receive,
 /// or both.
-bool surely_apart(const TransferBatch& batch) {
+bool surely_apart(const TransferList& batch) {
     constexpr std::size_t kFew = 4;
     const std::vector<Transfer>& all = batch.transfers;
     if (all.size() > kFew) return false;
@@ -33,7 +33,7 @@ bool surely_apart(const TransferBatch& batch) {
 
 /// Finds a received buffer that overlaps another one of the batch. A batch may have thousands, so they are sorted by
 /// address.
-std::string overlap_complaint(const TransferBatch& batch) {
+std::string overlap_complaint(const TransferList& batch) {
     std::vector<const Transfer*> ordered;
     for (const Transfer& one : batch.transfers) {
         if (one.buffer.count > 0) ordered.push_back(&one);
@@ -56,7 +56,7 @@ std::string overlap_complaint(const TransferBatch& batch) {
 
 /// Returns which two messages of a batch NCCL could confuse: both go to one rank, or come from one, with different
 /// tags. Empty: none.
-std::string tags_complaint(const TransferBatch& batch) {
+std::string tags_complaint(const TransferList& batch) {
     std::map<std::pair<bool, int>, const Transfer*> first_of;  // by direction and peer
     for (const Transfer& one : batch.transfers) {
         const Transfer* const first = first_of.try_emplace({one.sends, one.peer}, &one).first->second;
@@ -73,7 +73,7 @@ std::string tags_complaint(const TransferBatch& batch) {
 }
 
 /// Returns which message of a rank to itself has no counterpart in the batch, where NCCL needs it. Empty: none.
-std::string own_messages_complaint(const TransferBatch& batch, int rank) {
+std::string own_messages_complaint(const TransferList& batch, int rank) {
     std::vector<const Transfer*> sent;
     std::vector<const Transfer*> received;
     for (const Transfer& one : batch.transfers) {
@@ -96,7 +96,7 @@ std::string own_messages_complaint(const TransferBatch& batch, int rank) {
 
 }  // namespace
 
-std::string describe(const TransferBatch& batch, const Transfer& transfer) {
+std::string describe(const TransferList& batch, const Transfer& transfer) {
     const auto& [sends, buffer, peer, tag] = transfer;
     std::string text = fmt::format("p2p #{} {} {}[{}] {} rank {}, tag {}", batch.seq, sends ? "send" : "recv",
                                    ddp::to_string(buffer.dtype), buffer.count, sends ? "to" : "from", peer, tag);
@@ -104,13 +104,13 @@ std::string describe(const TransferBatch& batch, const Transfer& transfer) {
     return text;
 }
 
-std::string describe(const TransferBatch& batch) {
+std::string describe(const TransferList& batch) {
     const std::string first = describe(batch, batch.transfers.front());
     const std::size_t others = batch.transfers.size() - 1;
     return others == 0 ? first : fmt::format("{} and {} more", first, others);
 }
 
-std::string complaint(const TransferBatch& batch, int rank, int group_size, Backend backend) {
+std::string complaint(const TransferList& batch, int rank, int group_size, Backend backend) {
     for (const Transfer& transfer : batch.transfers) {
         std::string wrong = buffer_complaint(transfer.buffer, "buffer", backend);
         if (transfer.peer < 0 || transfer.peer >= group_size) {

@@ -1,5 +1,5 @@
 #pragma once
-// Transfer: one send or receive between two ranks of a group; TransferBatch: the transfers of one Work. Plain values;
+// Transfer: one send or receive between two ranks of a group; TransferList: the transfers of one Work. Plain values;
 // the backend carries them out.
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct Transfer {
 };
 
 /// The transfers of one Work. `seq` counts from 1 in its group, apart from the numbers of collectives.
-struct TransferBatch {
+struct TransferList {
     std::vector<Transfer> transfers;
     Stream stream;      ///< of the caller, where buffers are on a device
     std::string label;  ///< OpOptions::label
@@ -37,13 +37,13 @@ struct TransferBatch {
 [[nodiscard]] inline std::string shown_label(std::string_view label) { return ddprun::cut(label, 100); }
 
 /// Returns "p2p #3 send f32[10] to rank 1, tag 5 'border'": the form in which errors name a transfer.
-[[nodiscard]] std::string describe(const TransferBatch& batch, const Transfer& transfer);
+[[nodiscard]] std::string describe(const TransferList& batch, const Transfer& transfer);
 /// The same for a batch, which is named by its first transfer: "p2p #3 send f32[10] to rank 1, tag 5 and 3 more".
-[[nodiscard]] std::string describe(const TransferBatch& batch);
+[[nodiscard]] std::string describe(const TransferList& batch);
 
 /// Returns why rank `rank` of a group of `group_size` cannot start the batch on this backend, naming the transfer;
 /// empty if it can. NCCL has no tags and matches messages between two ranks by their order, so batches that it would
 /// mix up are refused.
-[[nodiscard]] std::string complaint(const TransferBatch& batch, int rank, int group_size, Backend backend);
+[[nodiscard]] std::string complaint(const TransferList& batch, int rank, int group_size, Backend backend);
 
 }  // namespace ddp::detail

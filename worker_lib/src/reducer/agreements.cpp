@@ -141,7 +141,7 @@ std::vector<bool> used_on_any_rank(ProcessGroup& group, const std::vector<bool>&
     constexpr std::size_t kBits = 64;
     std::vector<std::uint64_t> words((used.size() + kBits - 1) / kBits, 0);
     for (std::size_t i = 0; i < used.size(); ++i) words[i / kBits] |= std::uint64_t{used[i]} << (i % kBits);
-    group.all_reduce(words, ReduceOp::BOr, {.label = "used gradients"}).wait();
+    group.all_reduce(words, ReduceOp::BitOr, {.label = "used gradients"}).wait();
     std::vector<bool> any(used.size());
     for (std::size_t i = 0; i < any.size(); ++i) any[i] = (words[i / kBits] >> (i % kBits) & 1) != 0;
     return any;

@@ -158,7 +158,7 @@ BucketPlan BucketPlan::from_words(std::span<const std::uint64_t> words) {
     for (auto left = next(); left > 0; --left) {
         Bucket& bucket = plan.buckets.emplace_back();
         const std::uint64_t dtype = next();
-        if (dtype > static_cast<std::uint64_t>(DType::f64)) refuse_plan("there is no type " + std::to_string(dtype));
+        if (dtype > static_cast<std::uint64_t>(DType::F64)) refuse_plan("there is no type " + std::to_string(dtype));
         bucket.dtype = static_cast<DType>(dtype);
         bucket.bytes = next();
         for (auto slots = next(); slots > 0; --slots) {

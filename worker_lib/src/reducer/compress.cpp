@@ -49,7 +49,7 @@ public:
     }
 
 private:
-    static bool narrows(const GradBucket& bucket) { return bucket.buffer.dtype == DType::f32; }
+    static bool narrows(const GradBucket& bucket) { return bucket.buffer.dtype == DType::F32; }
 
     /// Gives each bucket a wire buffer. All are cut from one block, which is kept: a rebuilt plan has the same
     /// gradients in other buckets and needs little more memory, if any, and an arena frees nothing.
@@ -122,7 +122,7 @@ private:
 }  // namespace
 
 std::shared_ptr<CommHook> compress(DType wire_type, CompressOptions options) {
-    if (wire_type != DType::f16 && wire_type != DType::bf16) {
+    if (wire_type != DType::F16 && wire_type != DType::BF16) {
         throw Error(ErrorCode::InvalidArgument,
                     "compress: the wire type has to be f16 or bf16, not " + std::string(to_string(wire_type)));
     }

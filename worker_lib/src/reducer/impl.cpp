@@ -158,11 +158,11 @@ void GradientReducer::Impl::complete(std::size_t i) {
     }
 }
 
-Step GradientReducer::Impl::finish() {
+BackwardResult GradientReducer::Impl::finish() {
     if (options_.unused == UnusedPolicy::Zero) mark_the_rest();
     const bool sync = end_marking();
     const auto wait_began = ddprun::Clock::now();
-    Step step{.synchronised = sync};
+    BackwardResult step{.synchronised = sync};
     ddprun::Duration exposed{};
     if (sync) {
         or_fail([&] {

@@ -39,7 +39,7 @@ public:
     void bind(std::size_t i, Buffer external);
     void begin(bool sync);
     void mark(std::size_t i, bool unused);
-    Step finish();
+    BackwardResult finish();
     void sync_parameters(std::span<const Buffer> params, int root);
     void verify_parameters(std::span<const Buffer> params);
     [[nodiscard]] const BucketPlan& plan() const { return storage_->plan(); }

@@ -27,7 +27,7 @@ void GradientReducer::bind(std::size_t i, Buffer external) { impl_->bind(i, exte
 void GradientReducer::begin_backward(bool sync) { impl_->begin(sync); }
 void GradientReducer::mark_ready(std::size_t i) { impl_->mark(i, false); }
 void GradientReducer::mark_unused(std::size_t i) { impl_->mark(i, true); }
-Step GradientReducer::finish_backward() { return impl_->finish(); }
+BackwardResult GradientReducer::finish_backward() { return impl_->finish(); }
 void GradientReducer::sync_parameters(List<Buffer> params, int root) {
     impl_->sync_parameters(params.elements(), root);
 }

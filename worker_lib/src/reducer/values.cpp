@@ -34,13 +34,13 @@ void scale(const Buffer& values, double factor) {
 }
 
 void narrow(const Buffer& gradient, const Buffer& wire) {
-    assert(gradient.dtype == DType::f32 && gradient.count == wire.count);
+    assert(gradient.dtype == DType::F32 && gradient.count == wire.count);
     const ScopedFloatEnvironment floats;
     lookup(wire.dtype, ReduceOp::Sum).finish(gradient.data, gradient.count, 1, wire.data);
 }
 
 void widen(const Buffer& wire, const Buffer& gradient) {
-    assert(gradient.dtype == DType::f32 && gradient.count == wire.count);
+    assert(gradient.dtype == DType::F32 && gradient.count == wire.count);
     const ScopedFloatEnvironment floats;
     const void* source = wire.data;
     lookup(wire.dtype, ReduceOp::Sum).reduce(&source, 1, wire.count, gradient.data);

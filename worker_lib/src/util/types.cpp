@@ -4,16 +4,16 @@ namespace ddp {
 
 std::string_view to_string(DType type) {
     switch (type) {
-        case DType::i8: return "i8";
-        case DType::u8: return "u8";
-        case DType::i32: return "i32";
-        case DType::u32: return "u32";
-        case DType::i64: return "i64";
-        case DType::u64: return "u64";
-        case DType::f16: return "f16";
-        case DType::bf16: return "bf16";
-        case DType::f32: return "f32";
-        case DType::f64: return "f64";
+        case DType::I8: return "i8";
+        case DType::U8: return "u8";
+        case DType::I32: return "i32";
+        case DType::U32: return "u32";
+        case DType::I64: return "i64";
+        case DType::U64: return "u64";
+        case DType::F16: return "f16";
+        case DType::BF16: return "bf16";
+        case DType::F32: return "f32";
+        case DType::F64: return "f64";
     }
     return "unknown type";
 }
@@ -25,9 +25,9 @@ std::string_view to_string(ReduceOp op) {
         case ReduceOp::Min: return "min";
         case ReduceOp::Max: return "max";
         case ReduceOp::Product: return "product";
-        case ReduceOp::BAnd: return "band";
-        case ReduceOp::BOr: return "bor";
-        case ReduceOp::BXor: return "bxor";
+        case ReduceOp::BitAnd: return "band";
+        case ReduceOp::BitOr: return "bor";
+        case ReduceOp::BitXor: return "bxor";
     }
     return "unknown reduction";
 }

@@ -84,9 +84,9 @@ TEST_CASE("the flight record has sends and receives beside the collectives, each
     Rig rig;
     const auto world = rig.add("world", {0, 1, 2});
     rig.queue(world, 1).ended(true);
-    ddp::detail::TransferBatch batch;
+    ddp::detail::TransferList batch;
     batch.seq = 5;
-    batch.transfers = {{true, {nullptr, 10, ddp::DType::f64}, 1, 3}, {false, {nullptr, 20, ddp::DType::u8}, 2, 0}};
+    batch.transfers = {{true, {nullptr, 10, ddp::DType::F64}, 1, 3}, {false, {nullptr, 20, ddp::DType::U8}, 2, 0}};
     const auto& record_entries = rig.queue(batch, world);
     REQUIRE(record_entries.size() == 2);
     record_entries[0].ended(true);
@@ -194,8 +194,8 @@ TEST_CASE("the agent reads the timeout of each operation, and limits the longest
     operation.seq = 1;
     operation.timeout = timeout;
     (void)record(operation, rig.writer->claim(), world, Clock::now());
-    ddp::detail::TransferBatch batch;
-    batch.transfers = {{true, {nullptr, 10, ddp::DType::f64}, 1, -3}};
+    ddp::detail::TransferList batch;
+    batch.transfers = {{true, {nullptr, 10, ddp::DType::F64}, 1, -3}};
     batch.timeout = timeout;
     (void)rig.queue(batch, world);
     (void)record(*rig.writer, ddp::detail::StoreStep{"split", "rows", timeout, 1}, world, Clock::now());
@@ -208,8 +208,8 @@ TEST_CASE("the agent reads the timeout of each operation, and limits the longest
 TEST_CASE("among transfers that end with their group, those are late that have exceeded their own timeout", "[agent]") {
     Rig rig;
     const auto world = rig.add("world", {0, 1, 2});
-    ddp::detail::TransferBatch batch;
-    batch.transfers = {{false, {nullptr, 10, ddp::DType::f64}, 1, 3}, {false, {nullptr, 20, ddp::DType::u8}, 2, 0}};
+    ddp::detail::TransferList batch;
+    batch.transfers = {{false, {nullptr, 10, ddp::DType::F64}, 1, 3}, {false, {nullptr, 20, ddp::DType::U8}, 2, 0}};
     const bool late = GENERATE(false, true);
     const bool by_deadline = GENERATE(false, true);
     batch.deadline = Clock::now() + std::chrono::hours(late ? 0 : 1);
@@ -232,9 +232,9 @@ TEST_CASE("a wait for a collective includes those before it in its group, each t
     rig.queue(world, 1).started();
     const auto last = rig.queue(world, 2);
     rig.queue(other, 1).started();
-    ddp::detail::TransferBatch batch;
+    ddp::detail::TransferList batch;
     batch.seq = 1;
-    batch.transfers = {{false, {nullptr, 1, ddp::DType::u8}, 1, 0}};
+    batch.transfers = {{false, {nullptr, 1, ddp::DType::U8}, 1, 0}};
     (void)rig.queue(batch, world);
     const auto waits = [&] {
         std::vector<std::pair<bool, bool>> found;  // waited for; by polling
@@ -283,12 +283,12 @@ TEST_CASE("the agent reads which groups were left, how, and which message did no
     const auto kept = rig.add("kept", {0, 1});
     rig.writer->leave(false, done);
     rig.writer->leave(true, thrown);
-    ddp::detail::TransferBatch batch;
-    batch.transfers = {{false, {nullptr, 5, ddp::DType::u8}, 1, 7}};
+    ddp::detail::TransferList batch;
+    batch.transfers = {{false, {nullptr, 5, ddp::DType::U8}, 1, 7}};
     const auto receive = rig.queue(batch, kept).front();
-    ddp::detail::TransferBatch sent;
+    ddp::detail::TransferList sent;
     sent.seq = 9;
-    sent.transfers = {{true, {nullptr, 4, ddp::DType::u8}, 1, 7}};
+    sent.transfers = {{true, {nullptr, 4, ddp::DType::U8}, 1, 7}};
     ddp::detail::note_mismatch(*rig.writer, sent, receive);
     receive.ended(false);
     const FlightRecord view = rig.agent.view(16);

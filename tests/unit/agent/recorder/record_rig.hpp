@@ -43,7 +43,7 @@ struct Rig {
         operation.label = std::move(tag);
         return record(operation, writer->claim(), group, Clock::now());
     }
-    const std::vector<ddp::detail::RecordEntry>& queue(ddp::detail::TransferBatch& batch,
+    const std::vector<ddp::detail::RecordEntry>& queue(ddp::detail::TransferList& batch,
                                                        const ddp::detail::GroupEntry& group) {
         claim_entries(*writer, batch, group);
         record(batch, group, Clock::now());

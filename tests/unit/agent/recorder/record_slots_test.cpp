@@ -62,8 +62,8 @@ TEST_CASE("names, tags and phases that are too long are cut between two characte
     for (int i = 0; i < 100; ++i) text += "é";
     const auto world = rig.add(text, {0, 1});
     (void)rig.queue(world, 1, text);
-    ddp::detail::TransferBatch batch;
-    batch.transfers = {{true, {nullptr, 10, ddp::DType::f64}, 1, 0}};
+    ddp::detail::TransferList batch;
+    batch.transfers = {{true, {nullptr, 10, ddp::DType::F64}, 1, 0}};
     batch.label = text;
     (void)rig.queue(batch, world);
     (void)record(*rig.writer, ddp::detail::StoreStep{"split", text, {}, 1}, world, Clock::now());
@@ -211,8 +211,8 @@ TEST_CASE("the second program of a worker takes over the flight record after the
 TEST_CASE("unexpected messages hide no operation in progress, and do not count as in progress", "[agent]") {
     Rig rig;
     const auto world = rig.add("world", {0, 1});
-    ddp::detail::TransferBatch batch;
-    batch.transfers = {{false, {nullptr, 1, ddp::DType::u8}, 1, 0}};
+    ddp::detail::TransferList batch;
+    batch.transfers = {{false, {nullptr, 1, ddp::DType::U8}, 1, 0}};
     const auto first = rig.queue(batch, world).front();
     for (int i = 0; i < 50; ++i) (void)ddp::detail::note_arrival(*rig.writer, batch, first);
     for (int i = 0; i < 20; ++i) {
@@ -232,8 +232,8 @@ TEST_CASE("a call that is rejected uses no number of the group and leaves no ent
     rig.queue(world, 1).done_at_once(Clock::now());
     const auto refused = rig.queue(world, 2);
     refused.refused();
-    ddp::detail::TransferBatch batch;
-    batch.transfers = {{false, {nullptr, 1, ddp::DType::u8}, 1, 0}};
+    ddp::detail::TransferList batch;
+    batch.transfers = {{false, {nullptr, 1, ddp::DType::U8}, 1, 0}};
     rig.queue(batch, world).front().refused();
     FlightRecord view = rig.agent.view(16);
     CHECK(view.groups[0].queued == 1);
@@ -252,9 +252,9 @@ TEST_CASE("of thousands in progress few are shown, collectives first, and contro
     Rig rig;
     const auto world = rig.add("world\nexit code: 0", {0, 1});
     for (int i = 0; i < 100; ++i) {
-        ddp::detail::TransferBatch batch;
+        ddp::detail::TransferList batch;
         batch.seq = 1;
-        batch.transfers = {{false, {nullptr, 1, ddp::DType::u8}, 1, i}};
+        batch.transfers = {{false, {nullptr, 1, ddp::DType::U8}, 1, i}};
         (void)rig.queue(batch, world);
     }
     rig.queue(world, 1, "a\tb").started();

@@ -119,8 +119,8 @@ TEST_CASE("a worker that has left its groups may end by itself, and has failed i
     (void)throws.add("kept", {0, 1});
     throws.writer->leave(true, throws.add("world", {0, 1}));
     Rig mismatch;
-    ddp::detail::TransferBatch batch;
-    batch.transfers = {{false, {nullptr, 1, ddp::DType::u8}, 1, 0}};
+    ddp::detail::TransferList batch;
+    batch.transfers = {{false, {nullptr, 1, ddp::DType::U8}, 1, 0}};
     ddp::detail::note_mismatch(*mismatch.writer, batch, mismatch.queue(batch, mismatch.add("world", {0, 1})).front());
     Rig goes_on;
     (void)goes_on.add("world", {0, 1});

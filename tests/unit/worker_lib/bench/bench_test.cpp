@@ -48,7 +48,7 @@ public:
         if (good_calls_-- == 0) throw ddp::Error(ddp::ErrorCode::System, "the machine is lost");
         return nullptr;
     }
-    ddp::detail::QueuedBatch transfer(ddp::detail::TransferBatch&&, ddp::detail::TransferRecord&) override {
+    ddp::detail::QueuedBatch transfer(ddp::detail::TransferList&&, ddp::detail::TransferRecord&) override {
         return ddp::detail::QueuedBatch::done();
     }
     ddp::Arena& arena() override { return *this; }
@@ -87,7 +87,7 @@ TEST_CASE("ddp-bench's options", "[bench]") {
     CHECK(parsed.options.collectives == std::vector{Collective::kAllGather, Collective::kReduce});
     CHECK(counts(Collective::kReduce, parsed.options, 3) ==
           std::vector<std::size_t>{512, 2048, 8192, 32768, 131072, 524288});
-    CHECK(parsed.options.dtype == DType::bf16);
+    CHECK(parsed.options.dtype == DType::BF16);
     CHECK(parsed.options.reduce_op == ReduceOp::Avg);
     CHECK(parse({"-c", "all"}).options.collectives.size() == kAllCollectives.size());
 }
@@ -162,7 +162,7 @@ TEST_CASE("of an option that is given twice the last one counts, as in scripts t
 
 TEST_CASE("every collective gives what the pattern expects, and a wrong element is counted", "[bench]") {
     const auto collective = GENERATE(from_range(kAllCollectives));
-    const auto dtype = GENERATE(DType::i8, DType::u64, DType::f16, DType::bf16, DType::f32, DType::f64);
+    const auto dtype = GENERATE(DType::I8, DType::U64, DType::F16, DType::BF16, DType::F32, DType::F64);
     CAPTURE(name_of(collective), to_string(dtype));
     const auto outcomes = run_ranks({.ranks_per_node = {2, 1}}, [&](ddp::Context& context) {
         Options options;
@@ -192,10 +192,10 @@ TEST_CASE("every collective gives what the pattern expects, and a wrong element 
 }
 
 TEST_CASE("a wrong element is counted", "[bench]") {
-    const auto op = GENERATE(ReduceOp::Sum, ReduceOp::Min, ReduceOp::Max, ReduceOp::Product, ReduceOp::BXor);
+    const auto op = GENERATE(ReduceOp::Sum, ReduceOp::Min, ReduceOp::Max, ReduceOp::Product, ReduceOp::BitXor);
     const Call call{.collective = Collective::kAllReduce,
                     .count = 50,
-                    .dtype = DType::i32,
+                    .dtype = DType::I32,
                     .op = op,
                     .root = 0,
                     .in_place = false,
@@ -219,7 +219,7 @@ TEST_CASE("a wrong element is counted", "[bench]") {
 TEST_CASE("parts of different sizes make up the whole", "[bench]") {
     Call call{.collective = Collective::kScatterV,
               .count = 25,
-              .dtype = DType::f32,
+              .dtype = DType::F32,
               .op = ReduceOp::Sum,
               .root = 1,
               .in_place = false,
@@ -242,7 +242,7 @@ TEST_CASE("bus bandwidth is nccl-tests'", "[bench]") {
     CHECK(bus_factor(Collective::kSendRecv, 4) == 1);
     Row row{.call = {.collective = Collective::kAllReduce,
                      .count = 250'000,
-                     .dtype = DType::f32,
+                     .dtype = DType::F32,
                      .op = ReduceOp::Sum,
                      .root = 0,
                      .in_place = false,

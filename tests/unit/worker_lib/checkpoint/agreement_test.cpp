@@ -73,10 +73,10 @@ TEST_CASE("ranks that save different steps, names, types or sizes save nothing",
         auto buffers = state.buffers();
         const bool odd = context.rank() == 2;
         if (odd && what == 1) buffers[1].name = "third";
-        if (odd && what == 2) buffers[1].buffer.dtype = DType::i32;
+        if (odd && what == 2) buffers[1].buffer.dtype = DType::I32;
         if (odd && what == 3) buffers[1].buffer.count = 1;
         if (odd && what == 4) buffers.pop_back();
-        Checkpointer(directory.path(), context, 1).save(odd && what == 0 ? 3 : 2, buffers);
+        Checkpointer(directory.path(), context, {.keep = 1}).save(odd && what == 0 ? 3 : 2, buffers);
     });
     const std::array<std::string, 5> words{"has step 3", "has tensor 1 'third' f32[2]", "has tensor 1 'second' i32[2]",
                                            "has tensor 1 'second' f32[1]", "has nothing more"};
@@ -112,7 +112,7 @@ TEST_CASE("a save of a group that has failed leaves the last checkpoint", "[chec
     Gate failed(2);
     Gate done(2);
     const auto errors = errors_of({.ranks_per_node = {2}}, behind(done, [&](Context& context) {
-                                      Checkpointer checkpointer(directory.path(), context, 1);
+                                      Checkpointer checkpointer(directory.path(), context, {.keep = 1});
                                       if (context.rank() == 1) context.world().abort("no memory left");
                                       failed.pass();
                                       Layers state(2);
@@ -132,7 +132,7 @@ TEST_CASE("older checkpoints stay until all ranks know of the new one", "[checkp
     Gate done(2);
     const auto errors = errors_of(
         {.ranks_per_node = {2}}, behind(done, [&](Context& context) {
-            Checkpointer checkpointer(directory.path(), context, 1);
+            Checkpointer checkpointer(directory.path(), context, {.keep = 1});
             Layers state(2);
             if (context.rank() == 0) return checkpointer.save(2, state.buffers());
             const std::vector<std::string> same{"step 2", "tensor 0 'first' f32[2]", "tensor 1 'second' f32[2]"};

@@ -41,7 +41,7 @@ struct State {
 
 void save_steps(const std::filesystem::path& directory, std::vector<std::uint64_t> steps, int keep = 100) {
     run_ranks({}, [&](Context& context) {
-        Checkpointer checkpointer(directory, context, keep);
+        Checkpointer checkpointer(directory, context, {.keep = keep});
         for (const auto step : steps) {
             State state(static_cast<float>(step));
             checkpointer.save(step, state.buffers());
@@ -59,7 +59,7 @@ std::string error_of_saving(const std::filesystem::path& directory) {
                          Checkpointer checkpointer(directory, context);
                          std::vector<char> large(3'000'000);
                          checkpointer.save(
-                             200, std::vector<NamedBuffer>{{"large", {large.data(), large.size(), ddp::DType::i8}}});
+                             200, std::vector<NamedBuffer>{{"large", {large.data(), large.size(), ddp::DType::I8}}});
                      })
         .front()
         .text();
@@ -243,7 +243,7 @@ TEST_CASE("a full disk is an error on every rank and leaves nothing half-written
         const auto outcomes = try_ranks({.ranks_per_node = {3}}, [&](Context& context) {
             Checkpointer checkpointer(directory.path(), context);
             std::vector<char> large(3'000'000);
-            checkpointer.save(200, std::vector<NamedBuffer>{{"large", {large.data(), large.size(), ddp::DType::i8}}});
+            checkpointer.save(200, std::vector<NamedBuffer>{{"large", {large.data(), large.size(), ddp::DType::I8}}});
         });
         for (const auto& outcome : outcomes)
             text += outcome.text() == text.substr(0, outcome.text().size()) ? "|same" : "|other";
@@ -274,7 +274,7 @@ TEST_CASE("a limit on file sizes is an error like a full disk, and the older che
                              ::setrlimit(RLIMIT_FSIZE, &limit);
                              std::vector<char> large(3'000'000);
                              checkpointer.save(200, std::vector<NamedBuffer>{
-                                                        {"large", {large.data(), large.size(), ddp::DType::i8}}});
+                                                        {"large", {large.data(), large.size(), ddp::DType::I8}}});
                          })
             .front()
             .text();
@@ -326,8 +326,9 @@ TEST_CASE("states with ambiguous names are refused", "[checkpoint]") {
     CHECK_THAT(error_of({{"a", ddp::Buffer(value)}, {"a", ddp::Buffer(value)}}), Contains("two tensors"));
     CHECK_THAT(error_of({{"", ddp::Buffer(value)}}), Contains("needs a name"));
     CHECK_THAT(error_of({{"a\nb", ddp::Buffer(value)}}), Contains("control character"));
-    CHECK_THAT(error_of({{"a", {&value, 1, ddp::DType::f32, ddp::Device::Cuda}}}), Contains("device memory"));
-    CHECK_THAT(try_ranks({}, [&](Context& context) { Checkpointer(directory.path(), context, 0); }).front().text(),
-               Contains("keep is 0"));
+    CHECK_THAT(error_of({{"a", {&value, 1, ddp::DType::F32, ddp::Device::Cuda}}}), Contains("device memory"));
+    CHECK_THAT(
+        try_ranks({}, [&](Context& context) { Checkpointer(directory.path(), context, {.keep = 0}); }).front().text(),
+        Contains("keep is 0"));
     CHECK(directory.names().empty());
 }

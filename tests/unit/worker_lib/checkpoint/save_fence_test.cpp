@@ -194,7 +194,7 @@ TEST_CASE("every rank of a superseded generation gets the error, and the checkpo
     const auto errors = errors_of(generation(9, {2, 1}), [&](Context& context) {
         float value = 9;
         const std::vector<NamedBuffer> state{{"value", Buffer(value)}};
-        Checkpointer checkpointer(directory.path(), context, 1);
+        Checkpointer checkpointer(directory.path(), context, {.keep = 1});
         if (saved_before) checkpointer.save(5, state);
         context.world().barrier().wait();
         if (context.rank() == 0) save(generation(10), directory.path(), 6);  // a larger number, a smaller name

@@ -53,21 +53,21 @@ void check(ConstBuffer buffer, const void* data, std::size_t count, DType type) 
 
 TEST_CASE("a buffer takes count and type from what it is made of", "[context][unit]") {
     std::vector<int> ints(3, 100'000'000);
-    check(ints, ints.data(), 3, DType::i32);
-    check({ints.data(), 2}, ints.data(), 2, DType::i32);
+    check(ints, ints.data(), 3, DType::I32);
+    check({ints.data(), 2}, ints.data(), 2, DType::I32);
     std::array<double, 4> array{};
-    check(array, array.data(), 4, DType::f64);
+    check(array, array.data(), 4, DType::F64);
     std::uint64_t plain[5] = {};
-    check(plain, plain, 5, DType::u64);
-    check(std::span(plain).last(2), plain + 3, 2, DType::u64);
+    check(plain, plain, 5, DType::U64);
+    check(std::span(plain).last(2), plain + 3, 2, DType::U64);
     float scalar = 1;
-    check(scalar, &scalar, 1, DType::f32);
+    check(scalar, &scalar, 1, DType::F32);
     const std::string text = "rank";
     check(text, text.data(), 4, dtype_of<char>);
     std::byte raw[8];
-    check(raw, raw, 8, DType::u8);
-    check({raw, 4, DType::bf16}, raw, 4, DType::bf16);
-    check({}, nullptr, 0, DType::f32);
+    check(raw, raw, 8, DType::U8);
+    check({raw, 4, DType::BF16}, raw, 4, DType::BF16);
+    check({}, nullptr, 0, DType::F32);
 }
 
 TEST_CASE("a list is numbers in braces, a vector, an array or a span", "[context][unit]") {

@@ -14,7 +14,7 @@ namespace {
 std::vector<Indices> all_ranks(std::size_t n, int replicas, std::uint64_t seed, std::uint64_t epoch, bool drop_last) {
     std::vector<Indices> result;
     for (int rank = 0; rank < replicas; ++rank) {
-        DistributedSampler sampler(n, replicas, rank, true, seed, drop_last);
+        DistributedSampler sampler(n, replicas, rank, {.seed = seed, .drop_last = drop_last});
         sampler.set_epoch(epoch);
         result.push_back(sampler.indices());
         CHECK(result.back().size() == sampler.size());
@@ -47,16 +47,16 @@ TEST_CASE("only the low 32 bits of seed + epoch count, as in PyTorch", "[sampler
 }
 
 TEST_CASE("without shuffling the samples are dealt in order", "[sampler]") {
-    CHECK(DistributedSampler(5, 2, 0, false).indices() == Indices{0, 2, 4});
-    CHECK(DistributedSampler(5, 2, 1, false).indices() == Indices{1, 3, 0});
+    CHECK(DistributedSampler(5, 2, 0, {.shuffle = false}).indices() == Indices{0, 2, 4});
+    CHECK(DistributedSampler(5, 2, 1, {.shuffle = false}).indices() == Indices{1, 3, 0});
 }
 
 TEST_CASE("padding is exactly what a rank sees a second time", "[sampler]") {
-    const DistributedSampler last(10, 3, 2, false);
+    const DistributedSampler last(10, 3, 2, {.shuffle = false});
     REQUIRE(last.size() == 4);
     CHECK_FALSE(last.is_padding(2));
     CHECK(last.is_padding(3));
-    CHECK_FALSE(DistributedSampler(10, 3, 0, false).is_padding(3));
+    CHECK_FALSE(DistributedSampler(10, 3, 0, {.shuffle = false}).is_padding(3));
     CHECK_THROWS_AS(last.is_padding(4), ddp::Error);
 }
 

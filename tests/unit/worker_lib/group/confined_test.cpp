@@ -78,7 +78,7 @@ std::string reduce_large(Context& context) {
     std::vector<float> foreign(kLargeCount);
     for (float* const data : {owned, foreign.data()}) {
         std::fill_n(data, kLargeCount, static_cast<float>(context.rank() + 1));
-        context.world().all_reduce({data, kLargeCount, DType::f32}, ReduceOp::Sum).wait();
+        context.world().all_reduce({data, kLargeCount, DType::F32}, ReduceOp::Sum).wait();
         if (std::count(data, data + kLargeCount, sum) != static_cast<std::ptrdiff_t>(kLargeCount)) return "wrong sums";
     }
     return "right";

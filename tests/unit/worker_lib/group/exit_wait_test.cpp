@@ -35,7 +35,7 @@ public:
     ddp::Backend kind() const override { return ddp::Backend::Native; }
     std::unique_ptr<BackendImpl> make_another(const GroupSpec&) const override { return nullptr; }
     std::shared_ptr<WorkState> submit(Operation&&, OperationRecord&) override { return nullptr; }
-    QueuedBatch transfer(TransferBatch&&, TransferRecord&) override { return QueuedBatch::done(); }
+    QueuedBatch transfer(TransferList&&, TransferRecord&) override { return QueuedBatch::done(); }
     ddp::Arena& arena() override { return *this; }
     void abort(std::string_view) override {}
     bool after_callbacks(std::function<void()> end) const override {

@@ -78,19 +78,19 @@ TEST_CASE("wrong arguments are refused at the call and the group stays usable", 
 
     // Of the ranks that share a terminal it says which one.
     CHECK_THAT(
-        reduce({nullptr, 4, DType::f32}, ReduceOp::Sum),
+        reduce({nullptr, 4, DType::F32}, ReduceOp::Sum),
         Catch::Matches(
             "group 'world': rank 0 \\(host [^ ]+, pid [0-9]+\\): #1 all_reduce sum f32\\[4\\]: the buffer is null"));
-    CHECK_THAT(reduce({reinterpret_cast<char*>(floats.data()) + 1, 1, DType::f32}, ReduceOp::Sum),
+    CHECK_THAT(reduce({reinterpret_cast<char*>(floats.data()) + 1, 1, DType::F32}, ReduceOp::Sum),
                Catch::Contains("not aligned"));
-    CHECK_THAT(reduce({floats.data(), 4, DType::f32, Device::Cuda}, ReduceOp::Sum),
+    CHECK_THAT(reduce({floats.data(), 4, DType::F32, Device::Cuda}, ReduceOp::Sum),
                Catch::Contains("host memory only"));
-    CHECK_THAT(reduce({floats.data(), SIZE_MAX / 2, DType::f32}, ReduceOp::Sum), Catch::Contains("too large"));
+    CHECK_THAT(reduce({floats.data(), SIZE_MAX / 2, DType::F32}, ReduceOp::Sum), Catch::Contains("too large"));
     CHECK_THAT(reduce({floats.data(), 4, static_cast<DType>(99)}, ReduceOp::Sum),
                Catch::Contains("unknown element type 99"));
     CHECK_THAT(reduce(good, static_cast<ReduceOp>(99)), Catch::Contains("unknown reduction"));
     CHECK_THAT(reduce(integers, ReduceOp::Avg), Catch::Contains("avg is defined for floats only"));
-    CHECK_THAT(reduce(good, ReduceOp::BXor), Catch::Contains("integers only"));
+    CHECK_THAT(reduce(good, ReduceOp::BitXor), Catch::Contains("integers only"));
     CHECK_THAT(refusal([&] { (void)world.broadcast(good, 1); }), Catch::Contains("there is no rank 1 in a group of 1"));
     CHECK_THAT(refusal([&] { (void)world.broadcast(good, -1); }), Catch::Contains("there is no rank -1"));
     CHECK_THAT(refusal([&] { (void)world.barrier({.timeout = std::chrono::milliseconds(-1)}); }),
@@ -164,15 +164,14 @@ TEST_CASE("the ranks of a machine are a group, and the first ranks of all machin
     const auto seen = run_ranks({.ranks_per_node = {2, 1, 3}}, [](Context& context) {
         int here = context.rank();
         int everywhere = -1;
-        ProcessGroup& local = context.local();
-        local.all_reduce(here, ReduceOp::Sum).wait();
-        ProcessGroup* const leaders = context.leaders();
+        const auto local = context.split_by_machine();
+        local->all_reduce(here, ReduceOp::Sum).wait();
+        const auto leaders = context.split_leaders();
         if (leaders != nullptr) {
             everywhere = context.rank();
             leaders->all_reduce(everywhere, ReduceOp::Sum).wait();
         }
-        const bool same = &local == &context.local() && leaders == context.leaders();
-        return same ? std::vector<int>{local.rank(), local.size(), here, everywhere} : std::vector<int>{};
+        return std::vector<int>{local->rank(), local->size(), here, everywhere};
     });
     // Ranks 0, 1 | 2 | 3, 4, 5.
     CHECK(seen == std::vector<std::vector<int>>{
@@ -253,7 +252,7 @@ TEST_CASE("a split that the ranks name differently is refused", "[group][unit]")
 
 TEST_CASE("collective calls do not wait for lost ranks", "[group][unit]") {
     const auto shape = GENERATE(values<std::vector<int>>({{3}, {1, 2}, {2, 1}, {1, 1, 1}}));
-    const std::string what = GENERATE("'evaluation'", "'reducer'", "local()", "leaders()");
+    const std::string what = GENERATE("'evaluation'", "'reducer'", "split_by_machine()", "split_leaders()");
     const auto began = std::chrono::steady_clock::now();
     Gate gate(2);
     const auto errors = errors_of({.ranks_per_node = shape}, [&](Context& context) {
@@ -262,8 +261,8 @@ TEST_CASE("collective calls do not wait for lost ranks", "[group][unit]") {
         behind(gate, [&](Context& mine) {
             if (what == "'evaluation'") (void)mine.world().split(0, 0, "evaluation");
             if (what == "'reducer'") GradientReducer(mine.world(), {{"a", 1}});
-            if (what == "local()") (void)mine.local();
-            if (what == "leaders()") (void)mine.leaders();
+            if (what == "split_by_machine()") (void)mine.split_by_machine();
+            if (what == "split_leaders()") (void)mine.split_leaders();
         })(context);
     });
     CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(10));

@@ -28,7 +28,7 @@ std::string reduce_for_ever(Context& context) {
     try {
         for (int i = 0;; ++i) {
             if (i == 20) context.store().set("running/" + std::to_string(context.rank()), "yes");
-            context.world().all_reduce({data, (1u << 20) / sizeof(float), DType::f32}, ReduceOp::Sum).wait();
+            context.world().all_reduce({data, (1u << 20) / sizeof(float), DType::F32}, ReduceOp::Sum).wait();
         }
     } catch (const Error& error) {
         std::string culprits;
@@ -51,7 +51,7 @@ TEST_CASE("processes reduce together and leave nothing behind", "[native][unit]"
             const auto group = context.world().split(0, 0, "inner");
             auto* data = static_cast<float*>(group->arena().allocate(100'000 * sizeof(float)));
             std::fill_n(data, 100'000, static_cast<float>(context.rank()));
-            group->all_reduce({data, 100'000, DType::f32}, ReduceOp::Sum).wait();
+            group->all_reduce({data, 100'000, DType::F32}, ReduceOp::Sum).wait();
             words = std::to_string(static_cast<int>(data[99'999]));
             group->barrier().wait();
         }
@@ -227,7 +227,7 @@ TEST_CASE("a child of fork() cannot use its parent's groups, nor end them", "[na
         auto group = context.world().split(0, 0, "inner");
         ReducerOptions options;
         options.on_bucket_done = [](const GradBucket&) {};  // has a thread of its own
-        auto reducer = std::make_unique<GradientReducer>(*group, std::vector<ParamSpec>{{"w", 4, DType::f32}}, options);
+        auto reducer = std::make_unique<GradientReducer>(*group, std::vector<ParamSpec>{{"w", 4, DType::F32}}, options);
         group->barrier().wait();
         const pid_t child = ::fork();
         if (child == 0) {
@@ -268,7 +268,7 @@ TEST_CASE("a rank that makes a context again meets the others' next one", "[nati
             place.local_rank = context.local_rank();
             Context again(place, std::shared_ptr<Store>(&context.store(), [](Store*) {}), {});
             float value = static_cast<float>(context.rank() + i);
-            again.world().all_reduce({&value, 1, DType::f32}, ReduceOp::Sum).wait();
+            again.world().all_reduce({&value, 1, DType::F32}, ReduceOp::Sum).wait();
             const auto half = again.world().split(0, 0, "half");
             half->barrier().wait();
             sums += std::to_string(static_cast<int>(value)) + " ";

@@ -31,7 +31,7 @@ TEST_CASE("sums, products and averages of NaN and infinities follow IEEE 754, mi
     const auto reduced = [&](ReduceOp op) {
         const std::array<const void*, 2> sources{a.data(), b.data()};
         std::array<float, 5> out{};
-        lookup(DType::f32, op).reduce(sources.data(), 2, 5, out.data());
+        lookup(DType::F32, op).reduce(sources.data(), 2, 5, out.data());
         return out;
     };
     const auto sum = reduced(ReduceOp::Sum);
@@ -55,7 +55,7 @@ TEST_CASE("the output of a reduction may be any of its sources", "[native][unit]
     std::vector<std::vector<int>> values(4, std::vector<int>(3000));
     for (std::size_t s = 0; s < 4; ++s) std::fill(values[s].begin(), values[s].end(), 1 << s);
     const std::array<const void*, 4> sources{values[0].data(), values[1].data(), values[2].data(), values[3].data()};
-    lookup(DType::i32, ReduceOp::Sum).reduce(sources.data(), 4, 3000, values[in_place].data());
+    lookup(DType::I32, ReduceOp::Sum).reduce(sources.data(), 4, 3000, values[in_place].data());
     CHECK(values[in_place] == std::vector<int>(3000, 15));
 }
 
@@ -109,7 +109,7 @@ TEST_CASE("every instruction set gives the same bits as plain arithmetic", "[nat
         hwy::SetSupportedTargetsForTest(0);
         if (target != HWY_SCALAR && (hwy::SupportedTargets() & target) == 0) continue;
         hwy::SetSupportedTargetsForTest(target);
-        tables.insert(&lookup(DType::f32, ReduceOp::Sum));
+        tables.insert(&lookup(DType::F32, ReduceOp::Sum));
         for (const testing::Case& one : testing::all_types_and_ops({1, 63, 5003})) {
             auto inputs = hard_inputs(ranks, one.type, one.count);
             const auto right = testing::reference_all_reduce(inputs, {ranks}, one.type, one.op);

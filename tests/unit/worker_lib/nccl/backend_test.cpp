@@ -109,9 +109,9 @@ TEST_CASE("nccl: minimum, maximum and product are NCCL's", "[nccl]") {
 }
 
 TEST_CASE("nccl: every type and reduction of ours is one of NCCL's, except the bitwise ones", "[nccl]") {
-    CHECK(detail::to_nccl(DType::bf16) == ncclBfloat16);
-    CHECK(detail::to_nccl(DType::u64) == ncclUint64);
-    for (const ReduceOp op : {ReduceOp::BAnd, ReduceOp::BOr, ReduceOp::BXor})
+    CHECK(detail::to_nccl(DType::BF16) == ncclBfloat16);
+    CHECK(detail::to_nccl(DType::U64) == ncclUint64);
+    for (const ReduceOp op : {ReduceOp::BitAnd, ReduceOp::BitOr, ReduceOp::BitXor})
         CHECK(detail::to_nccl(op, 2) == std::nullopt);
     CHECK(detail::to_nccl(ReduceOp::Avg, 2) == ncclAvg);
     CHECK(detail::to_nccl(ReduceOp::Avg, 1) == ncclSum);  // the same, and not subject to NCCL's rounding

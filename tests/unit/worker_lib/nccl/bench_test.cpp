@@ -51,7 +51,7 @@ Options quick() {
 Call some_call(const ProcessGroup& group) {
     return {.collective = Collective::kAllReduce,
             .count = 50,
-            .dtype = DType::i32,
+            .dtype = DType::I32,
             .rank = group.rank(),
             .ranks = group.size()};
 }
@@ -61,7 +61,7 @@ Call some_call(const ProcessGroup& group) {
 TEST_CASE("ddp-bench measures every row on NCCL, and finds nothing wrong", "[nccl][bench]") {
     const int size = GENERATE(1, 3);
     const bool rewrite = GENERATE(false, true);
-    const DType dtype = GENERATE(DType::u8, DType::bf16, DType::f64);
+    const DType dtype = GENERATE(DType::U8, DType::BF16, DType::F64);
     CAPTURE(size, rewrite, to_string(dtype));
     FakeGroup ranks(size);
     CHECK(ranks.complaints([&](ProcessGroup& group) -> std::string {
@@ -142,13 +142,13 @@ TEST_CASE("ddp-bench finds a call in place that does nothing, after one that did
 
 TEST_CASE("ddp-bench allows NCCL's averages more roundings than the native backend's, and a sum none",
           "[nccl][bench]") {
-    const Call call{.count = 1, .dtype = DType::f16, .op = ReduceOp::Avg, .ranks = 8};
+    const Call call{.count = 1, .dtype = DType::F16, .op = ReduceOp::Avg, .ranks = 8};
     Call sum = call;
     sum.op = ReduceOp::Sum;
     // Element 0 of the ranks: 0 7 3 10 6 2 9 5.
     const auto wrong = [](const Call& of, float value, Backend backend) {
         detail::Half element = detail::to_half(value);
-        return count_wrong(of, {&element, 1, DType::f16, Device::Cpu}, backend);
+        return count_wrong(of, {&element, 1, DType::F16, Device::Cpu}, backend);
     };
     CHECK(wrong(call, 5.25f, Backend::Nccl) == 0);
     CHECK(wrong(call, 5.25f + 4 * 0x1p-8f, Backend::Nccl) == 0);  // units in the last place
@@ -160,7 +160,7 @@ TEST_CASE("ddp-bench allows NCCL's averages more roundings than the native backe
 }
 
 TEST_CASE("however many ranks there are, ddp-bench takes no average of 0 for right", "[nccl][bench]") {
-    const Call call{.count = 1, .dtype = DType::bf16, .op = ReduceOp::Avg, .ranks = GENERATE(2, 128, 1024)};
+    const Call call{.count = 1, .dtype = DType::BF16, .op = ReduceOp::Avg, .ranks = GENERATE(2, 128, 1024)};
     detail::Bfloat16 element{};
-    CHECK(count_wrong(call, {&element, 1, DType::bf16, Device::Cpu}, Backend::Nccl) == 1);
+    CHECK(count_wrong(call, {&element, 1, DType::BF16, Device::Cpu}, Backend::Nccl) == 1);
 }

@@ -30,16 +30,16 @@ Bytes element(double value, DType type) {
         return raw;
     };
     switch (type) {
-        case DType::i8: return bytes(static_cast<std::int8_t>(value));
-        case DType::u8: return bytes(static_cast<std::uint8_t>(value));
-        case DType::i32: return bytes(static_cast<std::int32_t>(value));
-        case DType::u32: return bytes(static_cast<std::uint32_t>(value));
-        case DType::i64: return bytes(static_cast<std::int64_t>(value));
-        case DType::u64: return bytes(static_cast<std::uint64_t>(value));
-        case DType::f16: return bytes(detail::to_half(static_cast<float>(value)));
-        case DType::bf16: return bytes(detail::to_bfloat16(static_cast<float>(value)));
-        case DType::f32: return bytes(static_cast<float>(value));
-        case DType::f64: return bytes(value);
+        case DType::I8: return bytes(static_cast<std::int8_t>(value));
+        case DType::U8: return bytes(static_cast<std::uint8_t>(value));
+        case DType::I32: return bytes(static_cast<std::int32_t>(value));
+        case DType::U32: return bytes(static_cast<std::uint32_t>(value));
+        case DType::I64: return bytes(static_cast<std::int64_t>(value));
+        case DType::U64: return bytes(static_cast<std::uint64_t>(value));
+        case DType::F16: return bytes(detail::to_half(static_cast<float>(value)));
+        case DType::BF16: return bytes(detail::to_bfloat16(static_cast<float>(value)));
+        case DType::F32: return bytes(static_cast<float>(value));
+        case DType::F64: return bytes(value);
     }
     return {};
 }
@@ -212,8 +212,8 @@ TEST_CASE("nccl: what reduces gives the sums of a scalar loop, for every type an
     FakeGroup ranks(size);
     CHECK(ranks.complaints([](ProcessGroup& group) {
         std::string wrong;
-        for (const DType type : {DType::i8, DType::u8, DType::i32, DType::u32, DType::i64, DType::u64, DType::f16,
-                                 DType::bf16, DType::f32, DType::f64}) {
+        for (const DType type : {DType::I8, DType::U8, DType::I32, DType::U32, DType::I64, DType::U64, DType::F16,
+                                 DType::BF16, DType::F32, DType::F64}) {
             for (const ReduceOp op : {ReduceOp::Sum, ReduceOp::Avg, ReduceOp::Min, ReduceOp::Max, ReduceOp::Product}) {
                 if (op == ReduceOp::Avg && !is_float(type)) continue;
                 for (const std::size_t count : {0u, 1u, 7u}) {
@@ -235,7 +235,7 @@ TEST_CASE("nccl: what moves brings each part to its place", "[nccl]") {
         for (const std::size_t count : {0u, 1u, 7u}) {
             const Counts equal(static_cast<std::size_t>(group.size()), count);
             const Counts uneven = count == 0 ? equal : uneven_counts(group.size(), count);
-            for (const DType type : {DType::i8, DType::bf16, DType::f64}) {
+            for (const DType type : {DType::I8, DType::BF16, DType::F64}) {
                 for (const bool in_place : {false, true}) {
                     const Case one{count, type, ReduceOp::Sum, in_place};
                     wrong += gather(group, equal, false, one) + gather(group, uneven, true, one);
@@ -259,15 +259,15 @@ TEST_CASE("nccl: a collective is one step on the device, and none if it moves no
         static int before = 0;
         return ranks.gpu.counts().launches - std::exchange(before, ranks.gpu.counts().launches);
     };
-    const Buffer from = all_of(in, DType::f32);
-    const Buffer to = all_of(out, DType::f32);
+    const Buffer from = all_of(in, DType::F32);
+    const Buffer to = all_of(out, DType::F32);
     CHECK(launches_of(group.gather_v(from, to, counts, 0)) == 1);
     CHECK(launches_of(group.scatter(from, to, 0)) == 1);
     CHECK(launches_of(group.all_to_all(from, to)) == 1);
     CHECK(launches_of(group.all_gather_v(from, to, counts)) == 1);
     CHECK(launches_of(group.all_gather(from, to)) == 1);
     CHECK(launches_of(group.gather(to, to, 0)) == 0);  // it lies there
-    const Buffer nothing{nullptr, 0, DType::f32, Device::Cuda};
+    const Buffer nothing{nullptr, 0, DType::F32, Device::Cuda};
     CHECK(launches_of(group.reduce(nothing, nothing, ReduceOp::Sum, 0)) == 0);
     CHECK(launches_of(group.reduce_scatter(nothing, nothing, ReduceOp::Sum)) == 0);
     CHECK(launches_of(group.all_to_all(nothing, nothing)) == 0);

@@ -278,7 +278,7 @@ TEST_CASE("nccl: what NCCL cannot do is refused, and the group stays usable", "[
     CHECK(host.code == ErrorCode::InvalidArgument);
     CHECK_THAT(host.text, Contains("#1 all_gather i32[3]: the input is host memory, and the NCCL backend takes CUDA "
                                    "memory only: copy it to the device (Device::Cuda), or use Backend::Native"));
-    const Outcome bitwise = outcome_of([&] { (void)world.all_reduce(buffer, ReduceOp::BOr); });
+    const Outcome bitwise = outcome_of([&] { (void)world.all_reduce(buffer, ReduceOp::BitOr); });
     CHECK(bitwise.code == ErrorCode::InvalidArgument);
     CHECK_THAT(bitwise.text, Contains("#1 all_reduce bor i32[3]: NCCL has no band, bor and bxor"));
     const Outcome rootless = outcome_of([&] { (void)world.broadcast(buffer, 1); });

@@ -28,7 +28,7 @@ inline std::shared_ptr<detail::WorkState> submit(detail::BackendImpl& backend, d
     detail::OperationRecord none;
     return backend.submit(std::move(operation), none);
 }
-inline std::shared_ptr<detail::WorkState> transfer(detail::BackendImpl& backend, detail::TransferBatch batch) {
+inline std::shared_ptr<detail::WorkState> transfer(detail::BackendImpl& backend, detail::TransferList batch) {
     detail::TransferRecord none;
     return backend.transfer(std::move(batch), none).start();
 }

@@ -17,7 +17,7 @@ TEST_CASE("nccl: a batch sends to the next rank and receives from the one before
         std::vector<std::int32_t> out(count, group.rank());
         std::vector<std::int32_t> in(count, -1);
         const int previous = (group.rank() + group.size() - 1) % group.size();
-        Batch batch = group.batch();
+        TransferBatch batch = group.batch();
         batch.send(device_buffer(out), (group.rank() + 1) % group.size(), 3).recv(device_buffer(in), previous, 3);
         Work work = batch.start();
         work.wait_host();
@@ -32,7 +32,7 @@ TEST_CASE("nccl: messages between two ranks meet in the order of the calls, amon
     CHECK(ranks.complaints([](ProcessGroup& group) -> std::string {
         std::vector<std::int32_t> first(3, 1), second(3, 2), third(3, 3), sum(1, 1);
         if (group.rank() == 0) {
-            Batch batch = group.batch();
+            TransferBatch batch = group.batch();
             batch.send(device_buffer(first), 1, 5).send(device_buffer(second), 1, 5);
             (void)batch.start();
             (void)group.all_reduce(device_buffer(sum), ReduceOp::Sum);
@@ -40,7 +40,7 @@ TEST_CASE("nccl: messages between two ranks meet in the order of the calls, amon
             return sum[0] == 2 ? "" : "the sum is wrong";
         }
         std::vector<std::int32_t> got(9, 0);
-        const auto part = [&](std::size_t i) { return Buffer{&got[3 * i], 3, DType::i32, Device::Cuda}; };
+        const auto part = [&](std::size_t i) { return Buffer{&got[3 * i], 3, DType::I32, Device::Cuda}; };
         (void)group.recv(part(0), 0, 5);
         (void)group.recv(part(1), 0, 5);
         (void)group.all_reduce(device_buffer(sum), ReduceOp::Sum);
@@ -58,7 +58,7 @@ TEST_CASE("nccl: a receive takes its stream's turn, and wait() makes that stream
     std::vector<float> out(4, 0.0f), in(4, 0.0f), copy(4, 0.0f);
     const auto cuda = ranks.gpu.api().cuda;
     cuda.memcpy_async(out.data(), computed.data(), 16, cudaMemcpyDefault, stream);
-    Batch batch = group.batch();
+    TransferBatch batch = group.batch();
     batch.send(device_buffer(out), 0).recv(device_buffer(in), 0);
     Work work = batch.start({.stream = {stream}});
     work.wait();  // the host goes on
@@ -77,12 +77,12 @@ TEST_CASE("nccl: what it cannot keep apart is refused, and nothing has started",
     std::vector<float> a(3), b(3), c(2);
     const auto refusal = [&](auto fill) {
         return outcome_of([&] {
-            Batch batch = group.batch();
+            TransferBatch batch = group.batch();
             fill(batch);
             (void)batch.start();
         });
     };
-    const Outcome sends = refusal([&](Batch& batch) {
+    const Outcome sends = refusal([&](TransferBatch& batch) {
         batch.send(device_buffer(a), 0, 4).recv(device_buffer(b), 0, 4).send(device_buffer(c), 0, 5);
     });
     CHECK(sends.code == ErrorCode::InvalidArgument);
@@ -90,20 +90,22 @@ TEST_CASE("nccl: what it cannot keep apart is refused, and nothing has started",
                                     "too. NCCL has no tags, so it could confuse them. Use one tag for all "
                                     "that a batch sends to a rank (they meet in the order of the calls), or a batch "
                                     "for each tag, in the same order on both ranks. Backend::Native keeps tags apart"));
-    CHECK_THAT(refusal([&](Batch& batch) { batch.recv(device_buffer(a), 0, 0).recv(device_buffer(b), 0, 1); }).text,
-               Contains("recv f32[3] from rank 0, tag 1: the batch has a receive from that rank of tag 0, too"));
+    CHECK_THAT(
+        refusal([&](TransferBatch& batch) { batch.recv(device_buffer(a), 0, 0).recv(device_buffer(b), 0, 1); }).text,
+        Contains("recv f32[3] from rank 0, tag 1: the batch has a receive from that rank of tag 0, too"));
     const auto lonely = GENERATE(0, 1, 2);
-    CHECK_THAT(refusal([&](Batch& batch) {
+    CHECK_THAT(refusal([&](TransferBatch& batch) {
                    if (lonely == 0) batch.send(device_buffer(a), 0);
                    if (lonely == 1) batch.recv(device_buffer(a), 0);
                    if (lonely == 2) batch.send(device_buffer(a), 0).recv(device_buffer(c), 0);
                }).text,
                Contains("this is the own rank, and the batch has no ") && Contains("into one batch"));
-    CHECK_THAT(refusal([&](Batch& batch) { batch.send(a, 0); }).text,
+    CHECK_THAT(refusal([&](TransferBatch& batch) { batch.send(a, 0); }).text,
                Contains("p2p #1 send f32[3] to rank 0, tag 0: the buffer is host memory"));
-    CHECK_THAT(refusal([&](Batch& batch) { batch.send(device_buffer(a), 1); }).text, Contains("there is no rank 1"));
+    CHECK_THAT(refusal([&](TransferBatch& batch) { batch.send(device_buffer(a), 1); }).text,
+               Contains("there is no rank 1"));
     CHECK(ranks.gpu.counts().launches == 0);
-    Batch both = group.batch();
+    TransferBatch both = group.batch();
     both.send(device_buffer(a), 0, 1).recv(device_buffer(b), 0, 1);
     both.start().wait_host();
 }
@@ -146,7 +148,7 @@ TEST_CASE("nccl: one of several messages that NCCL refuses costs all of them, an
     FakeGroup ranks(1);
     ProcessGroup group = ranks.world(0);
     std::vector<float> a(3, 1.0f), b(3), c(3), d(3);
-    Batch batch = group.batch();
+    TransferBatch batch = group.batch();
     batch.send(device_buffer(a), 0).recv(device_buffer(b), 0).send(device_buffer(c), 0).recv(device_buffer(d), 0);
     ranks.gpu.good_calls = GENERATE(0, 1, 2, 3);
     ranks.gpu.refuse_launch = GENERATE(ncclSystemError, ncclInvalidArgument);
@@ -164,7 +166,7 @@ TEST_CASE("nccl: each message of a batch is in the flight record until the batch
     const auto memory = std::make_unique<ddprun::flight_record::Memory>();
     detail::FlightRecorder recorder(*memory);
     std::vector<float> a(3), b(3);
-    detail::TransferBatch batch;
+    detail::TransferList batch;
     batch.transfers.push_back({.sends = true, .buffer = device_buffer(a), .peer = 0});
     batch.transfers.push_back({.sends = false, .buffer = device_buffer(b), .peer = 0});
     batch.seq = 1;

@@ -29,10 +29,10 @@ constexpr ddp::BucketLimits kLimits{.bucket_cap_bytes = 1024, .first_bucket_cap_
 const std::vector<ParamSpec> kParams{
     {"plain", 40},
     {"empty", 0},
-    {"tied", 3, DType::f32, 2},
-    {"half", 33, DType::f16},
-    {"brain", 7, DType::bf16},
-    {"wide", 4, DType::f64},
+    {"tied", 3, DType::F32, 2},
+    {"half", 33, DType::F16},
+    {"brain", 7, DType::BF16},
+    {"wide", 4, DType::F64},
     {"giant", 3000},
     {"sometimes", 6},
     {"never", 2},
@@ -82,9 +82,9 @@ ddp::ReducerOptions options_of(const Case& row, std::function<void(const ddp::Gr
         case Exchange::kPre: options.average = Average::Pre; break;
         case Exchange::kPost: options.average = Average::Post; break;
         case Exchange::kInReduce: options.average = Average::InReduce; break;
-        case Exchange::kHalf: options.hook = ddp::compress(DType::f16); break;
-        case Exchange::kBrain: options.hook = ddp::compress(DType::bf16); break;
-        case Exchange::kFeedback: options.hook = ddp::compress(DType::bf16, {.error_feedback = true}); break;
+        case Exchange::kHalf: options.hook = ddp::compress(DType::F16); break;
+        case Exchange::kBrain: options.hook = ddp::compress(DType::BF16); break;
+        case Exchange::kFeedback: options.hook = ddp::compress(DType::BF16, {.error_feedback = true}); break;
     }
     if (row.leave_out) options.unused = ddp::UnusedPolicy::Zero;
     if (row.callback) options.on_bucket_done = std::move(callback);
@@ -98,9 +98,9 @@ double get(const Buffer& buffer, std::size_t j) {
         return value;
     };
     switch (buffer.dtype) {
-        case DType::f16: return ddp::detail::to_float(read(ddp::detail::Half{}));
-        case DType::bf16: return ddp::detail::to_float(read(ddp::detail::Bfloat16{}));
-        case DType::f64: return read(double{});
+        case DType::F16: return ddp::detail::to_float(read(ddp::detail::Half{}));
+        case DType::BF16: return ddp::detail::to_float(read(ddp::detail::Bfloat16{}));
+        case DType::F64: return read(double{});
         default: return static_cast<double>(read(float{}));
     }
 }
@@ -110,9 +110,9 @@ void set(const Buffer& buffer, std::size_t j, double number) {
         std::memcpy(static_cast<std::byte*>(buffer.data) + j * sizeof value, &value, sizeof value);
     };
     switch (buffer.dtype) {
-        case DType::f16: return write(ddp::detail::to_half(static_cast<float>(number)));
-        case DType::bf16: return write(ddp::detail::to_bfloat16(static_cast<float>(number)));
-        case DType::f64: return write(number);
+        case DType::F16: return write(ddp::detail::to_half(static_cast<float>(number)));
+        case DType::BF16: return write(ddp::detail::to_bfloat16(static_cast<float>(number)));
+        case DType::F64: return write(number);
         default: return write(static_cast<float>(number));
     }
 }
@@ -186,7 +186,7 @@ private:
                 reducer_.mark_unused(i);
             }
         }
-        const ddp::Step step = reducer_.finish_backward();
+        const ddp::BackwardResult step = reducer_.finish_backward();
         if (step.synchronised != sync) wrong_ += "synchronised at the wrong time; ";
         if (!sync) return;
         check_averages(batch, "in batch " + std::to_string(batch));
@@ -268,7 +268,7 @@ TEST_CASE("a reducer without parameters makes steps like any other", "[reducer]"
     CAPTURE(hook);
     const auto outcomes = run_ranks({.ranks_per_node = {2}}, [&](Context& context) {
         ddp::ReducerOptions options{.rebuild = true, .find_unused = true, .check_every_step = true};
-        if (hook) options.hook = ddp::compress(DType::bf16);
+        if (hook) options.hook = ddp::compress(DType::BF16);
         GradientReducer reducer(context.world(), {}, options);
         Join join(context.world(), reducer);
         for (int step = 0; join.more(step < 2 + context.rank()); ++step) {

@@ -28,8 +28,8 @@ std::vector<std::size_t> params_of(const BucketPlan::Bucket& bucket) {
 TEST_CASE("30 linear layers get the buckets that DDP gives them", "[plan]") {
     std::vector<ParamSpec> params;
     for (int layer = 0; layer < 30; ++layer) {
-        params.push_back({"weight", 1024 * 1024, DType::f32});
-        params.push_back({"bias", 1024, DType::f32});
+        params.push_back({"weight", 1024 * 1024, DType::F32});
+        params.push_back({"bias", 1024, DType::F32});
     }
     const BucketPlan plan = plan_buckets(params, {});
     // Printed by PyTorch 1.13 for the parameters in the order in which backward makes them ready.
@@ -58,7 +58,7 @@ TEST_CASE("gradients are padded and never overlap", "[plan]") {
 TEST_CASE("a bucket holds one type, each type walks the limits by itself", "[plan]") {
     const ddp::BucketLimits options{.bucket_cap_bytes = 1024, .first_bucket_cap_bytes = 128, .align_bytes = 128};
     std::vector<ParamSpec> params;
-    for (int i = 0; i < 6; ++i) params.push_back({"p", 64, i % 2 ? DType::f16 : DType::f32});  // 128 and 256 bytes
+    for (int i = 0; i < 6; ++i) params.push_back({"p", 64, i % 2 ? DType::F16 : DType::F32});  // 128 and 256 bytes
     const BucketPlan plan = plan_buckets(params, options);
     REQUIRE(plan.buckets.size() == 4);
     // The first bucket of each type is the small one; the leftovers are launched when their first layer is ready.
@@ -66,13 +66,13 @@ TEST_CASE("a bucket holds one type, each type walks the limits by itself", "[pla
     CHECK(params_of(plan.buckets[1]) == std::vector<std::size_t>{4});
     CHECK(params_of(plan.buckets[2]) == std::vector<std::size_t>{3, 1});
     CHECK(params_of(plan.buckets[3]) == std::vector<std::size_t>{2, 0});
-    CHECK(plan.buckets[0].dtype == DType::f16);
-    CHECK(plan.buckets[3].dtype == DType::f32);
+    CHECK(plan.buckets[0].dtype == DType::F16);
+    CHECK(plan.buckets[3].dtype == DType::F32);
 }
 
 TEST_CASE("every parameter has exactly one slot", "[plan]") {
     std::vector<ParamSpec> params;
-    for (std::size_t i = 0; i < 200; ++i) params.push_back({"p", (i * 7919) % 3000, i % 3 ? DType::f32 : DType::f64});
+    for (std::size_t i = 0; i < 200; ++i) params.push_back({"p", (i * 7919) % 3000, i % 3 ? DType::F32 : DType::F64});
     const BucketPlan plan =
         plan_buckets(params, {.bucket_cap_bytes = 20000, .first_bucket_cap_bytes = 1000, .align_bytes = 64});
     std::set<std::size_t> seen;
@@ -98,7 +98,7 @@ TEST_CASE("different plans have different hashes", "[plan]") {
 
 TEST_CASE("a type without gradients and a bad alignment are refused by name", "[plan]") {
     using Catch::Contains;
-    const std::vector<ParamSpec> params{{"weight", 3}, {"steps", 1, DType::i64}};
+    const std::vector<ParamSpec> params{{"weight", 3}, {"steps", 1, DType::I64}};
     CHECK_THROWS_WITH(plan_buckets(params, {}), Contains("'steps'") && Contains("i64"));
     CHECK_THROWS_WITH(plan_buckets({}, {.align_bytes = 0}), Contains("align_bytes"));
     CHECK_THROWS_WITH(plan_buckets({}, {.align_bytes = 12}), Contains("align_bytes"));
@@ -108,7 +108,7 @@ TEST_CASE("a type without gradients and a bad alignment are refused by name", "[
 }
 
 TEST_CASE("a ready order decides what shares a bucket, and which bucket comes first", "[plan]") {
-    const std::vector<ParamSpec> params{{"a", 32}, {"b", 32}, {"c", 32, DType::f64}, {"d", 32}};
+    const std::vector<ParamSpec> params{{"a", 32}, {"b", 32}, {"c", 32, DType::F64}, {"d", 32}};
     const ddp::BucketLimits limits{.bucket_cap_bytes = 256, .first_bucket_cap_bytes = 256};
     const std::vector<std::size_t> order{1, 3, 2, 0};
     const BucketPlan plan = plan_buckets(params, limits, order);
@@ -125,7 +125,7 @@ TEST_CASE("a ready order decides what shares a bucket, and which bucket comes fi
 
 TEST_CASE("a plan survives its way through numbers, and broken numbers are refused", "[plan]") {
     using Catch::Contains;
-    const std::vector<ParamSpec> params{{"a", 100}, {"b", 3, DType::bf16}, {"c", 50, DType::f64}};
+    const std::vector<ParamSpec> params{{"a", 100}, {"b", 3, DType::BF16}, {"c", 50, DType::F64}};
     const BucketPlan plan = plan_buckets(params, {});
     const auto words = plan.words();
     CHECK(BucketPlan::from_words(words) == plan);
@@ -162,7 +162,7 @@ TEST_CASE("a plan that does not fit the parameters is refused, with the reason",
     CHECK_THROWS_WITH(check_plan(broken([](Bucket& b) { b.slots[0].param = 0; }), params),
                       Contains("'a'") && Contains("twice"));
     CHECK_THROWS_WITH(check_plan(broken([](Bucket& b) { b.slots[0].param = 9; }), params), Contains("parameter 9"));
-    CHECK_THROWS_WITH(check_plan(broken([](Bucket& b) { b.dtype = DType::f64; }), params), Contains("another type"));
+    CHECK_THROWS_WITH(check_plan(broken([](Bucket& b) { b.dtype = DType::F64; }), params), Contains("another type"));
     CHECK_THROWS_WITH(check_plan(broken([](Bucket& b) { b.bytes = 128; }), params),
                       Contains("does not fit between byte 128 and the end of its bucket"));
     CHECK_THROWS_WITH(check_plan(broken([](Bucket& b) { b.bytes = 255; }), params), Contains("255 bytes"));

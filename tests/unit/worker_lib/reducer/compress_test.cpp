@@ -20,7 +20,7 @@ using ddp::testing::values;
 namespace {
 
 float rounded(float value, DType type) {
-    return type == DType::f16 ? ddp::detail::to_float(ddp::detail::to_half(value))
+    return type == DType::F16 ? ddp::detail::to_float(ddp::detail::to_half(value))
                               : ddp::detail::to_float(ddp::detail::to_bfloat16(value));
 }
 
@@ -32,13 +32,13 @@ float gradient(int rank, std::size_t element) {
 }  // namespace
 
 TEST_CASE("compressed gradients are rounded by each rank, summed in f32 and rounded once", "[reducer][compress]") {
-    const auto type = GENERATE(DType::f16, DType::bf16);
+    const auto type = GENERATE(DType::F16, DType::BF16);
     const auto nodes = GENERATE(std::vector<int>{3}, std::vector<int>{2, 1});
     CAPTURE(to_string(type), nodes);
     constexpr std::size_t kCount = 1500;  // more than one block of the conversion
     const auto wrong = run_ranks({.ranks_per_node = nodes}, [&](Context& context) {
         GradientReducer reducer(
-            context.world(), {{"small", 3}, {"a", kCount}, {"wide", 5, DType::f64}},
+            context.world(), {{"small", 3}, {"a", kCount}, {"wide", 5, DType::F64}},
             {.limits = {.bucket_cap_bytes = 4000, .first_bucket_cap_bytes = 64}, .hook = ddp::compress(type)});
         int mistakes = 0;
         for (int step = 0; step < 2; ++step) {
@@ -67,7 +67,7 @@ TEST_CASE("compressed gradients are rounded by each rank, summed in f32 and roun
 
 TEST_CASE("the sum of large gradients does not overflow in f16", "[reducer][compress]") {
     const auto average = run_ranks({.ranks_per_node = {4}}, [](Context& context) {
-        GradientReducer reducer(context.world(), {{"a", 1}}, {.hook = ddp::compress(DType::f16)});
+        GradientReducer reducer(context.world(), {{"a", 1}}, {.hook = ddp::compress(DType::F16)});
         run_step(reducer, 1, 60000);
         return values(reducer, 0)[0];
     });
@@ -81,7 +81,7 @@ TEST_CASE("error feedback adds to later steps what rounding took from earlier on
     constexpr float kGradient = 1.0f + 1.0f / 512;  // halfway between 1 and the next bf16 is 1 + 1/256: rounds to 1
     const auto sums = run_ranks({.ranks_per_node = {2}}, [&](Context& context) {
         GradientReducer reducer(context.world(), {{"a", 40}, {"b", 7}},
-                                {.hook = ddp::compress(DType::bf16, {.error_feedback = feedback})});
+                                {.hook = ddp::compress(DType::BF16, {.error_feedback = feedback})});
         double sum = 0;
         for (int step = 0; step < kSteps; ++step) {
             run_step(reducer, 2, kGradient);
@@ -103,7 +103,7 @@ TEST_CASE("error feedback survives a rebuilt plan, and forgets infinite values",
         GradientReducer reducer(context.world(), {{"a", 3}, {"b", 3}},
                                 {.limits = {.bucket_cap_bytes = 1, .first_bucket_cap_bytes = 1},
                                  .rebuild = true,
-                                 .hook = ddp::compress(DType::f16, {.error_feedback = true})});
+                                 .hook = ddp::compress(DType::F16, {.error_feedback = true})});
         const auto step = [&](float a, float b) {
             reducer.begin_backward();
             std::ranges::fill(values(reducer, 0), a);
@@ -127,7 +127,7 @@ TEST_CASE("error feedback survives a rebuilt plan, and forgets infinite values",
 }
 
 TEST_CASE("only 16-bit types compress", "[compress]") {
-    CHECK_THROWS_WITH(ddp::compress(DType::f32), Contains("f16 or bf16") && Contains("f32"));
+    CHECK_THROWS_WITH(ddp::compress(DType::F32), Contains("f16 or bf16") && Contains("f32"));
 }
 
 TEST_CASE("ranks with another rounding mode, or that flush subnormals, still get the same bits",
@@ -138,9 +138,9 @@ TEST_CASE("ranks with another rounding mode, or that flush subnormals, still get
     const auto results = run_ranks({.ranks_per_node = {3}}, [&](Context& context) {
         if (context.rank() == 1) std::fesetround(FE_UPWARD);
         ddp::ReducerOptions options{.average = exchange == 0 ? ddp::Average::Post : ddp::Average::Auto};
-        if (exchange == 1) options.hook = ddp::compress(DType::f16);
-        if (exchange == 2) options.hook = ddp::compress(DType::bf16, {.error_feedback = true});
-        GradientReducer reducer(context.world(), {{"a", kCount}, {"wide", kCount, DType::f64}}, options);
+        if (exchange == 1) options.hook = ddp::compress(DType::F16);
+        if (exchange == 2) options.hook = ddp::compress(DType::BF16, {.error_feedback = true});
+        GradientReducer reducer(context.world(), {{"a", kCount}, {"wide", kCount, DType::F64}}, options);
         const std::span narrow = values(reducer, 0);
         const std::span wide(static_cast<double*>(reducer.grad(1).data), kCount);
         std::vector<double> seen;
@@ -166,7 +166,7 @@ TEST_CASE("ranks with another rounding mode, or that flush subnormals, still get
 
 TEST_CASE("a hook may serve another reducer after its first one has ended", "[reducer][compress]") {
     std::vector<std::shared_ptr<ddp::CommHook>> hooks;
-    for (int rank = 0; rank < 2; ++rank) hooks.push_back(ddp::compress(DType::bf16, {.error_feedback = true}));
+    for (int rank = 0; rank < 2; ++rank) hooks.push_back(ddp::compress(DType::BF16, {.error_feedback = true}));
     for (const std::size_t count : {3u, 200u}) {  // in another world, whose group has the same name
         const auto averages = run_ranks({.ranks_per_node = {2}}, [&](Context& context) {
             const auto hook = hooks[static_cast<std::size_t>(context.rank())];
@@ -234,7 +234,7 @@ TEST_CASE("hooks can be put around hooks", "[reducer][compress]") {
         GradientReducer reducer(
             context.world(), {{"a", 1}, {"b", 1}},
             {.limits = {.bucket_cap_bytes = 1, .first_bucket_cap_bytes = 1},
-             .hook = std::make_shared<CountingHook>(ddp::compress(DType::bf16), prepared, launched, completed)});
+             .hook = std::make_shared<CountingHook>(ddp::compress(DType::BF16), prepared, launched, completed)});
         for (int i = 0; i < 3; ++i) run_step(reducer, 2, static_cast<float>(context.rank()));
         return std::tuple{prepared, launched, completed, values(reducer, 0)[0]};
     });
@@ -255,7 +255,7 @@ TEST_CASE("a hook that fails ends the backward on all ranks, with its text", "[r
 
 TEST_CASE("one hook for two reducers is refused", "[compress]") {
     const auto outcomes = ddp::testing::try_ranks({.ranks_per_node = {2}}, [](ddp::Context& context) {
-        const auto hook = ddp::compress(ddp::DType::bf16);
+        const auto hook = ddp::compress(ddp::DType::BF16);
         const ddp::GradientReducer first(context.world(), {{"a", 1}}, {.hook = hook});
         const ddp::GradientReducer second(context.world(), {{"b", 1}}, {.hook = hook});
     });

@@ -172,7 +172,7 @@ TEST_CASE("buckets of different backwards are never averaged with each other", "
     CAPTURE(nodes, hook);
     const auto outcomes = try_ranks({.ranks_per_node = nodes, .timeout = kNoDeadline}, [&](Context& context) {
         GradientReducer reducer(context.world(), {{"a", 1}},
-                                {.hook = hook ? ddp::compress(ddp::DType::bf16) : nullptr});
+                                {.hook = hook ? ddp::compress(ddp::DType::BF16) : nullptr});
         run_step(reducer, 1, 1);
         if (context.rank() == 1) {  // it believes that this one does not synchronise
             const auto guard = reducer.no_sync();
@@ -203,7 +203,7 @@ TEST_CASE("a problem of one rank alone is reported on all ranks, before any rank
     const LocalWorld world{.ranks_per_node = {2}, .timeout = kNoDeadline, .init_timeout = kNoDeadline};
     SECTION("a parameter") {
         const auto outcomes = try_ranks(world, [](Context& context) {
-            GradientReducer(context.world(), {{"tied", 2, ddp::DType::f32, context.rank()}});
+            GradientReducer(context.world(), {{"tied", 2, ddp::DType::F32, context.rank()}});
         });
         for (const auto& outcome : outcomes) {
             REQUIRE(outcome.ddp_error());
@@ -247,7 +247,7 @@ TEST_CASE("a mistake that all ranks make alike is reported as each rank's own", 
         CHECK_THAT(outcome.text(), Contains("0 buffers for 2 parameters"));
     }
     const auto types = try_ranks({.ranks_per_node = {2}}, [](Context& context) {
-        GradientReducer(context.world(), {{"steps", 1, ddp::DType::i64}});
+        GradientReducer(context.world(), {{"steps", 1, ddp::DType::I64}});
     });
     for (const auto& outcome : types) {
         REQUIRE(outcome.ddp_error());

@@ -28,7 +28,7 @@ TEST_CASE("the sum may be divided before, in or after the reduction", "[reducer]
     const auto nodes = GENERATE(std::vector<int>{4}, std::vector<int>{2, 2});
     CAPTURE(static_cast<int>(average), nodes);
     const auto right = run_ranks({.ranks_per_node = nodes}, [&](Context& context) {
-        GradientReducer reducer(context.world(), {{"f32", 5}, {"bf16", 3, DType::bf16}}, {.average = average});
+        GradientReducer reducer(context.world(), {{"f32", 5}, {"bf16", 3, DType::BF16}}, {.average = average});
         reducer.begin_backward();
         for (float& value : values(reducer, 0)) value = static_cast<float>(context.rank());
         const ddp::Buffer narrow = reducer.grad(1);
@@ -44,7 +44,7 @@ TEST_CASE("the sum may be divided before, in or after the reduction", "[reducer]
 
 TEST_CASE("a gradient that layers share is complete at its last use", "[reducer]") {
     const auto results = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
-        GradientReducer reducer(context.world(), {{"tied", 2, DType::f32, 2}, {"own", 1}}, {.limits = kOneEach});
+        GradientReducer reducer(context.world(), {{"tied", 2, DType::F32, 2}, {"own", 1}}, {.limits = kOneEach});
         reducer.begin_backward();
         reducer.mark_ready(1);
         values(reducer, 0)[0] = 1;
@@ -75,21 +75,21 @@ TEST_CASE("a gradient that layers share is complete at its last use", "[reducer]
 
 TEST_CASE("a missing use is reported like a missing mark", "[reducer]") {
     const auto outcomes = try_ranks({}, [](Context& context) {
-        GradientReducer reducer(context.world(), {{"tied", 2, DType::f32, 3}});
+        GradientReducer reducer(context.world(), {{"tied", 2, DType::F32, 3}});
         reducer.begin_backward();
         reducer.mark_ready(0);
         reducer.finish_backward();
     });
     CHECK_THAT(outcomes[0].text(), Contains("not marked ready: 'tied'"));
     const auto senseless = try_ranks({}, [](Context& context) {
-        GradientReducer(context.world(), {{"tied", 2, DType::f32, 0}});
+        GradientReducer(context.world(), {{"tied", 2, DType::F32, 0}});
     });
     CHECK_THAT(senseless[0].text(), Contains("'tied'") && Contains("uses is 0"));
 }
 
 TEST_CASE("with UnusedPolicy::Zero gradients that are not marked count as zero", "[reducer]") {
     const auto averages = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
-        GradientReducer reducer(context.world(), {{"a", 1}, {"b", 1}, {"c", 1, DType::f32, 2}},
+        GradientReducer reducer(context.world(), {{"a", 1}, {"b", 1}, {"c", 1, DType::F32, 2}},
                                 {.limits = kOneEach, .unused = UnusedPolicy::Zero});
         for (std::size_t i = 0; i < 3; ++i) values(reducer, i)[0] = 77;  // from a step before
         reducer.begin_backward();
@@ -181,7 +181,7 @@ TEST_CASE("only memory of the parameter's size and type can be bound, and not in
                            };
                            attempt(ddp::Buffer(short_one));
                            attempt(ddp::Buffer(wide));
-                           attempt({nullptr, 4, DType::f32});
+                           attempt({nullptr, 4, DType::F32});
                            attempt(ddp::Buffer(right));
                            reducer.begin_backward();
                            attempt(ddp::Buffer(right));
@@ -229,7 +229,7 @@ TEST_CASE("the time of a callback does not count as waiting for communication", 
 
 TEST_CASE("gradients are spans of their type, and can be set to zero between backwards", "[reducer]") {
     const auto outcomes = try_ranks({.ranks_per_node = {2}}, [](Context& context) {
-        GradientReducer reducer(context.world(), {{"f32", 3}, {"f64", 2, DType::f64}});
+        GradientReducer reducer(context.world(), {{"f32", 3}, {"f64", 2, DType::F64}});
         std::vector<double> bound{5, 5};
         reducer.bind(1, bound);
         const std::span<float> view = reducer.grad<float>(0);

@@ -10,7 +10,7 @@ using namespace ddp::detail;
 using Catch::Contains;
 
 TEST_CASE("a gradient is complete at its last use, and unused ones keep what was accumulated", "[reducer]") {
-    const std::vector<ParamSpec> specs{{"a", 1, DType::f32}, {"tied", 1, DType::f32, 2}};
+    const std::vector<ParamSpec> specs{{"a", 1, DType::F32}, {"tied", 1, DType::F32, 2}};
     GradientMarks marks(specs);
     marks.begin(false);
     CHECK(marks.claim(1, false) == Fill::kNotYet);

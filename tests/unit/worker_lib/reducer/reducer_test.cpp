@@ -187,7 +187,7 @@ TEST_CASE("without sync nothing is sent, and what was accumulated is averaged la
 TEST_CASE("all float types are reduced, each in buckets of its own", "[reducer]") {
     const LocalWorld world{.ranks_per_node = {3}};
     const auto right = run_ranks(world, [](Context& context) {
-        GradientReducer reducer(context.world(), {{"f32", 33}, {"f64", 33, DType::f64}, {"bf16", 33, DType::bf16}});
+        GradientReducer reducer(context.world(), {{"f32", 33}, {"f64", 33, DType::F64}, {"bf16", 33, DType::BF16}});
         reducer.begin_backward();
         const ddp::Buffer half = reducer.grad(2);
         for (std::size_t j = 0; j < half.count; ++j) {  // 1, 2, 3: their bits in bf16
@@ -285,7 +285,7 @@ TEST_CASE("ranks with different models get an error that names parameter, differ
     const auto outcomes = try_ranks(world, [](Context& context) {
         auto params = ten_params();
         if (context.rank() == 1) params[7].count = 2;
-        if (context.rank() == 3) params[7].dtype = DType::f16;
+        if (context.rank() == 3) params[7].dtype = DType::F16;
         GradientReducer reducer(context.world(), params);
     });
     for (const auto& outcome : outcomes) {

@@ -22,7 +22,7 @@ inline bool all_are(std::span<const float> values, float wanted) {
 
 /// Makes a synchronised backward whose gradients are all `mine`, marks the last parameter first, and returns its
 /// result.
-inline Step run_step(GradientReducer& reducer, std::size_t params, float mine) {
+inline BackwardResult run_step(GradientReducer& reducer, std::size_t params, float mine) {
     reducer.begin_backward();
     for (std::size_t i = params; i-- > 0;) {
         for (float& value : values(reducer, i)) value = mine;

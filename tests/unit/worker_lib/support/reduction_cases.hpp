@@ -53,7 +53,7 @@ inline const std::array<double, 17>& hard_values(DType type) {
     static const std::array<double, 17> of_others{
         0.0,   -0.0,    1e-45,     -1e-40,     6e-8,      -3e-5,      std::nan(""), 1 + 0x1p-11, 1 + 0x3p-11,
         65504, 65519.9, 3.3895e38, -kInfinity, kInfinity, 1 + 0x1p-8, 1 + 0x3p-8,   -1};
-    return type == DType::f64 ? of_f64 : of_others;
+    return type == DType::F64 ? of_f64 : of_others;
 }
 
 /// Writes them over a rank's input. Within 289 elements each meets each between ranks 0 and 1, within 4913 all three of
@@ -97,11 +97,11 @@ inline Inputs make_inputs(const Case& one, std::size_t count, const std::vector<
 
 inline std::vector<Case> all_types_and_ops(const std::vector<std::size_t>& counts) {
     std::vector<Case> cases;
-    for (int type = 0; type <= static_cast<int>(DType::f64); ++type) {
-        for (int op = 0; op <= static_cast<int>(ReduceOp::BXor); ++op) {
+    for (int type = 0; type <= static_cast<int>(DType::F64); ++type) {
+        for (int op = 0; op <= static_cast<int>(ReduceOp::BitXor); ++op) {
             const auto dtype = static_cast<DType>(type);
             const auto reduce_op = static_cast<ReduceOp>(op);
-            if (is_float(dtype) ? reduce_op >= ReduceOp::BAnd : reduce_op == ReduceOp::Avg) continue;
+            if (is_float(dtype) ? reduce_op >= ReduceOp::BitAnd : reduce_op == ReduceOp::Avg) continue;
             for (const std::size_t count : counts) cases.push_back({dtype, reduce_op, count});
         }
     }

@@ -25,9 +25,9 @@ T read_as(const std::byte* at) {
 /// An element of a float type, exactly.
 inline double float_at(const std::byte* at, DType type) {
     switch (type) {
-        case DType::f16: return decode_f16(read_as<std::uint16_t>(at));
-        case DType::bf16: return decode_bf16(read_as<std::uint16_t>(at));
-        case DType::f32: return read_as<float>(at);
+        case DType::F16: return decode_f16(read_as<std::uint16_t>(at));
+        case DType::BF16: return decode_bf16(read_as<std::uint16_t>(at));
+        case DType::F32: return read_as<float>(at);
         default: return read_as<double>(at);
     }
 }
@@ -35,9 +35,9 @@ inline double float_at(const std::byte* at, DType type) {
 inline void write_float(std::byte* at, DType type, double value) {
     const auto put = [at](auto bits) { std::memcpy(at, &bits, sizeof(bits)); };
     switch (type) {
-        case DType::f16: return put(encode_f16(value));
-        case DType::bf16: return put(encode_bf16(value));
-        case DType::f32: return put(static_cast<float>(value));
+        case DType::F16: return put(encode_f16(value));
+        case DType::BF16: return put(encode_bf16(value));
+        case DType::F32: return put(static_cast<float>(value));
         default: return put(value);
     }
 }
@@ -45,10 +45,10 @@ inline void write_float(std::byte* at, DType type, double value) {
 /// An element of an integer type, extended to 64 bits by its sign.
 inline std::uint64_t integer_at(const std::byte* at, DType type) {
     switch (type) {
-        case DType::i8: return static_cast<std::uint64_t>(std::int64_t{read_as<std::int8_t>(at)});
-        case DType::u8: return read_as<std::uint8_t>(at);
-        case DType::i32: return static_cast<std::uint64_t>(std::int64_t{read_as<std::int32_t>(at)});
-        case DType::u32: return read_as<std::uint32_t>(at);
+        case DType::I8: return static_cast<std::uint64_t>(std::int64_t{read_as<std::int8_t>(at)});
+        case DType::U8: return read_as<std::uint8_t>(at);
+        case DType::I32: return static_cast<std::uint64_t>(std::int64_t{read_as<std::int32_t>(at)});
+        case DType::U32: return read_as<std::uint32_t>(at);
         default: return read_as<std::uint64_t>(at);
     }
 }
@@ -60,7 +60,7 @@ inline double combine_floats(ReduceOp op, double a, double b, DType type) {
     }
     const double exact =
         op == ReduceOp::Product ? a * b : a + b;  // of two floats: exact enough to be rounded once more
-    return type == DType::f64 ? exact : static_cast<float>(exact);
+    return type == DType::F64 ? exact : static_cast<float>(exact);
 }
 
 inline std::uint64_t combine_integers(ReduceOp op, std::uint64_t a, std::uint64_t b, bool is_signed) {
@@ -71,9 +71,9 @@ inline std::uint64_t combine_integers(ReduceOp op, std::uint64_t a, std::uint64_
         case ReduceOp::Min: return less(b, a) ? b : a;
         case ReduceOp::Max: return less(a, b) ? b : a;
         case ReduceOp::Product: return a * b;
-        case ReduceOp::BAnd: return a & b;
-        case ReduceOp::BOr: return a | b;
-        case ReduceOp::BXor: return a ^ b;
+        case ReduceOp::BitAnd: return a & b;
+        case ReduceOp::BitOr: return a | b;
+        case ReduceOp::BitXor: return a ^ b;
         default: return a + b;
     }
 }
@@ -105,11 +105,11 @@ inline Bytes reference_all_reduce(const std::vector<Bytes>& inputs, const std::v
                 [&](double a, double b) { return combine_floats(op, a, b, type); });
             if (op == ReduceOp::Avg) {
                 const double scale = 1.0 / static_cast<double>(inputs.size());
-                total = type == DType::f64 ? total * scale : static_cast<float>(total) * static_cast<float>(scale);
+                total = type == DType::F64 ? total * scale : static_cast<float>(total) * static_cast<float>(scale);
             }
             write_float(&result[i], type, total);
         } else {
-            const bool is_signed = type == DType::i8 || type == DType::i32 || type == DType::i64;
+            const bool is_signed = type == DType::I8 || type == DType::I32 || type == DType::I64;
             const auto total = fold<std::uint64_t>(
                 ranks_per_node, [&](std::size_t rank) { return integer_at(&inputs[rank][i], type); },
                 [&](auto a, auto b) { return combine_integers(op, a, b, is_signed); });

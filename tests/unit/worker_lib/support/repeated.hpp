@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "ddp/batch.hpp"
 #include "ddp/context.hpp"
+#include "ddp/transfer_batch.hpp"
 #include "ddp/types.hpp"
 #include "tests/unit/worker_lib/support/moved_bytes.hpp"
 
@@ -33,34 +33,34 @@ public:
     Work start() {
         const Buffer own_in = Buffer(std::span(input_).first(own_));
         const Buffer whole_in = Buffer(std::span(input_).first(whole_));
-        const Buffer own_out{output_, own_, DType::f32};
-        const Buffer whole_out{output_, whole_, DType::f32};
+        const Buffer own_out{output_, own_, DType::F32};
+        const Buffer whole_out{output_, whole_, DType::F32};
         if (what_ == "barrier") return group_.barrier();
         if (what_ == "p2p") return pass_on();
         if (what_ == "small all_reduce")
-            return group_.all_reduce(Buffer(std::span(input_).first(1)), {output_, 1, DType::f32}, ReduceOp::Sum);
+            return group_.all_reduce(Buffer(std::span(input_).first(1)), {output_, 1, DType::F32}, ReduceOp::Sum);
         if (what_ == "all_reduce") return group_.all_reduce(whole_in, whole_out, ReduceOp::Sum);
         if (what_ == "broadcast") return group_.broadcast(whole_out, 0);
         if (what_ == "reduce") return group_.reduce(whole_in, whole_out, ReduceOp::Sum, 0);
         if (what_ == "reduce_scatter") {
             const auto ranks = static_cast<std::size_t>(group_.size());
-            return group_.reduce_scatter(Buffer(std::span(input_).first(ranks * kPart)), {output_, kPart, DType::f32},
+            return group_.reduce_scatter(Buffer(std::span(input_).first(ranks * kPart)), {output_, kPart, DType::F32},
                                          ReduceOp::Sum);
         }
         if (what_ == "all_gather_v") return group_.all_gather_v(own_in, whole_out, counts_);
         if (what_.ends_with("gather_v")) return group_.gather_v(own_in, whole_out, counts_, 0);
         if (what_ == "scatter_v") return group_.scatter_v(whole_in, own_out, counts_, 0);
         const Counts from_each(counts_.size(), own_);
-        return group_.all_to_all_v(whole_in, counts_, {output_, counts_.size() * own_, DType::f32}, from_each);
+        return group_.all_to_all_v(whole_in, counts_, {output_, counts_.size() * own_, DType::F32}, from_each);
     }
 
 private:
     /// To the next rank, from the one before.
     Work pass_on() {
         const int ranks = group_.size();
-        Batch batch = group_.batch();
+        TransferBatch batch = group_.batch();
         batch.send(Buffer(std::span(input_).first(kPart)), (group_.rank() + 1) % ranks)
-            .recv({output_, kPart, DType::f32}, (group_.rank() + ranks - 1) % ranks);
+            .recv({output_, kPart, DType::F32}, (group_.rank() + ranks - 1) % ranks);
         return batch.start();
     }
 

@@ -55,7 +55,7 @@ std::unique_ptr<BackendImpl> NativeBackend::make_another(const GroupSpec& spec) 
     return make_native_backend(spec);
 }
 
-QueuedBatch NativeBackend::transfer(TransferBatch&& batch, TransferRecord& record) {
+QueuedBatch NativeBackend::transfer(TransferList&& batch, TransferRecord& record) {
     P2p* p2p = p2p_.get();
     p2p::DoneTransfers done;
     try {

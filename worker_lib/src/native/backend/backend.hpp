@@ -29,7 +29,7 @@ public:
     [[nodiscard]] std::shared_ptr<WorkState> submit(Operation&& operation, OperationRecord& record) override {
         return runner_.submit(std::move(operation), record);
     }
-    [[nodiscard]] QueuedBatch transfer(TransferBatch&& batch, TransferRecord& record) override;
+    [[nodiscard]] QueuedBatch transfer(TransferList&& batch, TransferRecord& record) override;
     [[nodiscard]] Arena& arena() override { return peers_.arena(); }
     void abort(std::string_view reason) override { failure_.abort(reason); }
     [[nodiscard]] bool after_callbacks(std::function<void()> end) const override {

@@ -167,7 +167,7 @@ bool FailureDetector::is_listening(int rank, ddprun::TimePoint now) const {
 /// now   the same as for note_pause(): a later pause has moved no limit yet
 std::optional<P2pEnd> FailureDetector::find_overdue(ddprun::TimePoint now) {
     for (const auto& [seq, work] : works_.in_flight()) {
-        const TransferBatch& batch = work->batch;
+        const TransferList& batch = work->batch;
         if (now < limit(*work)) continue;
         std::vector<int> missing;
         std::vector<int> silent;

@@ -15,7 +15,7 @@ constexpr int kLooksWithoutPause = 8;
 /// time, and then read at the same time, slow each other down.
 constexpr std::size_t kMaxOfSeveral = std::size_t{2} << 10;
 
-bool is_small(const TransferBatch& batch) {
+bool is_small(const TransferList& batch) {
     if (batch.transfers.size() == 1) return true;
     return std::ranges::all_of(batch.transfers,
                                [](const Transfer& one) { return one.buffer.bytes() <= kMaxOfSeveral; });
@@ -23,7 +23,7 @@ bool is_small(const TransferBatch& batch) {
 
 }  // namespace
 
-ImmediateBatch ImmediateTransfers::open(const TransferBatch& batch) noexcept {
+ImmediateBatch ImmediateTransfers::open(const TransferList& batch) noexcept {
     if (batch.transfers.size() > kMaxTransfers || !is_small(batch)) return {};
     if (works_.any_submitted(std::memory_order_acquire)) return {};
     RunningMutex& running = scheduler_.running();
@@ -33,7 +33,7 @@ ImmediateBatch ImmediateTransfers::open(const TransferBatch& batch) noexcept {
     return {};
 }
 
-std::optional<std::uint32_t> ImmediateTransfers::send(const TransferBatch& batch) noexcept {
+std::optional<std::uint32_t> ImmediateTransfers::send(const TransferList& batch) noexcept {
     if (engine_.failed() || node_.failure.poisoned()) return std::nullopt;
     bool may_finish = works_.in_flight().empty();
     std::uint32_t done = 0;
@@ -53,7 +53,7 @@ std::optional<std::uint32_t> ImmediateTransfers::send(const TransferBatch& batch
     return done;
 }
 
-DoneTransfers ImmediateTransfers::finish(const TransferBatch& batch, std::uint32_t done) noexcept {
+DoneTransfers ImmediateTransfers::finish(const TransferList& batch, std::uint32_t done) noexcept {
     const std::size_t all = batch.transfers.size();
     const bool is_busy = !works_.in_flight().empty();
     std::size_t count = 0;

@@ -44,7 +44,7 @@ public:
     [[nodiscard]] DoneTransfers done() const { return {.bits = done_}; }
     /// Receives the messages that arrive within a moment, and releases the lock. Returns the transfers of the batch
     /// that are done. If these are not all, the caller submits the rest.
-    [[nodiscard]] inline DoneTransfers finish(const TransferBatch& batch) && noexcept
+    [[nodiscard]] inline DoneTransfers finish(const TransferList& batch) && noexcept
         NO_THREAD_SAFETY_ANALYSIS;  // it does not know that this object holds the lock
 
 private:
@@ -71,7 +71,7 @@ public:
     /// Sends the messages that can be sent now. Returns an ImmediateBatch, which holds P2p's lock, if anything was sent
     /// or if finish() may still complete the batch (for example receives only). Else returns an empty one: nothing has
     /// happened, and the caller submits the batch.
-    [[nodiscard]] ImmediateBatch open(const TransferBatch& batch) noexcept
+    [[nodiscard]] ImmediateBatch open(const TransferList& batch) noexcept
         EXCLUDES(kRunning) NO_THREAD_SAFETY_ANALYSIS;  // it does not know that the result holds the lock
 
 private:
@@ -79,8 +79,8 @@ private:
 
     /// Returns the sends that it has carried out, as bits. Returns nothing if there are none and finish() cannot
     /// complete the batch.
-    [[nodiscard]] std::optional<std::uint32_t> send(const TransferBatch& batch) noexcept REQUIRES(kRunning);
-    [[nodiscard]] DoneTransfers finish(const TransferBatch& batch, std::uint32_t done) noexcept RELEASE(kRunning);
+    [[nodiscard]] std::optional<std::uint32_t> send(const TransferList& batch) noexcept REQUIRES(kRunning);
+    [[nodiscard]] DoneTransfers finish(const TransferList& batch, std::uint32_t done) noexcept RELEASE(kRunning);
     [[nodiscard]] bool receive(Neighbour& from, const Transfer& transfer) noexcept REQUIRES(kRunning);
     void release() noexcept RELEASE(kRunning);
 
@@ -98,7 +98,7 @@ inline ImmediateBatch::~ImmediateBatch() {
     if (transfers_ != nullptr) transfers_->release();
 }
 
-inline DoneTransfers ImmediateBatch::finish(const TransferBatch& batch) && noexcept {
+inline DoneTransfers ImmediateBatch::finish(const TransferList& batch) && noexcept {
     if (transfers_ == nullptr) return {};
     return std::exchange(transfers_, nullptr)->finish(batch, done_);
 }

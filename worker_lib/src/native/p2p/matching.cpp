@@ -15,8 +15,8 @@ namespace ddp::detail::p2p {
 namespace {
 
 /// Returns the send that a frame describes.
-TransferBatch send_of(const Frame& frame, int peer) {
-    TransferBatch batch;
+TransferList send_of(const Frame& frame, int peer) {
+    TransferList batch;
     batch.seq = frame.seq;
     batch.label.assign(frame.name.data(), ::strnlen(frame.name.data(), frame.name.size()));
     const Buffer buffer{nullptr, static_cast<std::size_t>(frame.count), frame.dtype};
@@ -77,7 +77,7 @@ void Matching::compare(const Frame& frame, const PendingTransfer& receive) const
 void Matching::record_unexpected(ddprun::TimePoint now) {
     if (posted_.empty() || unexpected_.empty()) return;
     FlightRecorder* const recorder = process_recorder();
-    const TransferBatch& waiting = posted_.front().work->batch;
+    const TransferList& waiting = posted_.front().work->batch;
     if (recorder == nullptr || waiting.record_entries.empty()) return;
     const auto end = unexpected_.begin() + std::min(std::ssize(unexpected_), kMaxRecorded);
     for (auto one = unexpected_.begin(); one != end; ++one) {

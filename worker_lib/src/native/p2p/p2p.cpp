@@ -26,7 +26,7 @@ P2p::P2p(P2pSetup setup)
 
 P2p::~P2p() { stop(p2p::group_is_gone(), true); }
 
-std::shared_ptr<WorkState> P2p::submit(TransferBatch batch, p2p::DoneTransfers done) {
+std::shared_ptr<WorkState> P2p::submit(TransferList batch, p2p::DoneTransfers done) {
     auto work = std::make_shared<P2pWork>(std::move(batch), done, shared_from_this());
     works_.submit(work);
     return work;

@@ -30,12 +30,12 @@ public:
     [[nodiscard]] const Participant& self() const { return self_; }
 
     /// Sends as much as can be sent now, before submit().
-    [[nodiscard]] p2p::ImmediateBatch open(const TransferBatch& batch) noexcept EXCLUDES(p2p::kRunning) {
+    [[nodiscard]] p2p::ImmediateBatch open(const TransferList& batch) noexcept EXCLUDES(p2p::kRunning) {
         return immediate_.open(batch);
     }
     /// Queues the batch, whose number must be new; the work's start() moves it.
     /// done   what ImmediateBatch::finish() has done of it; not all
-    [[nodiscard]] std::shared_ptr<WorkState> submit(TransferBatch batch, p2p::DoneTransfers done);
+    [[nodiscard]] std::shared_ptr<WorkState> submit(TransferList batch, p2p::DoneTransfers done);
     /// Starts the submitted works, and moves messages for a moment. The caller must hold no lock: works end here, and
     /// their callbacks may submit others.
     void start() EXCLUDES(p2p::kRunning) { scheduler_.start(); }

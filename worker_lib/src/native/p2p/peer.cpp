@@ -15,7 +15,7 @@ namespace ddp::detail::p2p {
 
 namespace {
 
-Frame make_frame(const TransferBatch& batch, const Transfer& transfer) {
+Frame make_frame(const TransferList& batch, const Transfer& transfer) {
     Frame frame;
     frame.dtype = transfer.buffer.dtype;
     frame.tag = transfer.tag;
@@ -57,7 +57,7 @@ void Peer::start_send(PendingTransfer pending) {
     offered_.emplace(frame.id, std::move(pending));
 }
 
-bool Peer::send_immediately(const TransferBatch& batch, const Transfer& transfer) noexcept {
+bool Peer::send_immediately(const TransferList& batch, const Transfer& transfer) noexcept {
     const std::size_t bytes = transfer.buffer.bytes();
     if (bytes > ProcessGroup::kEagerBytes || !window_.has_room(bytes) || !outbox_.can_push_now(bytes)) return false;
     Frame frame = make_frame(batch, transfer);
@@ -134,7 +134,7 @@ bool Peer::pull() {
 /// Chooses the destination of the payload, when the frame's fixed part has been read.
 void Peer::begin_frame() {
     const Frame& frame = reader_.frame();
-    if (frame.magic != Frame::kMagic || frame.dtype > DType::f64)
+    if (frame.magic != Frame::kMagic || frame.dtype > DType::F64)
         refuse("bytes that are not a message of this version");
     if (frame.kind == FrameKind::kData) {
         reader_.deliver_to(take(accepted_, frame.id));

@@ -42,7 +42,7 @@ public:
 
     /// Sends a small message if it can go as a whole now and no frame is before it. Never fails: if it returns false,
     /// post() has to follow.
-    [[nodiscard]] bool send_immediately(const TransferBatch& batch, const Transfer& transfer) noexcept
+    [[nodiscard]] bool send_immediately(const TransferList& batch, const Transfer& transfer) noexcept
         REQUIRES(kRunning);
     /// kOther: there is something else to do first, or the message does not fit: post() has to follow.
     enum class Look : std::uint8_t { kNothing, kTaken, kOther };

@@ -7,7 +7,7 @@
 
 namespace ddp::detail {
 
-P2pWork::P2pWork(TransferBatch of, p2p::DoneTransfers done, std::shared_ptr<P2p> p2p)
+P2pWork::P2pWork(TransferList of, p2p::DoneTransfers done, std::shared_ptr<P2p> p2p)
     : WorkState(of.seq, of.deadline), batch(std::move(of)), done_(batch.transfers.size()), p2p_(std::move(p2p)) {
     for (std::size_t i = 0; done.bits >> i != 0; ++i) {
         if ((done.bits >> i & 1U) != 0) (void)finish(i);  // not the last one

@@ -32,7 +32,7 @@ struct DoneTransfers {
 class P2pWork final : public WorkState {
 public:
     /// done   not all of them
-    P2pWork(TransferBatch of, p2p::DoneTransfers done, std::shared_ptr<P2p> p2p);
+    P2pWork(TransferList of, p2p::DoneTransfers done, std::shared_ptr<P2p> p2p);
 
     [[nodiscard]] const Participant& owner() const override;
     [[nodiscard]] std::string text() const override;
@@ -42,7 +42,7 @@ public:
     void note_waiter(bool blocked) const override;
     void note_abort(std::string_view reason) const override;
 
-    const TransferBatch batch;
+    const TransferList batch;
 
     [[nodiscard]] bool is_done(std::size_t index) const REQUIRES(p2p::kRunning) { return done_[index]; }
     /// Marks a transfer as done. Returns whether it was the last one.

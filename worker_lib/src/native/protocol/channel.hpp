@@ -60,7 +60,7 @@ struct Frame {
 
     std::uint32_t magic = kMagic;
     FrameKind kind = FrameKind::kMessage;
-    DType dtype = DType::u8;
+    DType dtype = DType::U8;
     std::uint16_t unused = 0;
     std::int32_t tag = 0;
     std::int32_t unused_too = 0;

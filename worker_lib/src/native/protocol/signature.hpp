@@ -21,7 +21,7 @@ struct Identity {
     std::uint64_t counts_hash = 0;  ///< of the list of counts, if these differ between ranks
     std::int32_t root = 0;
     OpKind kind = OpKind::kBarrier;
-    DType dtype = DType::u8;
+    DType dtype = DType::U8;
     ReduceOp reduce_op = ReduceOp::Sum;
     std::uint8_t unused = 0;
     [[nodiscard]] bool operator==(const Identity&) const = default;

@@ -11,16 +11,16 @@ namespace ddp::detail {
 
 [[nodiscard]] constexpr ncclDataType_t to_nccl(DType type) {
     switch (type) {
-        case DType::i8: return ncclInt8;
-        case DType::u8: return ncclUint8;
-        case DType::i32: return ncclInt32;
-        case DType::u32: return ncclUint32;
-        case DType::i64: return ncclInt64;
-        case DType::u64: return ncclUint64;
-        case DType::f16: return ncclFloat16;
-        case DType::bf16: return ncclBfloat16;
-        case DType::f32: return ncclFloat32;
-        case DType::f64: return ncclFloat64;
+        case DType::I8: return ncclInt8;
+        case DType::U8: return ncclUint8;
+        case DType::I32: return ncclInt32;
+        case DType::U32: return ncclUint32;
+        case DType::I64: return ncclInt64;
+        case DType::U64: return ncclUint64;
+        case DType::F16: return ncclFloat16;
+        case DType::BF16: return ncclBfloat16;
+        case DType::F32: return ncclFloat32;
+        case DType::F64: return ncclFloat64;
     }
     return ncclNumTypes;
 }
@@ -34,9 +34,9 @@ namespace ddp::detail {
         case ReduceOp::Min: return ncclMin;
         case ReduceOp::Max: return ncclMax;
         case ReduceOp::Product: return ncclProd;
-        case ReduceOp::BAnd:
-        case ReduceOp::BOr:
-        case ReduceOp::BXor: return std::nullopt;
+        case ReduceOp::BitAnd:
+        case ReduceOp::BitOr:
+        case ReduceOp::BitXor: return std::nullopt;
     }
     return std::nullopt;
 }

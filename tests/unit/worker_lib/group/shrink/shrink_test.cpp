@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 std::string add_up(Context& context, ProcessGroup& group) {
     auto* value = static_cast<float*>(group.arena().allocate(50'000 * sizeof(float)));
     std::fill_n(value, 50'000, static_cast<float>(context.rank()));
-    group.all_reduce({value, 50'000, DType::f32}, ReduceOp::Sum).wait();
+    group.all_reduce({value, 50'000, DType::F32}, ReduceOp::Sum).wait();
     return std::to_string(static_cast<int>(value[49'999])) + "/" + std::to_string(group.rank()) + "/" +
            std::to_string(group.size());
 }

@@ -271,7 +271,7 @@ TEST_CASE("a receive without a message names the messages of that rank that no r
                                           world.recv(last, 0, 8).wait();  // all before it has come, too
                                           world.recv(all, 0, 7, {.timeout = milliseconds(500)}).wait();
                                       }
-                                      Batch batch = world.batch();
+                                      TransferBatch batch = world.batch();
                                       for (const int tag : {5, 5, 5, 6}) batch.send(all, 1, tag);
                                       if (context.rank() != 0) return;
                                       Work messages = batch.start({.label = "halo"});

@@ -59,12 +59,12 @@ std::string gather_all(const Setting& setting, const std::vector<std::size_t>& c
 TEST_CASE("all_gather gives every rank all parts", "[native][unit]") {
     const Setting setting = GENERATE(from_range(all_settings()));
     CAPTURE(setting.text());
-    CHECK(gather_all(setting, awkward_counts(setting.size(), 1001), {DType::u8, DType::f16, DType::i32, DType::f64}) ==
+    CHECK(gather_all(setting, awkward_counts(setting.size(), 1001), {DType::U8, DType::F16, DType::I32, DType::F64}) ==
           "");
 }
 
 TEST_CASE("all_gather of counts that take several rounds", "[native][unit]") {
     const Setting setting = GENERATE(from_range(long_settings({{3}, {1, 1, 1}, {2, 1}, {1, 2, 1}})));
     CAPTURE(setting.text());
-    CHECK(gather_all(setting, {150'001}, {DType::f64}) == "");
+    CHECK(gather_all(setting, {150'001}, {DType::F64}) == "");
 }

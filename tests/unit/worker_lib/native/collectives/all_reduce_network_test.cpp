@@ -13,9 +13,9 @@ TEST_CASE("between nodes every algorithm gives the same bits", "[native][unit]")
     for (const Setting& setting : settings({{1, 1}, {1, 1, 1, 1, 1}, {2, 2}, {1, 3, 2}})) {
         std::vector<Case> cases;
         for (const std::size_t count : awkward_counts(setting.size(), 257)) {
-            cases.push_back({DType::f32, ReduceOp::Sum, count});
-            cases.push_back({DType::f16, ReduceOp::Avg, count});
-            cases.push_back({DType::u8, ReduceOp::Max, count});
+            cases.push_back({DType::F32, ReduceOp::Sum, count});
+            cases.push_back({DType::F16, ReduceOp::Avg, count});
+            cases.push_back({DType::U8, ReduceOp::Max, count});
         }
         CAPTURE(text, setting.text());
         CHECK(run_cases(setting, cases) == "");
@@ -26,7 +26,7 @@ TEST_CASE("between nodes long buffers pass through every algorithm in pieces", "
     const char* const text = GENERATE(from_range(kRules));
     const Rules rules(text);
     // More pieces than are on their way at a time, the last one cut short: 128 Ki floats or more by parts, 64 Ki else.
-    const std::vector<Case> cases{{DType::f32, ReduceOp::Sum, 900'001}, {DType::bf16, ReduceOp::Avg, 700'003}};
+    const std::vector<Case> cases{{DType::F32, ReduceOp::Sum, 900'001}, {DType::BF16, ReduceOp::Avg, 700'003}};
     for (const Setting& setting : long_settings({{1, 1}, {1, 1, 1}, {2, 1}})) {
         CAPTURE(text, setting.text());
         CHECK(run_cases(setting, cases) == "");
@@ -36,7 +36,7 @@ TEST_CASE("between nodes long buffers pass through every algorithm in pieces", "
 TEST_CASE("between nodes buffers that pass through slots go in more windows than a slot holds", "[native][unit]") {
     const char* const text = GENERATE(from_range(kRules));
     const Rules rules(text);
-    const std::vector<Case> cases{{DType::f32, ReduceOp::Sum, 2'700'001}, {DType::bf16, ReduceOp::Avg, 2'500'003}};
+    const std::vector<Case> cases{{DType::F32, ReduceOp::Sum, 2'700'001}, {DType::BF16, ReduceOp::Avg, 2'500'003}};
     for (const Setting& setting : long_settings({{2, 1}, {2, 2}})) {
         CAPTURE(text, setting.text());
         CHECK(run_cases(setting, cases) == "");
@@ -46,10 +46,10 @@ TEST_CASE("between nodes buffers that pass through slots go in more windows than
 TEST_CASE("between nodes any number of sockets gives the same bits", "[native][unit]") {
     const SocketsPerPeer sockets(GENERATE(values<const char*>({"1", "2", "4"})));
     for (const Setting& setting : settings({{1, 1}, {1, 1, 1}, {2, 1}})) {
-        std::vector<Case> cases{{DType::f32, ReduceOp::Sum, 900'001}};
+        std::vector<Case> cases{{DType::F32, ReduceOp::Sum, 900'001}};
         for (const std::size_t count : awkward_counts(setting.size(), 70'001)) {
-            cases.push_back({DType::f32, ReduceOp::Sum, count});
-            cases.push_back({DType::f16, ReduceOp::Avg, count});
+            cases.push_back({DType::F32, ReduceOp::Sum, count});
+            cases.push_back({DType::F16, ReduceOp::Avg, count});
         }
         CAPTURE(setting.text());
         CHECK(run_cases(setting, cases) == "");

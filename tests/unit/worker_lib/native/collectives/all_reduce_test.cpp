@@ -77,10 +77,10 @@ TEST_CASE("counts that take several pieces", "[native][unit]") {
     const Setting setting = GENERATE(from_range(long_settings({{3}, {2, 1}, {2, 2, 2}})));
     CAPTURE(setting.text());
     // Two pieces of 4 MiB, which pass between nodes, or five of 1 MiB; exactly one of the latter; two; two.
-    const std::vector<Case> cases{{DType::f64, ReduceOp::Sum, 600'001},
-                                  {DType::f32, ReduceOp::Avg, 1u << 18},
-                                  {DType::bf16, ReduceOp::Sum, 600'001},
-                                  {DType::i8, ReduceOp::Sum, 1'100'001}};
+    const std::vector<Case> cases{{DType::F64, ReduceOp::Sum, 600'001},
+                                  {DType::F32, ReduceOp::Avg, 1u << 18},
+                                  {DType::BF16, ReduceOp::Sum, 600'001},
+                                  {DType::I8, ReduceOp::Sum, 1'100'001}};
     CHECK(run_cases(setting, cases) == "");
 }
 
@@ -90,9 +90,9 @@ TEST_CASE("long buffers outside the arena, copied to the slots both ways", "[nat
     // The first three of about a size go one way, the other, and the first again: pieces of 512 and of 256 KiB.
     std::vector<Case> cases;
     for (const std::size_t scale : {1, 5}) {
-        cases.push_back({DType::f32, ReduceOp::Sum, scale * 500'009});
-        cases.push_back({DType::bf16, ReduceOp::Avg, scale * 1'000'003});
-        cases.push_back({DType::f64, ReduceOp::Max, scale * 250'007});
+        cases.push_back({DType::F32, ReduceOp::Sum, scale * 500'009});
+        cases.push_back({DType::BF16, ReduceOp::Avg, scale * 1'000'003});
+        cases.push_back({DType::F64, ReduceOp::Max, scale * 250'007});
     }
     CHECK(run_cases(setting, cases) == "");
 }
@@ -140,8 +140,8 @@ TEST_CASE("an average of 16 bits is rounded once: by a 1/P of 16 bits it would b
     using Halves = std::array<std::uint16_t, 2>;  // f16, bf16
     const auto fives = run_ranks({.ranks_per_node = shape}, [](Context& context) {
         Halves five = context.rank() == 1 ? Halves{0x4500, 0x40a0} : Halves{};
-        context.world().all_reduce({&five[0], 1, DType::f16}, ReduceOp::Avg).wait();
-        context.world().all_reduce({&five[1], 1, DType::bf16}, ReduceOp::Avg).wait();
+        context.world().all_reduce({&five[0], 1, DType::F16}, ReduceOp::Avg).wait();
+        context.world().all_reduce({&five[1], 1, DType::BF16}, ReduceOp::Avg).wait();
         return five;
     });
     CHECK(fives == std::vector(3, Halves{0x3eab, 0x3fd5}));  // 1.66699, 1.66406; not 0x3eaa, 0x3fd6

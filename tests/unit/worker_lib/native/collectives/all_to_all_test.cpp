@@ -61,12 +61,12 @@ std::string exchange_all(const Setting& setting, const std::vector<std::size_t>&
 TEST_CASE("all_to_all gives each rank its part of every input", "[native][unit]") {
     const Setting setting = GENERATE(from_range(all_settings()));
     CAPTURE(setting.text());
-    CHECK(exchange_all(setting, awkward_counts(setting.size(), 501), {DType::u8, DType::f16, DType::u32, DType::f64}) ==
+    CHECK(exchange_all(setting, awkward_counts(setting.size(), 501), {DType::U8, DType::F16, DType::U32, DType::F64}) ==
           "");
 }
 
 TEST_CASE("all_to_all of counts that take several rounds", "[native][unit]") {
     const Setting setting = GENERATE(from_range(long_settings({{2}, {1, 1, 1}, {2, 1}, {2, 2}, {1, 2, 1}})));
     CAPTURE(setting.text());
-    CHECK(exchange_all(setting, {150'001}, {DType::f64}) == "");
+    CHECK(exchange_all(setting, {150'001}, {DType::F64}) == "");
 }

@@ -32,8 +32,8 @@ constexpr int kAll = Block::kAllRanks;
 BlockPlan plan_with_counts(OpKind kind) {
     Operation operation;
     operation.kind = kind;
-    operation.buffer.dtype = DType::f32;
-    operation.output = Buffer{nullptr, 0, DType::f32};
+    operation.buffer.dtype = DType::F32;
+    operation.output = Buffer{nullptr, 0, DType::F32};
     operation.counts = {2, 0, 3};
     operation.root = 1;
     return {operation, 3};
@@ -79,7 +79,7 @@ TEST_CASE("all_to_all: inputs by destination, outputs by source", "[native][unit
 TEST_CASE("equal parts: of the input for all_to_all, of the part itself elsewhere", "[native][unit]") {
     Operation operation;
     operation.kind = OpKind::kAllToAll;
-    operation.buffer = {nullptr, 6, DType::f16};
+    operation.buffer = {nullptr, 6, DType::F16};
     operation.output = operation.buffer;
     CHECK(rows({operation, 3}, {2}, {1}) == Rows{{2, 1, 1, 4, 8, 4}});
     operation.kind = OpKind::kAllGather;

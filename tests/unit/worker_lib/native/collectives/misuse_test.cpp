@@ -29,7 +29,7 @@ std::string refusal(const std::function<Work()>& call) {
 std::string check_refusals(ProcessGroup& world) {
     std::array<float, 12> memory{};
     std::array<double, 12> doubles{};
-    const auto at = [&](std::size_t first, std::size_t count) { return Buffer{&memory[first], count, DType::f32}; };
+    const auto at = [&](std::size_t first, std::size_t count) { return Buffer{&memory[first], count, DType::F32}; };
     const Buffer wide = Buffer(std::span(doubles).first(4));
     const Counts counts{3, 2};
     std::string wrong;
@@ -41,12 +41,12 @@ std::string check_refusals(ProcessGroup& world) {
            [&] { return world.all_reduce(at(0, 4), at(4, 5), ReduceOp::Sum); });
     expect("in place, they are the same", [&] { return world.all_reduce(at(0, 4), at(2, 4), ReduceOp::Sum); });
     expect("of different types, f64 and f32", [&] { return world.all_reduce(wide, at(0, 4), ReduceOp::Sum); });
-    expect("the output is null", [&] { return world.all_reduce(at(0, 4), {nullptr, 4, DType::f32}, ReduceOp::Sum); });
+    expect("the output is null", [&] { return world.all_reduce(at(0, 4), {nullptr, 4, DType::F32}, ReduceOp::Sum); });
     expect("#1 reduce_scatter max f32[3]: the input has 4 elements and needs 6: 3 for each of 2 ranks",
            [&] { return world.reduce_scatter(at(0, 4), at(6, 3), ReduceOp::Max); });
     expect("in place, the output is rank 1's part of the input",
            [&] { return world.reduce_scatter(at(0, 4), at(0, 2), ReduceOp::Sum); });
-    expect("integers only", [&] { return world.reduce_scatter(at(0, 4), at(6, 2), ReduceOp::BOr); });
+    expect("integers only", [&] { return world.reduce_scatter(at(0, 4), at(6, 2), ReduceOp::BitOr); });
     expect("#1 all_gather f32[2]: the output has 5 elements and needs 4: 2 for each of 2 ranks",
            [&] { return world.all_gather(at(0, 2), at(2, 5)); });
     expect("in place, the input is rank 1's part of the output", [&] { return world.all_gather(at(0, 2), at(0, 4)); });
@@ -78,7 +78,7 @@ struct Mismatch {
 };
 
 Buffer part(std::array<float, 64>& memory, std::size_t first, std::size_t count) {
-    return {&memory[first], count, DType::f32};
+    return {&memory[first], count, DType::F32};
 }
 
 const std::vector<Mismatch>& mismatches() {
@@ -163,8 +163,8 @@ TEST_CASE("a total size that overflows is refused", "[native][unit]") {
     const auto refusals = run_ranks({.ranks_per_node = {4}}, [](Context& context) -> std::string {
         if (context.rank() != 0) return {};
         std::byte memory{};
-        const Buffer quarter{&memory, std::size_t{1} << 62, DType::u8};  // of 2^64 bytes, which is 0 again
-        const Buffer nothing{&memory, 0, DType::u8};
+        const Buffer quarter{&memory, std::size_t{1} << 62, DType::U8};  // of 2^64 bytes, which is 0 again
+        const Buffer nothing{&memory, 0, DType::U8};
         return refusal([&] { return context.world().all_gather(quarter, nothing); }) + "\n" +
                refusal([&] { return context.world().reduce_scatter(nothing, quarter, ReduceOp::Sum); });
     });
@@ -177,7 +177,7 @@ TEST_CASE("an empty buffer overlaps with no other", "[native][unit]") {
     const auto results = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
         std::array<int, 2> memory{7, 8};
         const Buffer all = Buffer(memory);
-        const Buffer inside{&memory[1], 0, DType::i32};
+        const Buffer inside{&memory[1], 0, DType::I32};
         context.world().gather_v(context.rank() == 0 ? inside : all, all, Counts{0, 2}, 0).wait();
         return memory;
     });

@@ -129,9 +129,9 @@ TEST_CASE("reductions among one to nine ranks, on one node and on several, of aw
     if (kThorough) counts.push_back(20'001);
     std::vector<Case> cases;
     for (const std::size_t count : counts) {
-        cases.push_back({DType::f32, ReduceOp::Sum, count});
-        cases.push_back({DType::bf16, ReduceOp::Avg, count});
-        cases.push_back({DType::u8, ReduceOp::Max, count});
+        cases.push_back({DType::F32, ReduceOp::Sum, count});
+        cases.push_back({DType::BF16, ReduceOp::Avg, count});
+        cases.push_back({DType::U8, ReduceOp::Max, count});
     }
     CHECK(run_cases(setting, cases, kForms) == "");
 }
@@ -159,7 +159,7 @@ TEST_CASE("reductions of counts that take several pieces", "[native][unit]") {
     const auto form = GENERATE(from_range(kForms));
     CAPTURE(setting.text(), static_cast<int>(form));
     // Twice, for the second passes the slots another way.
-    const std::vector<Case> cases(2, {DType::f64, ReduceOp::Sum, is_scatter(form) ? 100'001u : 600'001u});
+    const std::vector<Case> cases(2, {DType::F64, ReduceOp::Sum, is_scatter(form) ? 100'001u : 600'001u});
     CHECK(run_cases(setting, cases, {form}) == "");
 }
 
@@ -167,7 +167,7 @@ TEST_CASE("between nodes of one rank reduce_scatter uses more pieces than may be
     const Setting setting = GENERATE(from_range(long_settings({{1, 1}, {1, 1, 1}})));
     const auto form = GENERATE(Form::kReduceScatter, Form::kReduceScatterInPlace);
     CAPTURE(setting.text(), static_cast<int>(form));
-    const std::vector<Case> cases{{DType::f64, ReduceOp::Sum, 300'001}, {DType::bf16, ReduceOp::Avg, 400'003}};
+    const std::vector<Case> cases{{DType::F64, ReduceOp::Sum, 300'001}, {DType::BF16, ReduceOp::Avg, 400'003}};
     CHECK(run_cases(setting, cases, {form}) == "");
 }
 
@@ -177,9 +177,9 @@ TEST_CASE("between nodes all_reduce and reduce pass in pieces through every algo
     const auto form = GENERATE(Form::kAllReduce, Form::kReduce, Form::kReduceInPlace);
     const Rules rules(text);
     // As often as there are ranks in the largest of these worlds: each is the root once.
-    const std::vector<Case> cases{{DType::f32, ReduceOp::Sum, 200'001},
-                                  {DType::f32, ReduceOp::Min, 200'001},
-                                  {DType::f16, ReduceOp::Avg, 200'001}};
+    const std::vector<Case> cases{{DType::F32, ReduceOp::Sum, 200'001},
+                                  {DType::F32, ReduceOp::Min, 200'001},
+                                  {DType::F16, ReduceOp::Avg, 200'001}};
     for (const Setting& setting : long_settings({{1, 1}, {1, 1, 1}, {2, 1}})) {
         CAPTURE(text, setting.text(), static_cast<int>(form));
         CHECK(run_cases(setting, cases, {form}) == "");

@@ -16,7 +16,7 @@ namespace {
 
 struct Case {
     Counts counts;
-    DType type = DType::f32;
+    DType type = DType::F32;
     int root = 0;
     bool v = false;
     bool in_place = false;
@@ -91,7 +91,7 @@ std::string run_all(const Setting& setting, const std::vector<std::size_t>& coun
 TEST_CASE("gather brings all parts to the root, scatter takes them back", "[native][unit]") {
     const Setting setting = GENERATE(from_range(all_settings()));
     CAPTURE(setting.text());
-    for (const DType type : {DType::i8, DType::bf16, DType::i64}) {
+    for (const DType type : {DType::I8, DType::BF16, DType::I64}) {
         CHECK(run_all(setting, awkward_counts(setting.size(), 101), type) == "");
     }
 }
@@ -99,5 +99,5 @@ TEST_CASE("gather brings all parts to the root, scatter takes them back", "[nati
 TEST_CASE("gather and scatter of counts that take several rounds", "[native][unit]") {
     const Setting setting = GENERATE(from_range(long_settings({{2}, {1, 1, 1}, {2, 1}, {1, 2}})));
     CAPTURE(setting.text());
-    CHECK(run_all(setting, {300'001}, DType::f32) == "");
+    CHECK(run_all(setting, {300'001}, DType::F32) == "");
 }

@@ -354,7 +354,7 @@ TEST_CASE("a world whose ranks share a secret works, on one node and on several"
         const int next = (context.rank() + 1) % 3;
         int got = -1;
         int own = context.rank();
-        Batch batch = context.world().batch();
+        TransferBatch batch = context.world().batch();
         batch.send(own, next).recv(got, (context.rank() + 2) % 3);
         batch.start().wait();
         return 10 * sum + got;
@@ -474,7 +474,7 @@ TEST_CASE("strangers that connect to the port for sends and receives are closed,
         const UniqueFd slow = stranger(std::as_bytes(std::span(&without_mac, 1)).first(10));
         const UniqueFd liar = stranger(std::as_bytes(std::span(&without_mac, 1)));
         const UniqueFd noisy = stranger(garbage);
-        Batch batch = context.world().batch();
+        TransferBatch batch = context.world().batch();
         batch.send(value, other).recv(got, other);
         batch.start().wait();
         const bool closed = was_closed(liar) && was_closed(noisy) && was_closed(early);

@@ -170,8 +170,8 @@ TEST_CASE("no operation sends data of a neighbour that gives up after the ranks 
     const bool gives = kind.kind != OpKind::kScatter || kind.root == 0;
     const bool gets = kind.kind != OpKind::kGather;
     if (kind.kind != OpKind::kBroadcast)
-        one.output = Buffer{heap + kind.gives * kCount, kind.gets * kCount, DType::f32};
-    one.buffer = {heap, kind.gives * kCount, DType::f32};
+        one.output = Buffer{heap + kind.gives * kCount, kind.gets * kCount, DType::F32};
+    one.buffer = {heap, kind.gives * kCount, DType::F32};
     const auto own = [&](const Buffer& buffer) {
         return OwnBuffer{.data = static_cast<std::byte*>(buffer.data),
                          .bytes = buffer.bytes(),

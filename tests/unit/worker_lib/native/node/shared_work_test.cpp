@@ -166,10 +166,10 @@ TEST_CASE("ranks that share a core get the same sum as others, bit for bit", "[n
     const OneCore one_core;
     const Setting setting = GENERATE(from_range(long_settings({{2}, {5}})));
     CAPTURE(setting.text());
-    const std::vector<Case> cases{{DType::f32, ReduceOp::Sum, 700'001},  // several parts of a slice
-                                  {DType::f64, ReduceOp::Max, 100'003},
-                                  {DType::bf16, ReduceOp::Avg, 300'007},
-                                  {DType::i32, ReduceOp::Sum, 4'099}};
+    const std::vector<Case> cases{{DType::F32, ReduceOp::Sum, 700'001},  // several parts of a slice
+                                  {DType::F64, ReduceOp::Max, 100'003},
+                                  {DType::BF16, ReduceOp::Avg, 300'007},
+                                  {DType::I32, ReduceOp::Sum, 4'099}};
     CHECK(run_cases(setting, cases) == "");
 }
 
@@ -187,7 +187,7 @@ TEST_CASE("where ranks share a core and one aborts at any moment, each gets the 
             const auto train = [&] {
                 for (float step = 1;; ++step) {
                     std::fill_n(data, kCount, step);
-                    group.all_reduce({data, kCount, DType::f32}, ReduceOp::Sum).wait();
+                    group.all_reduce({data, kCount, DType::F32}, ReduceOp::Sum).wait();
                     wrong += static_cast<int>(
                         std::count_if(data, data + kCount, [&](float sum) { return sum != 4 * step; }));
                 }

@@ -69,7 +69,7 @@ TEST_CASE("at its deadline a receive names the silent sender, and a large send i
                                       std::vector<float> values(kLarge);
                                       const Buffer all = Buffer(values);
                                       const OpOptions options{.timeout = milliseconds(300), .label = "halo"};
-                                      Batch batch = context.world().batch();
+                                      TransferBatch batch = context.world().batch();
                                       sends ? batch.send(all, 2, 7) : batch.recv(all, 2, 7);
                                       batch.start(options).wait();
                                   }));

@@ -85,7 +85,7 @@ TEST_CASE("immediate messages and others do not overtake each other", "[p2p][uni
             wrong += exchange(context.world(), messages(context.world().size(), common), own);
             std::int64_t value = round;  // and one of those that are mostly immediate
             std::int64_t got = -1;
-            Batch batch = context.world().batch();
+            TransferBatch batch = context.world().batch();
             batch.send(value, (context.rank() + 1) % context.world().size(), 9)
                 .recv(got, (context.rank() + context.world().size() - 1) % context.world().size(), 9);
             batch.start().wait();
@@ -186,7 +186,7 @@ TEST_CASE("a receive takes no message that an earlier receive waits for", "[p2p]
                 before.wait();
             } else {
                 world.barrier().wait();
-                Batch both = world.batch();
+                TransferBatch both = world.batch();
                 both.recv(first, 0).recv(second, 0);
                 both.start().wait();
             }
@@ -230,10 +230,10 @@ TEST_CASE("no more eager messages are sent than the window holds", "[p2p][unit]"
     const auto results = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
         ProcessGroup& world = context.world();
         std::vector<std::byte> message(ProcessGroup::kEagerBytes);
-        const Buffer all{message.data(), message.size(), DType::u8};
+        const Buffer all{message.data(), message.size(), DType::U8};
         std::vector<Work> works;
         std::vector<std::byte> first(1);
-        const Buffer one{first.data(), first.size(), DType::u8};
+        const Buffer one{first.data(), first.size(), DType::U8};
         world.rank() == 0 ? world.send(one, 1).wait() : world.recv(one, 0).wait();  // so that they are connected
         for (int i = 0; i < kSent && world.rank() == 0; ++i) works.push_back(world.send(all, 1));
         const auto done = std::ranges::count_if(works, [](const Work& work) { return work.done(); });

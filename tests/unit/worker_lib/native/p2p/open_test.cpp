@@ -61,7 +61,7 @@ struct Rank {
     /// write   in place of TransferRecord::write()
     std::shared_ptr<WorkState> transfer(
         std::vector<Transfer> transfers, const std::function<void()>& write = [] {}) {
-        TransferBatch batch;
+        TransferList batch;
         batch.seq = ++last_seq;
         batch.transfers = std::move(transfers);
         batch.deadline = ddprun::Clock::now() + std::chrono::minutes(1);

@@ -42,7 +42,7 @@ bool right(const std::int32_t* got, int from, int to, std::size_t count) {
 struct Place {
     Place(ProcessGroup& group, std::size_t count, bool in_arena) : own(in_arena ? 0 : count) {
         data = in_arena ? static_cast<std::int32_t*>(group.arena().allocate(count * sizeof(std::int32_t))) : own.data();
-        view = {data, count, DType::i32};
+        view = {data, count, DType::I32};
     }
     Ints own;
     std::int32_t* data;
@@ -56,7 +56,7 @@ bool exchange_all(Context& context, std::size_t count, bool sender_in_arena, boo
     std::vector<Place> received;
     sent.reserve(static_cast<std::size_t>(world.size()));
     received.reserve(static_cast<std::size_t>(world.size()));
-    Batch batch = world.batch();
+    TransferBatch batch = world.batch();
     for (int peer = 0; peer < world.size(); ++peer) {
         const Ints values = message(world.rank(), peer, count);
         std::copy_n(values.data(), count, sent.emplace_back(world, count, sender_in_arena).data);
@@ -251,7 +251,7 @@ TEST_CASE("wrong transfers are refused at the call, and cost no number", "[p2p][
                    Catch::EndsWith("): p2p #1 send f32[4] to rank 1, tag 0: there is no rank 1 in a group of 1"));
     CHECK_THAT(refusal([&] { (void)world.recv(good, -1, 2); }), Catch::Contains("recv f32[4] from rank -1, tag 2"));
     CHECK_THAT(refusal([&] { (void)world.recv(good, 0, -2); }), Catch::Contains("tags are not negative"));
-    CHECK_THAT(refusal([&] { (void)world.send({nullptr, 3, DType::f32}, 0); }), Catch::Contains("the buffer is null"));
+    CHECK_THAT(refusal([&] { (void)world.send({nullptr, 3, DType::F32}, 0); }), Catch::Contains("the buffer is null"));
     CHECK_THAT(refusal([&] { (void)world.send(good, 0, 0, {.timeout = std::chrono::milliseconds(-1)}); }),
                Catch::Contains("OpOptions::timeout is -1 ms"));
     CHECK_THAT(
@@ -259,9 +259,9 @@ TEST_CASE("wrong transfers are refused at the call, and cost no number", "[p2p][
         Catch::Contains("recv f32[4] from rank 0, tag 0: its buffer overlaps that of p2p #1 send f32[2]"));
     CHECK(world.batch().start().done());
 
-    Batch first = world.batch();
+    TransferBatch first = world.batch();
     first.recv(other, 0);
-    Batch second = std::move(first);
+    TransferBatch second = std::move(first);
     CHECK(first.start().done());  // NOLINT: empty, as it was moved from
     Work work = second.send(good, 0).send(good, 0).start();
     CHECK(work.seq() == 1);

@@ -40,14 +40,14 @@ struct End {
         ranks[0].segment = Segment::create();
         return ranks;
     }
-    [[nodiscard]] TransferBatch batch(bool sends, Buffer buffer, int tag) {
-        TransferBatch made;
+    [[nodiscard]] TransferList batch(bool sends, Buffer buffer, int tag) {
+        TransferList made;
         made.seq = ++last_seq;
         made.transfers.push_back({.sends = sends, .buffer = buffer, .peer = peer.rank(), .tag = tag});
         return made;
     }
     [[nodiscard]] bool send_immediately(Buffer buffer, int tag = 0) {
-        const TransferBatch made = batch(true, buffer, tag);
+        const TransferList made = batch(true, buffer, tag);
         return peer.send_immediately(made, made.transfers.front());
     }
     [[nodiscard]] bool send_immediately(Values values, int tag = 0) { return send_immediately(Buffer(values), tag); }
@@ -182,7 +182,7 @@ TEST_CASE("beside many unexpected messages no immediate receive is tried", "[p2p
 TEST_CASE("the middle of a message is not taken for a frame, even if it looks like one", "[p2p][unit]") {
     RingPair pair(kSmallRing);
     Frame fake;
-    fake.dtype = DType::i64;
+    fake.dtype = DType::I64;
     fake.count = 1;
     fake.bytes = sizeof(std::int64_t);
     constexpr std::size_t kBefore = 64;  // so that the first part that fits into the ring ends with a whole frame
@@ -190,14 +190,14 @@ TEST_CASE("the middle of a message is not taken for a frame, even if it looks li
     std::vector<std::byte> large(kBefore + 20 * sizeof(Frame));
     for (std::size_t at = kBefore; at < large.size(); at += sizeof(Frame)) std::memcpy(&large[at], &fake, sizeof fake);
     std::vector<std::byte> whole(large.size());
-    const auto sent = pair.a.post(true, {large.data(), large.size(), DType::u8}, 1);
+    const auto sent = pair.a.post(true, {large.data(), large.size(), DType::U8}, 1);
     pair.a.progress();
     pair.b.progress();
     pair.a.progress();
     std::int64_t got = -1;
     CHECK(pair.b.receive_immediately(Buffer(got)) == Look::kOther);
     CHECK(got == -1);
-    const auto received = pair.b.post(false, {whole.data(), whole.size(), DType::u8}, 1);
+    const auto received = pair.b.post(false, {whole.data(), whole.size(), DType::U8}, 1);
     pair.progress();
     CHECK(received->has_ended());
     CHECK(whole == large);
@@ -265,7 +265,7 @@ TEST_CASE("an empty message that is only offered is not received immediately", "
 TEST_CASE("a frame that contradicts itself is refused, not received immediately", "[p2p][unit]") {
     RingPair pair(kLargeRing);
     Frame frame;
-    frame.dtype = DType::i64;
+    frame.dtype = DType::I64;
     frame.count = 1;
     frame.bytes = sizeof(std::int64_t);
     SECTION("no frame") { frame.magic = 7; }
@@ -297,7 +297,7 @@ TEST_CASE("a long tag is cut between two characters of UTF-8, with a mark", "[p2
     RingPair pair(kLargeRing);
     const std::string prefix(GENERATE(range(std::size_t{0}, std::size_t{3})), 'x');
     Values values{1};
-    TransferBatch batch = pair.a.batch(true, Buffer(values), 0);
+    TransferList batch = pair.a.batch(true, Buffer(values), 0);
     batch.label = prefix + "€€€€€€€€€€";
     REQUIRE(pair.a.peer.send_immediately(batch, batch.transfers.front()));
     RingSource source(pair.rings[0].memory(), WakerFence::kItself);

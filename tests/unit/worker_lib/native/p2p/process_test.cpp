@@ -40,8 +40,8 @@ std::string exchange_for_ever(Context& context) {
     try {
         for (int i = 0;; ++i) {
             if (i == 20) context.store().set("running/" + std::to_string(context.rank()), "yes");
-            Batch batch = world.batch();
-            batch.send(out, next).recv({in, kCount, DType::f32}, previous);
+            TransferBatch batch = world.batch();
+            batch.send(out, next).recv({in, kCount, DType::F32}, previous);
             batch.start().wait();
         }
     } catch (const Error& error) {
@@ -56,7 +56,7 @@ std::string go_on_without(Context& context, int gone) {
     std::int64_t sum = context.rank();
     group->all_reduce(sum, ReduceOp::Sum).wait();
     std::int64_t got = 0;
-    Batch batch = group->batch();
+    TransferBatch batch = group->batch();
     batch.send(sum, (group->rank() + 1) % group->size()).recv(got, (group->rank() + group->size() - 1) % group->size());
     batch.start().wait();
     group->barrier().wait();

@@ -71,7 +71,7 @@ TEST_CASE("a thread that waits for a message which another thread has just recei
             std::int64_t second = 0;
             if (world.rank() == 1) {
                 world.barrier().wait();
-                Batch batch = world.batch();
+                TransferBatch batch = world.batch();
                 batch.send(first, 0, 1).send(second, 0, 2).start().wait();
                 continue;
             }
@@ -126,7 +126,7 @@ TEST_CASE("a callback may start a transfer while another one is being submitted"
                 std::int64_t second = -1;
                 if (world.rank() == 0) {
                     world.barrier().wait();
-                    Batch both = world.batch();
+                    TransferBatch both = world.batch();
                     both.send(first, 1, 1).send(first, 1, 2).start().wait();
                     world.recv(second, 1).wait();
                     right += second == round + 7 ? 1 : 0;

@@ -1,8 +1,8 @@
 #pragma once
-// Batch: sends and receives that start and end together, as one Work. Their order does not matter, so ranks that
-// exchange messages with each other cannot block each other. One thread at a time.
+// TransferBatch: sends and receives that start and end together, as one Work. Their order does not matter, so ranks
+// that exchange messages with each other cannot block each other. One thread at a time.
 //
-//     ddp::Batch batch = group.batch();
+//     ddp::TransferBatch batch = group.batch();
 //     batch.send(border, right).recv(halo, left);
 //     batch.start().wait();
 
@@ -16,21 +16,21 @@ namespace ddp {
 
 namespace detail {
 class GroupImpl;
-struct TransferBatch;
+struct TransferList;
 }  // namespace detail
 
 /// Collects messages until start(). ProcessGroup::batch() makes it; the group must outlive it.
-class Batch {
+class TransferBatch {
 public:
     /// Leaves the other one empty.
-    Batch(Batch&&) noexcept;
-    Batch& operator=(Batch&&) noexcept;
-    ~Batch();
+    TransferBatch(TransferBatch&&) noexcept;
+    TransferBatch& operator=(TransferBatch&&) noexcept;
+    ~TransferBatch();
 
     /// Add a message, which start() sends or receives as ProcessGroup::send and recv do. Buffers may not overlap,
     /// except those of sends.
-    Batch& send(ConstBuffer buffer, int destination, int tag = 0);
-    Batch& recv(Buffer buffer, int source, int tag = 0);
+    TransferBatch& send(ConstBuffer buffer, int destination, int tag = 0);
+    TransferBatch& recv(Buffer buffer, int source, int tag = 0);
 
     /// Starts all messages. The Work is done when all of them are; for an empty batch it is done at once. The batch is
     /// empty afterwards. Throws Error{InvalidArgument} naming the message that is wrong, before any has started.
@@ -38,11 +38,11 @@ public:
 
 private:
     friend class ProcessGroup;  // makes it
-    explicit Batch(detail::GroupImpl& group);
-    [[nodiscard]] detail::TransferBatch& collected();
+    explicit TransferBatch(detail::GroupImpl& group);
+    [[nodiscard]] detail::TransferList& collected();
 
     detail::GroupImpl* group_;
-    std::unique_ptr<detail::TransferBatch> transfers_;
+    std::unique_ptr<detail::TransferList> transfers_;
 };
 
 }  // namespace ddp
