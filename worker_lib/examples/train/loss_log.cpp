@@ -62,7 +62,7 @@ LossLog::LossLog(const std::filesystem::path& path, std::size_t resumed_step) : 
 void LossLog::write(std::size_t step, double loss) {
     fmt::print(file_.get(), "{} {:.17g}\n", step, loss);
     if (std::fflush(file_.get()) != 0)
-        throw LoneUserError(failure(path_, std::strerror(errno), "Make room there, or pass another --loss-log"));
+        throw UserError(failure(path_, std::strerror(errno), "Make room there, or pass another --loss-log"));
 }
 
 }  // namespace train

@@ -14,7 +14,7 @@ public:
     /// regular (/dev/null, a pipe) is only written to. Throws UserError if it cannot be written.
     LossLog(const std::filesystem::path& path, std::size_t resumed_step);
 
-    /// Writes one line and flushes it. Throws LoneUserError.
+    /// Writes one line and flushes it. Throws UserError on this rank alone.
     void write(std::size_t step, double loss);
 
 private:

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <string>
 #include <string_view>
 #include <thread>
 
@@ -20,21 +21,10 @@ namespace {
 constexpr std::chrono::seconds kPauseOfSilentRanks{2};
 constexpr int kRestartIsUseless = 93;  // to ddprun: every worker would be started in the same environment again
 
-/// Ends a job that all ranks leave with the same exit code. All ranks call it, one of them with a message. That rank
-/// prints it and ends the process at once, so that the launcher, which reports the first rank to end, reports this one.
-/// The others wait for a moment and return the code.
-int leave(ddp::Context& context, std::string_view message, int exit_code) {
-    if (!message.empty()) fmt::print(stderr, "train: {}\n", message);
-    try {
-        // The launcher gives a rank that seems to fail a second to report its own failure. So every rank completes a
-        // barrier after the exception. When the second one is complete, each rank has recorded the end of the first.
-        for (const char* const tag : {"leaving", "left"})
-            context.world().barrier({.timeout = std::chrono::seconds(10), .label = tag}).wait();
-    } catch (const ddp::Error&) {  // a rank was lost meanwhile; the message is printed all the same
-    }
-    if (!message.empty()) std::_Exit(exit_code);  // at once, without destructors: first of all ranks on all nodes
-    std::this_thread::sleep_for(kPauseOfSilentRanks);
-    return exit_code;
+/// Returns the line to print; empty for an error that another rank reports.
+std::string report_of(const std::exception& error) {
+    const std::string_view text = error.what();
+    return text.empty() ? "" : fmt::format("train: {}", text);
 }
 
 int train_and_report(const train::Options& options, ddp::Context& context) {
@@ -42,16 +32,12 @@ int train_and_report(const train::Options& options, ddp::Context& context) {
         const train::Summary summary = train::train(options, context);
         if (summary.preempted) return ddp::kPreemptedExitCode;
         return context.rank() == 0 ? train::print_result(train::to_json(summary) + "\n") : EXIT_SUCCESS;
-    } catch (const train::LoneUserError& error) {
-        // The other ranks do not go to a barrier: they notice the end of this process, and later than the launcher.
-        fmt::print(stderr, "train: {}\n", error.what());
-        std::_Exit(train::kUserErrorExitCode);
     } catch (const train::UserError& error) {
-        return leave(context, error.what(), train::kUserErrorExitCode);
+        ddp::fail(context, report_of(error), train::kUserErrorExitCode);
     } catch (const ddp::Error& error) {
         if (error.code() != ddp::ErrorCode::Io) throw;
         // A checkpoint that cannot be read or written: every rank has the same text.
-        return leave(context, context.rank() == 0 ? error.what() : "", EXIT_FAILURE);
+        ddp::fail(context, context.rank() == 0 ? report_of(error) : "", EXIT_FAILURE);
     }
 }
 

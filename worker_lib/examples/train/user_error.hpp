@@ -1,5 +1,5 @@
 #pragma once
-// UserError: an error that the user can correct, in data or options. One rank reports it, all end with one exit code.
+// UserError: an error that the user can correct, in data or options. One rank reports it.
 
 #include <stdexcept>
 #include <string>
@@ -10,14 +10,10 @@ namespace train {
 
 inline constexpr int kUserErrorExitCode = 2;
 
-/// Thrown on all ranks or on none. The text is empty on all ranks but the one that reports it.
+/// Thrown on all ranks, with a text on the one that reports it and without one on the others; or by one rank alone,
+/// with a text, while the others go on with the step. main() passes it to ddp::fail().
 struct UserError : std::runtime_error {
     using std::runtime_error::runtime_error;
-};
-
-/// Thrown by one rank alone, while the other ranks go on with the step.
-struct LoneUserError : UserError {
-    using UserError::UserError;
 };
 
 /// Throws UserError on every rank if any rank has a problem. The text is empty on all ranks but the lowest of those.

@@ -70,6 +70,9 @@ public:
 
     [[nodiscard]] Store& store() { return *store_; }
     [[nodiscard]] ProcessGroup& world() { return *world_; }
+    /// Collective over the world. Returns true on all ranks if every rank has passed true, else false on all. Throws as
+    /// a collective does.
+    [[nodiscard]] bool agree(bool yes);
     /// Collective over the world. Makes the group of this machine's ranks, in their order. Machines are distinguished
     /// by the kernel's boot id, emulated nodes by their number, never by LOCAL_WORLD_SIZE. Throws as
     /// ProcessGroup::split.
@@ -83,8 +86,15 @@ private:
     Environment environment_;
     std::shared_ptr<Store> store_;
     std::unique_ptr<ProcessGroup> world_;
+    std::uint64_t agreements_ = 0;
     std::vector<std::string> machines_;  ///< by rank; empty until a split by machine needs it
 };
+
+/// Ends this process at once, without destructors, as the one that the launcher reports: prints `text` to stderr and
+/// aborts the world with it, which peers get as Error{Aborted}. Only this rank needs to call it. If all ranks leave
+/// together (`if (!context.agree(problem.empty())) ddp::fail(context, problem);`), those without a text pass an empty
+/// one: they print nothing, and end when the launcher stops them or after 2 s. Any thread.
+[[noreturn]] void fail(Context& context, std::string_view text, int exit_code = 1);
 
 /// Connects this process to the store and to all peers, as the launcher's environment variables say: RANK, WORLD_SIZE,
 /// LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR, MASTER_PORT, TORCHELASTIC_RESTART_COUNT, TORCHELASTIC_RUN_ID,

@@ -6,9 +6,10 @@
 // is done. Counts are in elements, and 0 is legal. Every wait has a deadline. Results have the same bits on all ranks
 // and in every run. A call with wrong arguments throws Error{InvalidArgument} at once, and the group stays usable.
 //
-// The native backend compares sizes, types and operations across ranks on every call: a difference is an error that
-// names both sides, never a hang. NCCL compares nothing: there a difference ends at the operation's deadline, or in
-// wrong values.
+// The native backend compares sizes, types, labels and operations across ranks on every call: a difference is an error
+// that names both sides, never a hang. It refuses a collective of another thread than the last one's while an operation
+// is in flight, because then the order is left to chance; callbacks of the group are exempt. NCCL compares nothing:
+// there a difference ends at the operation's deadline, or in wrong values.
 
 #include <chrono>
 #include <cstddef>

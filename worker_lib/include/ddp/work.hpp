@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -23,7 +24,10 @@ public:
     Work& operator=(const Work&) = default;
     Work(Work&&) noexcept = default;
     Work& operator=(Work&&) noexcept = default;
-    /// Does not end the operation: it goes on, and its buffers belong to the library until it has ended.
+    /// Does not end the operation: it goes on, and its buffers belong to the library until it has ended. The exception
+    /// is a Work that dies because an exception leaves its block before a wait(): the buffers are about to die too, so
+    /// it aborts the group and blocks until no thread uses them, except inside a callback of that group. Peers get
+    /// Error{Aborted} with this rank as culprit. Declare buffers before their Work.
     ~Work();
 
     /// Returns whether the operation has ended, with or without an error.
@@ -51,11 +55,14 @@ public:
 
 private:
     friend class detail::WorkState;
-    explicit Work(std::shared_ptr<detail::WorkState> state) : state_(std::move(state)) {}
+    static constexpr int kWaitedFor = std::numeric_limits<int>::max();
+
+    explicit Work(std::shared_ptr<detail::WorkState> state);
     explicit Work(std::uint64_t seq) : done_seq_(seq) {}  ///< operation `seq`, done without an error
 
     std::shared_ptr<detail::WorkState> state_;  ///< null: done
     std::uint64_t done_seq_ = 0;
+    int exceptions_ = 0;  ///< those that were passing when it was made; kWaitedFor: wait() has returned
 };
 
 }  // namespace ddp

@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "common/system/standard_fds.hpp"
@@ -35,6 +37,7 @@ using std::chrono::milliseconds;
 // PyTorch's defaults.
 constexpr milliseconds kNcclTimeout = std::chrono::minutes(10);
 constexpr milliseconds kNativeTimeout = std::chrono::minutes(30);
+constexpr std::chrono::seconds kUntilTheReportHasEnded{2};  // the launcher reports the first rank that ends
 
 GroupSpec world_spec(const Environment& environment, std::shared_ptr<Store> store, const InitOptions& options) {
     GroupSpec spec;
@@ -131,12 +134,35 @@ int Context::first_rank_here(std::string_view call) {
                             machines_.begin());
 }
 
+bool Context::agree(bool yes) {
+    const std::uint64_t number = ++agreements_;
+    if (world_->backend() == Backend::Native) {
+        std::uint8_t all = yes ? 1 : 0;
+        world_->all_reduce(all, ReduceOp::Min, {.label = "agree()"}).wait();
+        return all == 1;
+    }
+    // NCCL reduces device memory, which the program may have filled.
+    const auto answers = world_->impl_->exchange_with_all(fmt::format("agree/{}", number), yes ? "1" : "0", "agree()");
+    return std::ranges::count(answers, "1") == static_cast<std::ptrdiff_t>(answers.size());
+}
+
 std::unique_ptr<ProcessGroup> Context::split_by_machine() {
     return world_->split(first_rank_here("split_by_machine()"), rank(), "local");
 }
 
 std::unique_ptr<ProcessGroup> Context::split_leaders() {
     return world_->split(first_rank_here("split_leaders()") == rank() ? 0 : -1, rank(), "leaders");
+}
+
+void fail(Context& context, std::string_view text, int exit_code) {
+    std::fflush(stdout);
+    if (text.empty()) {
+        std::this_thread::sleep_for(kUntilTheReportHasEnded);
+    } else {
+        std::fputs(fmt::format("{}\n", text).c_str(), stderr);
+        context.world().abort(text);
+    }
+    std::_Exit(exit_code);
 }
 
 Context init_from_env(const InitOptions& options) {

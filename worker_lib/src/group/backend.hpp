@@ -58,12 +58,16 @@ public:
     /// backend they run beside the operations; with NCCL they are steps among them.
     [[nodiscard]] virtual QueuedBatch transfer(TransferList&& batch, TransferRecord& record) = 0;
 
+    /// Returns whether an operation up to number `last` has not ended, as far as the backend knows at once. Any thread.
+    [[nodiscard]] virtual bool is_busy(std::uint64_t /*last*/) const { return false; }
     [[nodiscard]] virtual Arena& arena() = 0;
     /// Fails everything that is queued, here and on the peers. Any thread.
     virtual void abort(std::string_view reason) = 0;
     /// Calls WorkState::after_callbacks() for the group's works: a thread can end the backend only after it has left
     /// their callbacks.
     [[nodiscard]] virtual bool after_callbacks(std::function<void()> end) const = 0;
+    /// Returns whether this thread is in a callback of the group's works.
+    [[nodiscard]] virtual bool is_in_callback() const = 0;
 };
 
 }  // namespace ddp::detail

@@ -46,7 +46,7 @@ private:
 
 }  // namespace
 
-void broadcast_in_pieces(ProcessGroup& group, std::span<const Buffer> buffers, int root, std::string_view tag) {
+void broadcast_in_pieces(ProcessGroup& group, std::span<const Buffer> buffers, int root, std::string_view label) {
     InFlight in_flight;
     for (const Buffer& whole : buffers) {
         const std::size_t piece_elements = kPieceBytes / size_of(whole.dtype);
@@ -54,7 +54,7 @@ void broadcast_in_pieces(ProcessGroup& group, std::span<const Buffer> buffers, i
             Buffer piece = whole;
             piece.data = static_cast<std::byte*>(whole.data) + done * size_of(whole.dtype);
             piece.count = std::min(piece_elements, whole.count - done);
-            in_flight.add(group.broadcast(piece, root, {.label = tag}));
+            in_flight.add(group.broadcast(piece, root, {.label = label}));
         }
     }
     in_flight.wait_for_all();

@@ -10,6 +10,6 @@ namespace ddp::detail {
 
 /// Collective. Every rank passes the same sizes and types. Returns when all ranks' `buffers` hold root's values. Throws
 /// the group's error; the buffers are then unspecified on ranks other than root.
-void broadcast_in_pieces(ProcessGroup& group, std::span<const Buffer> buffers, int root, std::string_view tag);
+void broadcast_in_pieces(ProcessGroup& group, std::span<const Buffer> buffers, int root, std::string_view label);
 
 }  // namespace ddp::detail

@@ -14,6 +14,7 @@
 #include "worker_lib/src/group/split_names.hpp"
 #include "worker_lib/src/group/store_wait.hpp"
 #include "worker_lib/src/operation/operation_check.hpp"
+#include "worker_lib/src/util/thread_id.hpp"
 #include "worker_lib/src/util/timeouts.hpp"
 
 namespace ddp::detail {
@@ -94,6 +95,7 @@ Work GroupImpl::submit(Operation&& operation, const OpOptions& options) {
     const ddprun::Lock lock(mutex_);
     operation.seq = last_seq_ + 1;
     operation.counts_hash += step_;
+    if (wrong.empty() && last_thread_ != thread_id()) wrong = thread_complaint();
     if (!wrong.empty()) {
         const std::string what = describe(operation);
         throw refusal(spec_, fmt::format("{}: {}", what, wrong)).in(spec_.name, what, operation.seq);
@@ -112,6 +114,21 @@ Work GroupImpl::submit(Operation&& operation, const OpOptions& options) {
     }
     record.done_at_once();
     return WorkState::done_handle(last_seq_);
+}
+
+/// The threads of a callback are the library's, and the group orders them.
+std::string GroupImpl::thread_complaint() {
+    const pid_t thread = thread_id();
+    if (any_thread_ || backend_->is_in_callback()) return {};
+    if (last_thread_ != 0 && backend_->is_busy(last_seq_) && !backend_->failure()) {
+        return fmt::format(
+            "thread {} calls it while operation #{}, which thread {} has started, is in flight. The order of their "
+            "calls is left to chance, and differs between ranks. Give each thread a group of its own "
+            "(ProcessGroup::split), or wait for the Work before another thread goes on",
+            thread, last_seq_, last_thread_);
+    }
+    last_thread_ = thread;
+    return {};
 }
 
 void GroupImpl::set_step(std::uint64_t step) {

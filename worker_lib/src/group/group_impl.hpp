@@ -3,6 +3,8 @@
 // operations, sets deadlines, and splits and shrinks the group. Any thread may call it. Operations are numbered in the
 // order of the calls.
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -40,6 +42,8 @@ public:
     /// Assigns the next operations to the caller's step of this number; 0: to none. The ranks compare the number, so
     /// that a rank that is a step behind gets an error instead of the others' data.
     void set_step(std::uint64_t step) EXCLUDES(mutex_);
+    /// Lets any thread submit operations, because the caller orders its threads itself.
+    void allow_any_thread() { any_thread_ = true; }
     /// Does the same as submit() for sends and receives, which have numbers of their own.
     [[nodiscard]] Work transfer(TransferList batch, const OpOptions& options) EXCLUDES(mutex_);
     [[nodiscard]] Work transfer(const Transfer& one, const OpOptions& options) EXCLUDES(mutex_);
@@ -70,14 +74,18 @@ private:
     /// seq   gets the number
     [[nodiscard]] QueuedBatch queue(TransferList&& batch, const OpOptions& options, std::uint64_t& seq)
         EXCLUDES(mutex_);
+    /// Returns what is wrong with a call of this thread; empty: nothing. Notes the thread.
+    [[nodiscard]] std::string thread_complaint() REQUIRES(mutex_);
     [[nodiscard]] ddprun::Duration timeout_of(const OpOptions& options) const;
 
     const GroupSpec spec_;
     GroupRecorder recorder_;  ///< before the backend, whose destructor still writes
     std::unique_ptr<BackendImpl> backend_;
     const ProcessMark home_;
+    bool any_thread_ = false;
     LightMutex mutex_;  ///< held while an operation gets its number and is submitted
     std::uint64_t last_seq_ GUARDED_BY(mutex_) = 0;
+    pid_t last_thread_ GUARDED_BY(mutex_) = 0;  ///< that has submitted an operation; 0: none
     std::uint64_t step_ GUARDED_BY(mutex_) = 0;
     std::uint64_t last_transfer_ GUARDED_BY(mutex_) = 0;
     std::uint64_t splits_ GUARDED_BY(mutex_) = 0;

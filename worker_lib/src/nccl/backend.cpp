@@ -42,6 +42,7 @@ public:
     [[nodiscard]] bool after_callbacks(std::function<void()> end) const override {
         return WorkState::after_callbacks(this, std::move(end));
     }
+    [[nodiscard]] bool is_in_callback() const override { return WorkState::is_in_callback(this); }
     [[nodiscard]] std::optional<Error> failure() const override;
     [[nodiscard]] std::string location_of(int rank) const override { return peers_->location_of(rank); }
     [[nodiscard]] int global_rank(int rank) const override { return peers_->global_rank(rank); }
@@ -56,7 +57,7 @@ private:
 
     const GpuApi api_;
     const std::string own_rank_;
-    const std::shared_ptr<const Participant> owner_;
+    const std::shared_ptr<BackendHandle<BackendImpl>> handle_;
     const int rank_;
     const int ranks_;
     const NcclLimits limits_;
@@ -74,8 +75,10 @@ private:
 NcclBackend::NcclBackend(const GroupSpec& spec, const GpuApi& api, int device, const NcclLimits& limits)
     : api_(api),
       own_rank_(own_rank_text(spec)),
-      owner_(std::make_shared<Participant>(Participant{
-          spec.name, name_rank(spec.rank, spec.members[static_cast<std::size_t>(spec.rank)], own_address()), this})),
+      handle_(std::make_shared<BackendHandle<BackendImpl>>(
+          *this,
+          Participant{spec.name, name_rank(spec.rank, spec.members[static_cast<std::size_t>(spec.rank)], own_address()),
+                      this})),
       rank_(spec.rank),
       ranks_(static_cast<int>(spec.members.size())),
       limits_(limits) {
@@ -91,6 +94,7 @@ NcclBackend::NcclBackend(const GroupSpec& spec, const GpuApi& api, int device, c
 }
 
 NcclBackend::~NcclBackend() {
+    handle_->shut();
     watchdog_->end();               // fails the works in flight, and aborts the communicator then
     (void)communicator_->finish();  // does nothing after an abort
     device_->release(caller_done_);
@@ -103,7 +107,7 @@ NcclBackend::~NcclBackend() {
 }
 
 std::shared_ptr<NcclWork> NcclBackend::enqueue(NcclTask task) {
-    auto work = std::make_shared<NcclWork>(std::move(task), device_, owner_, limits_.abort_timeout);
+    auto work = std::make_shared<NcclWork>(std::move(task), device_, handle_, limits_.abort_timeout);
     const ddprun::Lock lock(order_);
     if (!watchdog_->failure()) launch(work);
     watchdog_->watch(work);  // after a failure it only fails the work

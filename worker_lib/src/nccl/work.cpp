@@ -15,13 +15,13 @@ RecordEntry entry_of(const NcclTask& task) {
 
 }  // namespace
 
-NcclWork::NcclWork(NcclTask task, std::shared_ptr<GroupDevice> device, std::shared_ptr<const Participant> owner,
-                   ddprun::Duration abort_timeout)
+NcclWork::NcclWork(NcclTask task, std::shared_ptr<GroupDevice> device,
+                   std::shared_ptr<BackendHandle<BackendImpl>> backend, ddprun::Duration abort_timeout)
     : WorkState(std::visit([](const auto& one) { return one.seq; }, task),
                 std::visit([](const auto& one) { return one.deadline; }, task), entry_of(task)),
       task_(std::move(task)),
       device_(std::move(device)),
-      owner_(std::move(owner)),
+      backend_(std::move(backend)),
       abort_timeout_(abort_timeout) {}
 
 NcclWork::~NcclWork() {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <variant>
 
-#include "worker_lib/src/group/backend.hpp"
+#include "worker_lib/src/group/backend_handle.hpp"
 #include "worker_lib/src/nccl/device/group_device.hpp"
 
 namespace ddp::detail {
@@ -17,7 +17,7 @@ using NcclTask = std::variant<Operation, TransferList>;
 class NcclWork final : public WorkState {
 public:
     /// abort_timeout   the watchdog may need it twice: for ncclCommAbort, and for the kernels to stop. See grace().
-    NcclWork(NcclTask task, std::shared_ptr<GroupDevice> device, std::shared_ptr<const Participant> owner,
+    NcclWork(NcclTask task, std::shared_ptr<GroupDevice> device, std::shared_ptr<BackendHandle<BackendImpl>> backend,
              ddprun::Duration abort_timeout);
     ~NcclWork() override;
 
@@ -25,7 +25,7 @@ public:
     [[nodiscard]] bool is_barrier() const;
     /// Returns the caller's stream, whose work at the time of the call comes before the operation.
     [[nodiscard]] cudaStream_t caller() const;
-    [[nodiscard]] const Participant& owner() const override { return *owner_; }
+    [[nodiscard]] const Participant& owner() const override { return backend_->owner(); }
     [[nodiscard]] std::string text() const override;
 
     /// Takes the end event from the pool, before record_end(). Throws Error{System} when CUDA has none.
@@ -50,6 +50,7 @@ public:
     void note_peer_failed() const override;
     void note_end(bool well, bool timed_out) const override;
     void note_abort(std::string_view reason) const override;
+    bool abort_group(std::string_view reason) override { return abort_by(*this, reason, *backend_); }
 
     /// Records that the operation begins: it is the first of the group on the device. The watchdog's thread.
     void mark_begun();
@@ -57,7 +58,7 @@ public:
 private:
     const NcclTask task_;
     const std::shared_ptr<GroupDevice> device_;
-    const std::shared_ptr<const Participant> owner_;
+    const std::shared_ptr<BackendHandle<BackendImpl>> backend_;
     const ddprun::Duration abort_timeout_;
     cudaEvent_t end_ = nullptr;  // from device_'s pool, since prepare()
     bool recorded_ = false;      // this and launched_ are set before another thread sees this object

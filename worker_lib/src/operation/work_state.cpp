@@ -150,6 +150,8 @@ bool WorkState::after_callbacks(const void* group, std::function<void()> end) {
     return frame != nullptr;
 }
 
+bool WorkState::is_in_callback(const void* group) { return CallbackFrame::find(group) != nullptr; }
+
 void WorkState::then(Callback callback) {
     std::exception_ptr error;
     {
@@ -179,12 +181,31 @@ void WorkState::wait() {
     }
 }
 
+void WorkState::abandon() noexcept {
+    // A callback's exception aborts the group with its own text, and the group waits for that callback.
+    if (is_in_callback(owner().of)) return hurry();
+    try {
+        const std::string reason =
+            fmt::format("it threw an exception while {} was in flight. See the output of this rank", text());
+        if (abort_group(reason)) (void)wait_until(ddprun::Clock::now() + grace() + kNoticing);
+    } catch (...) {  // the work's own error, or no memory: the exception that passes matters more
+    }
+}
+
 }  // namespace ddp::detail
 
 namespace ddp {
 
+Work::Work(std::shared_ptr<detail::WorkState> state)
+    : state_(std::move(state)), exceptions_(std::uncaught_exceptions()) {}
+
 Work::~Work() {
-    if (state_ && !state_->done()) state_->hurry();  // perhaps no thread will wait for it
+    if (!state_ || state_->done()) return;
+    if (std::uncaught_exceptions() > exceptions_) {
+        state_->abandon();
+    } else {
+        state_->hurry();  // perhaps no thread will wait for it
+    }
 }
 
 bool Work::done() const {
@@ -202,6 +223,7 @@ void Work::wait() {
         state_->note_waiter(blocks);
     }
     state_->wait();
+    exceptions_ = kWaitedFor;
 }
 
 void Work::wait_host(std::optional<std::chrono::milliseconds> timeout) {

@@ -60,6 +60,8 @@ public:
     /// exceptions have been reported. Otherwise returns false and drops `end`, which must not throw.
     /// group   Participant::of of its works
     [[nodiscard]] static bool after_callbacks(const void* group, std::function<void()> end);
+    /// Returns whether this thread is in a callback of that group.
+    [[nodiscard]] static bool is_in_callback(const void* group);
     void then(std::function<void(std::exception_ptr)> callback) EXCLUDES(mutex_);
     /// Throws Error{Timeout}: "… is not done WHEN".
     [[noreturn]] void throw_late(std::string_view when) const;
@@ -80,6 +82,12 @@ public:
     virtual void note_end(bool well, bool timed_out) const { entry_.ended(well, timed_out); }
     /// Records that the group is aborted, because a callback of this work threw.
     virtual void note_abort(std::string_view reason) const { entry_.aborted(reason); }
+
+    /// Ends the work because its last owner unwinds by an exception: aborts the group, and waits until no thread uses
+    /// the buffers any more. Does neither inside a callback of the group.
+    void abandon() noexcept;
+    /// Aborts the group with `reason`. Returns false if this process does not run the group, or not any more.
+    virtual bool abort_group(std::string_view /*reason*/) { return false; }
 
     /// Starts the queued work. The caller holds no lock.
     virtual void start() {}

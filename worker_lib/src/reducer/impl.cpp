@@ -23,6 +23,7 @@ GradientReducer::Impl::Impl(ProcessGroup& parent, std::vector<ParamSpec> params,
             "GradientReducer works on native groups so far: pass {.backend = ddp::Backend::Native} to init_from_env");
     }
     group_ = parent.split(0, parent.rank(), "reducer");
+    group_->impl_->allow_any_thread();  // mark_ready starts buckets in launch order, whichever thread calls it
     BucketPlan plan = detail::agree_on_plan(*group_, specs_, options_);
     or_fail([&] {
         timeline_ = detail::TimelineRow::from_environment(group_->impl_->world_rank());

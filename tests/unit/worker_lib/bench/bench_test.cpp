@@ -54,6 +54,7 @@ public:
     ddp::Arena& arena() override { return *this; }
     void abort(std::string_view) override {}
     bool after_callbacks(std::function<void()>) const override { return false; }
+    bool is_in_callback() const override { return false; }
 
 private:
     void* allocate(std::size_t bytes) override { return blocks_.emplace_back(bytes / 8 + 1).data(); }

@@ -41,6 +41,7 @@ public:
     bool after_callbacks(std::function<void()> end) const override {
         return WorkState::after_callbacks(this, std::move(end));
     }
+    bool is_in_callback() const override { return false; }
 
 private:
     void* allocate(std::size_t) override { return nullptr; }

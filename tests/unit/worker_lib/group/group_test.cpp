@@ -178,6 +178,15 @@ TEST_CASE("the ranks of a machine are a group, and the first ranks of all machin
                       {0, 2, 1, 5}, {1, 2, 1, -1}, {0, 1, 2, 5}, {0, 3, 12, 5}, {1, 3, 12, -1}, {2, 3, 12, -1}});
 }
 
+TEST_CASE("the ranks agree only if all do", "[group][unit]") {
+    const auto answers = run_ranks({.ranks_per_node = {2, 1}}, [](Context& context) {
+        std::vector<bool> all{context.agree(true), context.agree(context.rank() != 2), context.agree(false)};
+        all.push_back(context.agree(true));
+        return all;
+    });
+    CHECK(answers == std::vector(3, std::vector{true, false, false, true}));
+}
+
 TEST_CASE("ranks have names", "[group][unit]") {
     Context context = lone_context();
     CHECK_THAT(context.world().name_of(0), Catch::StartsWith("rank 0 (host ") && Catch::Contains(", pid "));

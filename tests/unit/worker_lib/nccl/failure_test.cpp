@@ -292,3 +292,22 @@ TEST_CASE("nccl: what NCCL cannot do is refused, and the group stays usable", "[
     CHECK(group.gpu.counts().aborts == 0);
     CHECK(group.gpu.counts().launches == 1);
 }
+
+TEST_CASE("nccl: an exception aborts the group of a Work in flight, unless the caller's stream waits for it",
+          "[nccl]") {
+    const bool waited = GENERATE(false, true);
+    FakeGroup ranks(1);
+    ProcessGroup group = ranks.world(0);
+    std::vector<float> values(3, 1.0f);
+    ranks.gpu.frozen_ranks = {0};
+    Work seen;
+    try {
+        Work work = group.all_reduce(device_buffer(values), ReduceOp::Sum);
+        seen = work;
+        if (waited) work.wait();
+        throw std::runtime_error("the loss is nan");
+    } catch (const std::runtime_error&) {
+    }
+    CHECK(seen.done() != waited);
+    CHECK(ranks.gpu.counts().aborts == (waited ? 0 : 1));
+}

@@ -13,12 +13,13 @@ namespace ddp::detail {
 
 NativeBackend::NativeBackend(const GroupSpec& spec, Connected connected)
     : peers_(spec, connected),
-      handle_(std::make_shared<BackendHandle>(*this, Participant{spec.name, peers_.own_name(), &peers_.node()})),
+      handle_(std::make_shared<BackendHandle<NativeBackend>>(
+          *this, Participant{spec.name, peers_.own_name(), &peers_.node()})),
       failure_(peers_, queue_, p2p_),
       p2p_(
           peers_, [this](const Failure& failure) { failure_.report(failure); },
           [handle = handle_](const WorkState& work, std::string_view thrown) {
-              handle->with([&](NativeBackend& own) { own.abort_for(work, thrown); });
+              (void)handle->with([&](NativeBackend& own) { own.abort_for(work, thrown); });
           }),
       runner_(peers_, queue_, failure_, std::move(connected.rules), handle_) {
     if (connected.p2p_listener) p2p_.make(connected.key, std::move(connected.p2p_listener));

@@ -30,11 +30,13 @@ public:
         return runner_.submit(std::move(operation), record);
     }
     [[nodiscard]] QueuedBatch transfer(TransferList&& batch, TransferRecord& record) override;
+    [[nodiscard]] bool is_busy(std::uint64_t last) const override { return peers_.node().progress.last_done() < last; }
     [[nodiscard]] Arena& arena() override { return peers_.arena(); }
     void abort(std::string_view reason) override { failure_.abort(reason); }
     [[nodiscard]] bool after_callbacks(std::function<void()> end) const override {
         return WorkState::after_callbacks(&peers_.node(), std::move(end));
     }
+    [[nodiscard]] bool is_in_callback() const override { return WorkState::is_in_callback(&peers_.node()); }
     [[nodiscard]] std::string location_of(int rank) const override { return peers_.location_of(rank); }
     [[nodiscard]] int global_rank(int rank) const override { return peers_.global_rank(rank); }
     [[nodiscard]] RankState state_of(int rank) const override { return peers_.state_of(rank); }
@@ -54,7 +56,7 @@ private:
 
     ConnectedPeers peers_;
     JobQueue queue_;
-    const std::shared_ptr<BackendHandle> handle_;
+    const std::shared_ptr<BackendHandle<NativeBackend>> handle_;
     GroupFailure failure_;  ///< before p2p_, whose thread reports to it until p2p_ is destroyed
     P2pSlot p2p_;
     OperationRunner runner_;

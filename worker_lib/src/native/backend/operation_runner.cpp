@@ -11,7 +11,7 @@
 namespace ddp::detail {
 
 OperationRunner::OperationRunner(ConnectedPeers& peers, JobQueue& queue, GroupFailure& failure, AllReduceRules rules,
-                                 std::shared_ptr<BackendHandle> handle)
+                                 std::shared_ptr<BackendHandle<NativeBackend>> handle)
     : peers_(peers), queue_(queue), group_failure_(failure), rules_(std::move(rules)), handle_(std::move(handle)) {
     const auto ranks = static_cast<std::size_t>(peers.node().ranks.size());
     scratch_.sources.reserve(ranks);  // so that an operation that submit() carries out allocates nothing

@@ -28,7 +28,7 @@ class OperationRunner {
 public:
     /// `peers`, `queue` and `failure` must outlive this object.
     OperationRunner(ConnectedPeers& peers, JobQueue& queue, GroupFailure& failure, AllReduceRules rules,
-                    std::shared_ptr<BackendHandle> handle);
+                    std::shared_ptr<BackendHandle<NativeBackend>> handle);
 
     /// Implements BackendImpl::submit().
     [[nodiscard]] std::shared_ptr<WorkState> submit(Operation&& operation, OperationRecord& record) EXCLUDES(running_);
@@ -69,7 +69,7 @@ private:
     JobQueue& queue_;
     GroupFailure& group_failure_;
     const AllReduceRules rules_;
-    const std::shared_ptr<BackendHandle> handle_;
+    const std::shared_ptr<BackendHandle<NativeBackend>> handle_;
     LightMutex running_;  ///< taken before the queue's; also protects operations of Node and Links
     OperationScratch scratch_ GUARDED_BY(running_);
     Ending ending_ GUARDED_BY(running_);

@@ -6,12 +6,14 @@ namespace ddp::detail {
 
 void NativeWork::help() {
     if (done()) return;
-    backend_->with([this](NativeBackend& backend) { backend.help(*this); });
+    (void)backend_->with([this](NativeBackend& backend) { backend.help(*this); });
 }
 
 void NativeWork::hurry() {
     if (done()) return;
-    backend_->with([](NativeBackend& backend) { backend.hurry(); });
+    (void)backend_->with([](NativeBackend& backend) { backend.hurry(); });
 }
+
+bool NativeWork::abort_group(std::string_view reason) { return abort_by(*this, reason, *backend_); }
 
 }  // namespace ddp::detail

@@ -45,7 +45,7 @@ void Meetings::announce(const Operation& operation, const BufferOffsets& offsets
     ++opened_;
     Control& own = ranks_.own();
     Meeting& meeting = own.meetings[opened_ % kAhead];
-    meeting.announcement = {offsets, tag_of(operation), operation.deadline};
+    meeting.announcement = {offsets, label_of(operation), operation.deadline};
     // A peer that waits takes the cache line of `number` away again and again, so all its fields are written in one go,
     // and not prefetched.
     const std::size_t beside = std::min(data.size(), Meeting::kBesideNumber);
@@ -99,7 +99,7 @@ void Meetings::compare(const Operation& operation) const {
     while (first < ranks_.size() && meeting(first).identity == own_identity) ++first;
     if (first == ranks_.size()) return;
     Failure failure = mismatch(ranks_.own_local().name, operation, ranks_.local(first).name,
-                               Signature{meeting(first).identity, announced(first).tag});
+                               Signature{meeting(first).identity, announced(first).label});
     failure.culprits = minority();
     throw FailureError(std::move(failure), ranks_.group(), ranks_.self());
 }

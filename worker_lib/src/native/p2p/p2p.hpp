@@ -43,6 +43,10 @@ public:
     void help(const P2pWork& work) EXCLUDES(p2p::kRunning) { scheduler_.help(work); }
     /// Moves all messages that can be moved now.
     void hurry() EXCLUDES(p2p::kRunning) { scheduler_.hurry(); }
+    /// Aborts the group because of `work`, unless it has failed already.
+    void abort_group(const P2pWork& work, std::string_view reason) const {
+        if (setup_.on_thrown) setup_.on_thrown(work, reason);
+    }
     /// Returns whether this process is a child of fork(): the works are its parent's.
     [[nodiscard]] bool is_elsewhere() const { return home_.is_elsewhere(); }
     /// Makes a thread that sleeps look at the state of the node. Any thread.

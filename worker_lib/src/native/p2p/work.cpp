@@ -38,6 +38,12 @@ void P2pWork::note_abort(std::string_view reason) const {
     if (!batch.record_entries.empty()) batch.record_entries.front().aborted(reason);
 }
 
+bool P2pWork::abort_group(std::string_view reason) {
+    if (p2p_->is_elsewhere()) return false;
+    p2p_->abort_group(*this, reason);
+    return true;
+}
+
 bool P2pWork::finish(std::size_t index) {
     done_[index] = true;
     if (!batch.record_entries.empty()) batch.record_entries[index].ended(true);

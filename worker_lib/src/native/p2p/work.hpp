@@ -41,6 +41,7 @@ public:
     void hurry() override;
     void note_waiter(bool blocked) const override;
     void note_abort(std::string_view reason) const override;
+    bool abort_group(std::string_view reason) override;
 
     const TransferList batch;
 

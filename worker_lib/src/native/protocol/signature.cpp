@@ -29,7 +29,14 @@ std::string difference(const Identity& one, const Identity& other, bool same_lis
     if (one.dtype != other.dtype) what.emplace_back("element types");
     if (one.reduce_op != other.reduce_op) what.emplace_back("reductions");
     if (one.root != other.root) what.emplace_back("roots");
+    if (one.label_hash != other.label_hash) what.emplace_back("labels");
     return fmt::format("{} with different {}", name, ddprun::list_of(std::move(what)));
+}
+
+std::uint8_t hash_of(std::string_view label) {
+    ddprun::Fnv64 hash;
+    hash.add(label);
+    return static_cast<std::uint8_t>(hash.value());
 }
 
 }  // namespace
@@ -45,17 +52,18 @@ Identity identity_of(const Operation& operation) {
     }
     if (reduces(operation.kind)) identity.reduce_op = operation.reduce_op;
     if (has_root(operation.kind)) identity.root = operation.root;
+    if (!operation.label.empty()) identity.label_hash = hash_of(operation.label);
     return identity;
 }
 
-Tag tag_of(const Operation& operation) {
-    Tag tag{};
-    if (!operation.label.empty()) ddprun::copy_cut(tag, operation.label);
-    return tag;
+Label label_of(const Operation& operation) {
+    Label label{};
+    if (!operation.label.empty()) ddprun::copy_cut(label, operation.label);
+    return label;
 }
 
 std::string describe(const Signature& signature) {
-    const auto& [identity, tag] = signature;
+    const auto& [identity, label] = signature;
     Operation operation;
     operation.seq = identity.seq;
     operation.kind = identity.kind;
@@ -64,7 +72,7 @@ std::string describe(const Signature& signature) {
     operation.buffer.dtype = identity.dtype;
     operation.reduce_op = identity.reduce_op;
     operation.root = identity.root;
-    operation.label.assign(tag.data(), ::strnlen(tag.data(), tag.size()));
+    operation.label.assign(label.data(), ::strnlen(label.data(), label.size()));
     return describe(operation);
 }
 

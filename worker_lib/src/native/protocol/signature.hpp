@@ -23,23 +23,23 @@ struct Identity {
     OpKind kind = OpKind::kBarrier;
     DType dtype = DType::U8;
     ReduceOp reduce_op = ReduceOp::Sum;
-    std::uint8_t unused = 0;
+    std::uint8_t label_hash = 0;  ///< 8 bits find most differences, and those of one character always
     [[nodiscard]] bool operator==(const Identity&) const = default;
 };
 
-/// The caller's tag, cut. Shown in errors, never compared.
-using Tag = std::array<char, 24>;
+/// The caller's label, cut, for errors.
+using Label = std::array<char, 24>;
 
 struct Signature {
     Identity identity;
-    Tag tag{};
+    Label label{};
 };
 static_assert(std::is_trivially_copyable_v<Signature> && sizeof(Identity) == 32 && sizeof(Signature) == 56);
 
 [[nodiscard]] Identity identity_of(const Operation& operation);
-[[nodiscard]] Tag tag_of(const Operation& operation);
+[[nodiscard]] Label label_of(const Operation& operation);
 [[nodiscard]] inline Signature signature_of(const Operation& operation) {
-    return {identity_of(operation), tag_of(operation)};
+    return {identity_of(operation), label_of(operation)};
 }
 
 /// Returns the text of describe(Operation).

@@ -31,7 +31,7 @@ struct BufferOffsets {
 /// The description of a rank's current operation for its peers.
 struct Announcement {
     BufferOffsets offsets;
-    Tag tag{};
+    Label label{};
     ddprun::TimePoint deadline;  ///< monotonic clock of this machine, which its processes share
 };
 

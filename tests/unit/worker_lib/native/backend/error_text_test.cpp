@@ -31,9 +31,9 @@ std::size_t count_of(const std::string& words, const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("a different count, type, reduction or root is named, with both sides", "[native][unit]") {
+TEST_CASE("a different count, type, reduction, root or label is named, with both sides", "[native][unit]") {
     const auto shape = GENERATE(values<std::vector<int>>({{2}, {1, 1}}));
-    const int what = GENERATE(0, 1, 2, 3, 4, 5, 6);
+    const int what = GENERATE(0, 1, 2, 3, 4, 5, 6, 7, 8);
     Gate gate(2);
     const auto errors =
         errors_of({.ranks_per_node = shape}, behind(gate, [what](Context& context) {
@@ -54,6 +54,11 @@ TEST_CASE("a different count, type, reduction or root is named, with both sides"
                               odd ? std::vector<std::size_t>{2, 4} : std::vector<std::size_t>{3, 3};
                           world.all_gather_v(some(odd ? 4 : 3), Buffer(std::span(floats).last(6)), counts).wait();
                       }
+                      if (what == 7) {
+                          const OpOptions options{.label = odd ? "bucket 4" : "bucket 3"};
+                          world.all_reduce(some(20), ReduceOp::Sum, options).wait();
+                      }
+                      if (what == 8) world.barrier({.label = odd ? "" : "start"}).wait();
                   }));
     const std::vector<std::vector<std::string>> words{
         {"the ranks called all_reduce with different counts: ", "): #1 all_reduce sum f32[10]",
@@ -66,7 +71,10 @@ TEST_CASE("a different count, type, reduction or root is named, with both sides"
         {"the ranks called different operations: ", "): #1 all_reduce sum f32[0]", "): #1 barrier"},
         {"called broadcast with different counts, element types and roots: ", "f32[10] root 0", "i32[7] root 1"},
         {"called all_gather_v with different counts per rank: ", "): #1 all_gather_v f32[6]",
-         "): #1 all_gather_v f32[6]"}};
+         "): #1 all_gather_v f32[6]"},
+        {"called all_reduce with different labels: ", "): #1 all_reduce sum f32[20] 'bucket 3'",
+         "): #1 all_reduce sum f32[20] 'bucket 4'"},
+        {"called barrier with different labels: ", "): #1 barrier 'start'", "): #1 barrier"}};
     for (const auto& error : errors) {
         REQUIRE(error);
         INFO(error->what());

@@ -41,14 +41,6 @@ TEST_CASE("different operations are refused, naming both sides, on every rank", 
     }
 }
 
-TEST_CASE("tags may differ", "[native][unit]") {
-    const auto errors = errors_of({.ranks_per_node = {2}}, [](Context& context) {
-        context.world().barrier({.label = context.rank() == 0 ? "here" : "there"}).wait();
-    });
-    CHECK_FALSE(errors[0]);
-    CHECK_FALSE(errors[1]);
-}
-
 TEST_CASE("a timeout names the ranks that did not arrive", "[native][unit]") {
     Gate gate(4);
     const auto errors = errors_of(
