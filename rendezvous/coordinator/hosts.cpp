@@ -44,14 +44,16 @@ void set_aside(State& state, const std::string& host, std::string why) {
     });
 }
 
-/// Lets the nodes of `host` take part again, and forgets what counts against it.
+/// Lets the nodes of `host` take part again, and forgets what counts against it. Its cut links count against the hosts
+/// at their other ends no more, or one of these would be left out instead if the link is still cut.
 void take_back(State& state, const std::string& host) {
     Host& known = state.hosts.at(host);
     known.set_aside.clear();
     known.strikes = 0;
-    known.cut_links = 0;
+    known.cut_from.clear();
     known.cut_off_until = {};
     known.early_losses = 0;
+    for (auto& [name, other] : state.hosts) other.cut_from.erase(host);
     state.nodes.change_all([&](Node& node) {
         if (node.join.host != host) return;
         node.set_aside = false;
@@ -99,20 +101,13 @@ bool is_outage(const Group& group) {
 }
 
 /// Returns what counts against a host: its cut links, then its strikes, without those that are forgotten.
-std::pair<int, int> record_of(const State& state, const std::string& name) {
+std::pair<int, int> evidence_against(const State& state, const std::string& name) {
     const auto found = state.hosts.find(name);
     if (found == state.hosts.end()) return {0, 0};
     const Host& host = found->second;
-    return {state.now - host.cut_at > kStrikesForgotten ? 0 : host.cut_links,
-            state.now - host.struck_at > kStrikesForgotten ? 0 : host.strikes};
-}
-
-/// Counts a cut link of the host.
-void count_cut_link(State& state, const std::string& name) {
-    Host& host = state.hosts[name];
-    if (state.now - host.cut_at > kStrikesForgotten) host.cut_links = 0;
-    ++host.cut_links;
-    host.cut_at = state.now;
+    const auto links = std::ranges::count_if(
+        host.cut_from, [&](const auto& other) { return state.now - other.second <= kStrikesForgotten; });
+    return {static_cast<int>(links), state.now - host.struck_at > kStrikesForgotten ? 0 : host.strikes};
 }
 
 /// Returns the end that strike_end_of() counts links against.
@@ -124,7 +119,7 @@ std::string end_of(const State& state, const std::vector<diagnosis::CutLink>& li
     }
     const auto key = [&](const auto& entry) {
         const Node* const node = node_of(state, entry.first);
-        return std::tuple(entry.second, record_of(state, entry.first), node == nullptr || !node->beside_daemon,
+        return std::tuple(entry.second, evidence_against(state, entry.first), node == nullptr || !node->beside_daemon,
                           entry.first);
     };
     return std::ranges::max_element(ends, {}, key)->first;
@@ -183,8 +178,8 @@ std::string count_losses(Transition& t, Duration lasted) {
 void strike_end_of(State& state, const std::vector<diagnosis::CutLink>& links) {
     const std::string name = end_of(state, links);
     for (const diagnosis::CutLink& link : links) {
-        count_cut_link(state, link.first);
-        count_cut_link(state, link.second);
+        state.hosts[link.first].cut_from[link.second] = state.now;
+        state.hosts[link.second].cut_from[link.first] = state.now;
     }
     strike(state, name);
     if (count_others(state, name) >= state.shape->min_nodes)
@@ -209,7 +204,7 @@ void forget_hosts(State& state) {
     std::set<std::string_view> here;
     for (const auto& [id, node] : state.nodes) here.insert(node.join.host);
     std::erase_if(state.hosts, [&](const auto& entry) {
-        return entry.second.strikes == 0 && entry.second.cut_links == 0 && entry.second.set_aside.empty() &&
+        return entry.second.strikes == 0 && entry.second.cut_from.empty() && entry.second.set_aside.empty() &&
                !here.contains(entry.first);
     });
 }

@@ -59,11 +59,11 @@ struct Host {
     std::optional<NodeRank> rank;  ///< that its node had last; it gets it again if that is free
     int strikes = 0;               ///< its losses and the failures of its workers; 0 again after an hour without one
     TimePoint struck_at;           ///< by the newest one
-    int cut_links = 0;             ///< links of its node that failures have shown; forgotten like strikes
-    TimePoint cut_at;              ///< the newest of them
-    TimePoint cut_off_until;       ///< left out until then because of them, unless the job needs the node
-    int early_losses = 0;          ///< groups that its loss has ended soon after their start, since one with it lasted
-    std::string set_aside = {};    ///< why its node gets no workers, as a clause; empty: it may
+    std::map<std::string, TimePoint> cut_from = {};  ///< hosts at the other ends of its cut links, and when each was
+                                                     ///< last found; forgotten like strikes
+    TimePoint cut_off_until;     ///< left out until then because of them, unless the job needs the node
+    int early_losses = 0;        ///< groups that its loss has ended soon after their start, since one with it lasted
+    std::string set_aside = {};  ///< why its node gets no workers, as a clause; empty: it may
 };
 
 /// A node of the newest worker group.

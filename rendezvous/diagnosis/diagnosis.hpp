@@ -2,6 +2,7 @@
 // Diagnosis: the conclusion about a failure, or about a deadline that has passed. The inquiries make it; the
 // coordinator keeps the newest one for the verdict of the job. Plain values.
 
+#include <compare>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,7 +15,7 @@ namespace ddprun::diagnosis {
 struct CutLink {
     std::string first;
     std::string second;
-    friend bool operator==(const CutLink&, const CutLink&) = default;
+    friend auto operator<=>(const CutLink&, const CutLink&) = default;
 };
 
 struct Diagnosis {

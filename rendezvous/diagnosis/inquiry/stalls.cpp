@@ -1,8 +1,8 @@
 #include "rendezvous/diagnosis/inquiry/stalls.hpp"
 
 #include <algorithm>
-#include <iterator>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,22 +42,35 @@ StallReports::Accused key_of(const StallReports& stalls, const StallVerdict& ver
     return {verdict.kind, verdict.group, verdict.ranks};
 }
 
-/// Reduces a verdict on cut links to those that the previous inquiry has shown as well; kNone if it has shown none.
-/// Returns whether links are left to be confirmed. One inquiry is no evidence: a host that was paused when the waiting
-/// ranks were asked may go on, and answer, before the inquiry ends.
+/// Returns the nodes of which an agent has not answered.
+std::set<std::string> silent_nodes(const std::vector<RankRecord>& records) {
+    std::set<std::string> nodes;
+    for (const RankRecord& record : records)
+        if (!record.process && !record.ended) nodes.insert(record.host);
+    return nodes;
+}
+
+/// Reduces a verdict on cut links to those that an earlier inquiry has shown as well; kNone if none has. Returns
+/// whether links are left to be confirmed. One inquiry is no evidence: a host that was paused when the waiting ranks
+/// were asked may go on, and answer, before the inquiry ends. An inquiry that an agent of one of the two nodes has not
+/// answered neither confirms nor refutes a link.
 bool confirm_links(StallReports& stalls, const std::vector<RankRecord>& records, TimePoint now, StallVerdict& verdict) {
-    const StallReports::Suspects before =
-        std::exchange(stalls.suspects, {verdict.links, now + kMaxStallInterval + kAnswerTimeout});
-    if (verdict.kind != StallKind::kLink) return false;
+    auto before = std::exchange(stalls.suspects, {});
+    std::erase_if(before, [&](const auto& suspect) { return now >= suspect.second; });
     std::vector<CutLink> confirmed;
-    if (now < before.until) {
-        std::ranges::copy_if(verdict.links, std::back_inserter(confirmed), [&](const CutLink& link) {
-            return std::ranges::find(before.links, link) != before.links.end();
-        });
+    for (const CutLink& link : verdict.links) {
+        if (before.erase(link) > 0) confirmed.push_back(link);
+        stalls.suspects.emplace(link, now + kMaxStallInterval + kAnswerTimeout);
     }
-    if (confirmed.size() == verdict.links.size()) return false;
-    verdict = confirmed.empty() ? StallVerdict{} : diagnose_link(records, &confirmed);
-    return true;
+    const bool unconfirmed = confirmed.size() < verdict.links.size();
+    if (unconfirmed) verdict = confirmed.empty() ? StallVerdict{} : diagnose_link(records, &confirmed);
+    const std::set<std::string> silent = silent_nodes(records);
+    std::erase_if(before, [&](const auto& suspect) {
+        return !silent.contains(suspect.first.first) && !silent.contains(suspect.first.second);
+    });
+    const bool unanswered = !before.empty();
+    stalls.suspects.merge(before);
+    return unconfirmed || unanswered;
 }
 
 /// Returns whether to report this verdict to the agents, and remembers it if so. A verdict on the same operation is
@@ -127,10 +140,12 @@ void conclude_stall(InquiryTransition& t, const Inquiry& inquiry) {
     const nanoseconds before = std::max<nanoseconds>(stalls.interval, kStallInterval);
     stalls.interval = news || unexplained || unconfirmed ? nanoseconds(kStallInterval)
                                                          : std::min<nanoseconds>(before * 2, kMaxStallInterval);
-    stalls.next_inquiry = t.now + (unconfirmed && !is_link ? nanoseconds(kConfirmPause) : stalls.interval);
-    if (unexplained) remember(t, nanoseconds::max(), stalls.next_inquiry);
+    const TimePoint asked_at = inquiry.deadline - kAnswerTimeout;
+    const TimePoint soon = t.now + kConfirmPause;
+    stalls.confirming = unconfirmed && !is_link && !stalls.confirming;  // once, because the links may differ each time
+    stalls.next_inquiry = stalls.confirming ? soon : std::max(asked_at + stalls.interval, soon);
     // A stall that a link hides is reported when the link is back: an agent reports an operation once.
-    if (unconfirmed || (is_link && inquiry.min_wait != nanoseconds::max()))
+    if (unexplained || unconfirmed || (is_link && inquiry.min_wait != nanoseconds::max()))
         remember(t, inquiry.min_wait, stalls.next_inquiry);
     if (!news) return;
     notify_agents(t, verdict.text, verdict.hint);

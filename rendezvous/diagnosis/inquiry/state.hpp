@@ -67,18 +67,16 @@ struct StallReports {
         TimePoint until;                  ///< a verdict on the same ranks is not repeated before
         std::vector<CutLink> links = {};  ///< of all verdicts on them
     };
-    /// Cut links that an inquiry has shown.
-    struct Suspects {
-        std::vector<CutLink> links = {};
-        TimePoint until;  ///< an inquiry that ends later does not confirm them
-    };
     using Accused = std::tuple<StallKind, std::string, std::vector<int>>;  ///< kind, group, ranks
 
     std::optional<Reminder> reminder = {};
     TimePoint next_inquiry{};  ///< the earliest time for it
     std::chrono::nanoseconds interval{0};
     std::map<Accused, Reported> reported = {};
-    Suspects suspects = {};  ///< of the newest inquiry
+    /// Cut links that the newest inquiry has shown, or an earlier one, if agents of their nodes have not answered
+    /// since. An inquiry that ends after the time does not confirm them.
+    std::map<CutLink, TimePoint> suspects = {};
+    bool confirming = false;  ///< the next inquiry is to confirm them, after kConfirmPause
 };
 
 /// Failures of one generation (failures.cpp).

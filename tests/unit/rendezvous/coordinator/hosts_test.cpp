@@ -111,6 +111,22 @@ TEST_CASE("a node that has lost one link after the other is left out instead of 
     }
 }
 
+TEST_CASE("a node that an operator lets take part again is left out again when its link is still cut",
+          "[coordinator]") {
+    Job job({.min_nodes = 2, .max_nodes = 3, .max_restarts = 9});
+    job.start({"n1", "n2", "n3"});
+    job.pass(5min);
+    cut_link(job, "n3");
+    REQUIRE(job.receivers<Assignment>() == Hosts{"n1", "n3"});
+    job.feed(Ordered{{.command = Order::Command::kUndrain, .node = "n2"}});
+    job.pass(10s);
+    job.restart();
+    REQUIRE(job.state.group.members.contains("n2"));
+    job.pass(5min);
+    cut_link(job, "n3");
+    CHECK(job.receivers<Assignment>() == Hosts{"n1", "n3"});
+}
+
 TEST_CASE("strikes that are older than an hour do not choose the end of a cut link", "[coordinator]") {
     Job job({.min_nodes = 2, .max_nodes = 3, .max_restarts = 9});
     job.start({"n1", "n2", "n3"});

@@ -125,20 +125,34 @@ Stalled host_is_silent() {
     return report;
 }
 
-/// All four ranks answer: rank `from` gets no answer from the host of rank `to`. The ranks on node b answer only if
-/// `both`.
+/// All four ranks answer: rank `from` gets no answer from the host of rank `to`. The agent of node b answers only if
+/// `both`; otherwise the inquiry ends 3 s later.
 InquiryActions answer_silence(Inquiries& inquiries, const State& state, const InquiryActions& question, TimePoint now,
                               int from, int to, bool both = true) {
     const auto asked = to_agents<RequestRecords>(question);
     REQUIRE(asked.size() == 2);
     InquiryActions end;
-    for (int rank = 0; rank < 4; ++rank) {
+    for (int rank = 0; rank < (both ? 4 : 2); ++rank) {
         RecordReply one = shown(asked[0].second.request, rank, true, rank % 2 == 1);
         if (rank == from) one.record.view.operations[0].unreachable = to;
-        if (rank >= 2 && !both) one.record.process.reset();
         end = show(inquiries, state, rank < 2 ? "a" : "b", one, now);
     }
-    return end;
+    return both ? end : inquiries.tick(state, now + kAnswerTimeout);
+}
+
+/// Does the same with rank 3 on a third node, c. Returns the number of notices.
+std::size_t answer_silence_of_three(Inquiries& inquiries, const State& state, const InquiryActions& question,
+                                    TimePoint now, int from, int to) {
+    const auto asked = to_agents<RequestRecords>(question);
+    REQUIRE(asked.size() == 2);
+    InquiryActions end;
+    for (int rank = 0; rank < 4; ++rank) {
+        RecordReply one = shown(asked[0].second.request, rank, true, rank % 2 == 1);
+        if (rank == 3) one.record.host = "c";
+        if (rank == from) one.record.view.operations[0].unreachable = to;
+        end = show(inquiries, state, rank < 2 ? "a" : "b", one, now);
+    }
+    return to_agents<Notice>(end).size();
 }
 
 /// Does the same, and once more a second later, when the silence is confirmed.
@@ -215,23 +229,12 @@ TEST_CASE("of several cut links that share a node one line is printed", "[daemon
     Inquiries inquiries;
     const State state = running();
     TimePoint now = kStart;
-    // Rank 3 is on a third node here. Rank `from` gets no answer from the host of rank `to`.
-    const auto notices = [&](const InquiryActions& asked, int from, int to) {
-        const auto question = to_agents<RequestRecords>(asked);
-        REQUIRE(question.size() == 2);
-        InquiryActions end;
-        for (int rank = 0; rank < 4; ++rank) {
-            RecordReply one = shown(question[0].second.request, rank, true, rank % 2 == 1);
-            if (rank == 3) one.record.host = "c";
-            if (rank == from) one.record.view.operations[0].unreachable = to;
-            end = show(inquiries, state, rank < 2 ? "a" : "b", one, now);
-        }
-        return to_agents<Notice>(end).size();
-    };
     const auto lines = [&](int from, int to) {
-        CHECK(notices(inquiries.stalled(state, "a", host_is_silent(), now), from, to) == 0);
+        const InquiryActions asked = inquiries.stalled(state, "a", host_is_silent(), now);
+        CHECK(answer_silence_of_three(inquiries, state, asked, now, from, to) == 0);
         now += 1s;
-        const std::size_t printed = notices(inquiries.tick(state, now), from, to);
+        const std::size_t printed =
+            answer_silence_of_three(inquiries, state, inquiries.tick(state, now), now, from, to);
         now += 20s;
         return printed;
     };
@@ -252,6 +255,51 @@ TEST_CASE("a host that does not answer is inquired about soon after other stalls
     CHECK(answer_silence(inquiries, state, asked, now, 0, 2, false).empty());  // node b's agent has not answered
     const InquiryActions again = inquiries.tick(state, now + 5s);
     CHECK_FALSE(confirm_silence(inquiries, state, again, now + 5s, 0, 2).empty());
+}
+
+TEST_CASE("a cut link is named although an agent does not answer the inquiry that would confirm it", "[daemon]") {
+    Inquiries inquiries;
+    const State state = running();
+    const auto [from, to] = GENERATE(std::pair(0, 2), std::pair(2, 0));
+    const InquiryActions first = inquiries.stalled(state, "a", host_is_silent(), kStart);
+    CHECK(answer_silence(inquiries, state, first, kStart, from, to).empty());
+    const InquiryActions second = inquiries.tick(state, kStart + 1s);
+    (void)answer_silence(inquiries, state, second, kStart + 1s, from, to, false);
+    SECTION("by the next one") {
+        const InquiryActions third = inquiries.tick(state, kStart + 6s);
+        CHECK(to_agents<Notice>(answer_silence(inquiries, state, third, kStart + 6s, from, to)).size() == 2);
+    }
+    SECTION("unless all answer that, and it does not show the link") {
+        const InquiryActions third = inquiries.tick(state, kStart + 6s);
+        CHECK(answer(inquiries, state, third, kStart + 6s).empty());
+        CHECK(inquiries.tick(state, kStart + 1min).empty());
+    }
+}
+
+TEST_CASE("links that differ in each inquiry are not named, and lead to two inquiries in 6 s at most", "[daemon]") {
+    Inquiries inquiries;
+    const State state = running();
+    const InquiryActions first = inquiries.stalled(state, "a", host_is_silent(), kStart);
+    CHECK(answer_silence_of_three(inquiries, state, first, kStart, 0, 2) == 0);
+    int count = 1;
+    for (TimePoint now = kStart + 1s; now < kStart + 1min; now += 1s) {
+        const InquiryActions asked = inquiries.tick(state, now);
+        if (asked.empty()) continue;
+        const int to = count++ % 2 == 0 ? 2 : 3;
+        CHECK(answer_silence_of_three(inquiries, state, asked, now, 0, to) == 0);
+    }
+    CHECK(count == 20);
+}
+
+TEST_CASE("a stall is inquired about once more when an agent has not answered and a host is silent", "[daemon]") {
+    Inquiries inquiries;
+    const State state = running();
+    const InquiryActions first = inquiries.stalled(state, "a", stall(), kStart);
+    (void)answer_silence(inquiries, state, first, kStart, 0, 2, false);
+    const InquiryActions second = inquiries.tick(state, kStart + 5s);
+    const auto notices = to_agents<Notice>(answer(inquiries, state, second, kStart + 5s));
+    REQUIRE(notices.size() == 2);
+    CHECK_THAT(notices[0].second.text, Catch::StartsWith("LAGGING rank 3"));
 }
 
 TEST_CASE(
