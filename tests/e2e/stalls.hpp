@@ -30,9 +30,9 @@ struct StallReport {
 inline StallReport report_of_stall(const Sandbox& sandbox, const std::vector<std::string>& program,
                                    const std::string& verdict, const std::string& warning = "2",
                                    const std::string& printed = "") {
-    Process job(sandbox,
-                {.argv = line({"--nnodes", "2", "--nproc_per_node", "1", "--local-nodes", "--stall-warning", warning},
-                              program)});
+    Process job(sandbox, {.argv = line({"--nnodes", "2", "--nproc_per_node", "1", "--local-nodes", "--stall-warning",
+                                        warning, "--shutdown-timeout", "3"},
+                                       program)});
     std::string found;
     const bool reported = eventually(Seconds(60), [&] {
         const std::string err = job.err();
