@@ -1,16 +1,20 @@
 #include "worker_lib/src/reducer/agreements.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <cinttypes>
 #include <cstdint>
-#include <cstdio>
+#include <cstring>
 #include <exception>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "common/fnv.hpp"
 #include "common/text/number.hpp"
 #include "worker_lib/src/group/agreement.hpp"
+#include "worker_lib/src/group/broadcast_in_pieces.hpp"
+#include "worker_lib/src/kernels/half.hpp"
 #include "worker_lib/src/reducer/refuse.hpp"
 
 namespace ddp::detail {
@@ -118,23 +122,89 @@ std::vector<std::size_t> share_ready_order(ProcessGroup& group, const std::vecto
     return {order.begin(), order.end()};
 }
 
+namespace {
+
+std::uint64_t hash_of(const Buffer& buffer) {
+    ddprun::Fnv64 fnv;
+    fnv.add({static_cast<const char*>(buffer.data), buffer.bytes()});
+    return fnv.value();
+}
+
+/// Collective. Returns the index of the first number that differs between ranks; nothing if none does.
+std::optional<std::size_t> first_difference(ProcessGroup& group, const std::vector<std::uint64_t>& own) {
+    std::vector<std::uint64_t> lowest = own;
+    std::vector<std::uint64_t> highest = own;
+    Work low = group.all_reduce(lowest, ReduceOp::Min, {.label = "lowest"});
+    group.all_reduce(highest, ReduceOp::Max, {.label = "highest"}).wait();
+    low.wait();
+    const auto differs = std::ranges::mismatch(lowest, highest).in1;
+    if (differs == lowest.end()) return std::nullopt;
+    return static_cast<std::size_t>(differs - lowest.begin());
+}
+
+/// Collective. Returns the index of the first element whose bits differ between ranks, given that one does.
+std::size_t first_element_that_differs(ProcessGroup& group, const Buffer& values) {
+    std::vector<std::byte> reference(values.bytes());
+    if (group.rank() == 0) std::memcpy(reference.data(), values.data, values.bytes());
+    const Buffer all(reference);
+    broadcast_in_pieces(group, std::span(&all, 1), 0, "reference");
+    const std::span own(static_cast<const std::byte*>(values.data), values.bytes());
+    std::uint64_t first = static_cast<std::uint64_t>(std::ranges::mismatch(own, reference).in1 - own.begin());
+    group.all_reduce(first, ReduceOp::Min, {.label = "first difference"}).wait();
+    return first / size_of(values.dtype);
+}
+
+template <typename T>
+T load(const Buffer& buffer, std::size_t index) {
+    T value;
+    std::memcpy(&value, static_cast<const std::byte*>(buffer.data) + index * sizeof(T), sizeof(T));
+    return value;
+}
+
+/// Returns an element with as many digits as its type has.
+std::string text_of(const Buffer& buffer, std::size_t index) {
+    switch (buffer.dtype) {
+        case DType::I8: return fmt::to_string(load<std::int8_t>(buffer, index));
+        case DType::U8: return fmt::to_string(load<std::uint8_t>(buffer, index));
+        case DType::I32: return fmt::to_string(load<std::int32_t>(buffer, index));
+        case DType::U32: return fmt::to_string(load<std::uint32_t>(buffer, index));
+        case DType::I64: return fmt::to_string(load<std::int64_t>(buffer, index));
+        case DType::U64: return fmt::to_string(load<std::uint64_t>(buffer, index));
+        case DType::F16: return fmt::to_string(to_float(load<Half>(buffer, index)));
+        case DType::BF16: return fmt::to_string(to_float(load<Bfloat16>(buffer, index)));
+        case DType::F32: return fmt::to_string(load<float>(buffer, index));
+        case DType::F64: return fmt::to_string(load<double>(buffer, index));
+    }
+    return "?";
+}
+
+}  // namespace
+
 void verify_parameters(ProcessGroup& group, const std::vector<ParamSpec>& specs, std::span<const Buffer> params) {
+    constexpr std::string_view kWhat = "the values of the parameters";
+    constexpr std::string_view kAdvice =
+        "Call sync_parameters before training, and update every parameter alike on every rank.";
     std::vector<std::string> items;
-    const bool complete = params.size() == specs.size();
-    if (!complete) {
-        items.push_back("verify_parameters: " + std::to_string(params.size()) + " buffers for " +
-                        std::to_string(specs.size()) + " parameters");
+    if (params.size() != specs.size())
+        items.push_back(fmt::format("verify_parameters: {} buffers for {} parameters", params.size(), specs.size()));
+    for (std::size_t i = 0; items.empty() && i < params.size(); ++i) {
+        if (params[i].dtype != specs[i].dtype || params[i].count != specs[i].count) {
+            items.push_back(fmt::format("verify_parameters: {}[{}] for {}", to_string(params[i].dtype), params[i].count,
+                                        describe(i, specs[i])));
+        }
     }
-    for (std::size_t i = 0; complete && i < params.size(); ++i) {
-        ddprun::Fnv64 fnv;
-        fnv.add({static_cast<const char*>(params[i].data), params[i].bytes()});
-        char hash[24];
-        std::snprintf(hash, sizeof hash, "0x%016" PRIx64, fnv.value());
-        items.push_back(describe(i, specs[i]) + " whose bits have the hash " + hash);
-    }
-    require_agreement(group, "the values of the parameters", items,
-                      "Call sync_parameters before training, and update every parameter alike on every rank.");
-    if (!complete) refuse(items.front());  // on every rank
+    require_agreement(group, kWhat, items, kAdvice);
+    if (!items.empty()) refuse(items.front());  // on every rank
+
+    std::vector<std::uint64_t> hashes;
+    for (const Buffer& param : params) hashes.push_back(hash_of(param));
+    const auto differs = first_difference(group, hashes);
+    if (!differs) return;
+    const std::size_t at = first_element_that_differs(group, params[*differs]);
+    const std::string text =
+        fmt::format("{} with {} at index {} (bits with the hash {:016x})", describe(*differs, specs[*differs]),
+                    text_of(params[*differs], at), at, hashes[*differs]);
+    require_agreement(group, kWhat, std::span(&text, 1), kAdvice);
 }
 
 std::vector<bool> used_on_any_rank(ProcessGroup& group, const std::vector<bool>& used) {

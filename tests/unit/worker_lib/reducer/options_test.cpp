@@ -301,7 +301,9 @@ TEST_CASE("verify_parameters names the first parameter that differs, and the ran
     for (const auto& outcome : outcomes) {
         REQUIRE(outcome.ddp_error());
         CHECK(outcome.ddp_error()->culprits() == std::vector<int>{3});
-        CHECK_THAT(outcome.text(), Contains("parameter 1 'other' f32[3]") && Contains("sync_parameters"));
+        CHECK_THAT(outcome.text(), Contains("has parameter 1 'other' f32[3] with 2 at index 2 (") &&
+                                       Contains("has parameter 1 'other' f32[3] with 2.0000002 at index 2 (") &&
+                                       Contains("sync_parameters"));
     }
 }
 
