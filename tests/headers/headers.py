@@ -4,6 +4,7 @@ are wrong in themselves do not compile, or not without a warning.
 
 usage: headers.py INCLUDE_DIR COMPILER…"""
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -51,6 +52,8 @@ def main():
             done = compile_text(compiler, include, f"#include <{name}>\n")
             if done.returncode != 0:
                 problems.append(f"{compiler}: {name} does not compile alone:\n{done.stderr}")
+            if re.search(r"^namespace ddp \{", header.read_text(), re.M):
+                problems.append(f"{name}: the shared library does not export it: write 'namespace DDP_EXPORT ddp {{'")
         for statement, expected in STATEMENTS:
             done = compile_text(compiler, include, FUNCTION % statement)
             if expected is None and done.returncode != 0:

@@ -9,9 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "ddp/export.hpp"
 #include "ddp/types.hpp"
 
-namespace ddp {
+namespace DDP_EXPORT ddp {
 
 /// A parameter whose gradient is reduced.
 struct ParamSpec {

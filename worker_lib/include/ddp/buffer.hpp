@@ -8,9 +8,10 @@
 #include <ranges>
 #include <type_traits>
 
+#include "ddp/export.hpp"
 #include "ddp/types.hpp"
 
-namespace ddp {
+namespace DDP_EXPORT ddp {
 
 /// A type whose values collectives can send: one that has a DType.
 template <typename T>

@@ -23,13 +23,14 @@
 
 #include "ddp/buffer.hpp"
 #include "ddp/context.hpp"
+#include "ddp/export.hpp"
 #include "ddp/types.hpp"
 
-namespace ddp {
-
-namespace detail {
+namespace ddp::detail {
 class SaveFence;
-}
+}  // namespace ddp::detail
+
+namespace DDP_EXPORT ddp {
 
 /// Host memory with a name, which has to be the same for save and load.
 struct NamedBuffer {

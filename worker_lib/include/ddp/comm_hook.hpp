@@ -10,10 +10,11 @@
 
 #include "ddp/bucket_plan.hpp"
 #include "ddp/buffer.hpp"
+#include "ddp/export.hpp"
 #include "ddp/process_group.hpp"
 #include "ddp/types.hpp"
 
-namespace ddp {
+namespace DDP_EXPORT ddp {
 
 /// A bucket as hooks and callbacks see it. The views are valid during the call.
 struct GradBucket {

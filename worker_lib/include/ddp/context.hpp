@@ -9,11 +9,12 @@
 #include <string_view>
 #include <vector>
 
+#include "ddp/export.hpp"
 #include "ddp/process_group.hpp"
 #include "ddp/store.hpp"
 #include "ddp/types.hpp"
 
-namespace ddp {
+namespace DDP_EXPORT ddp {
 
 /// Options of init_from_env().
 struct InitOptions {

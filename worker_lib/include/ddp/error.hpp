@@ -8,7 +8,9 @@
 #include <string_view>
 #include <vector>
 
-namespace ddp {
+#include "ddp/export.hpp"
+
+namespace DDP_EXPORT ddp {
 
 enum class ErrorCode {
     InvalidArgument,  ///< the call itself is wrong; the group stays usable

@@ -7,10 +7,11 @@
 
 #include <memory>
 
+#include "ddp/export.hpp"
 #include "ddp/process_group.hpp"
 #include "ddp/reducer.hpp"
 
-namespace ddp {
+namespace DDP_EXPORT ddp {
 
 /// Options of a Join.
 struct JoinOptions {

@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <string_view>
 
-namespace ddp {
+#include "ddp/export.hpp"
+
+namespace DDP_EXPORT ddp {
 
 /// Sets this rank's phase ("eval", "checkpoint", …) until the next call. Up to 64 bytes are shown. Costs a lock and a
 /// few stores. Any thread. Does nothing when the launcher is not ddprun.

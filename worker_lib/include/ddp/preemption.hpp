@@ -2,7 +2,9 @@
 // Preemption: the launcher's notice that this job is about to be ended, and the agreement of all ranks on the step at
 // which they stop, so that they write one checkpoint.
 
-namespace ddp {
+#include "ddp/export.hpp"
+
+namespace DDP_EXPORT ddp {
 
 /// The exit code of a worker that has stopped because of a notice, after it has saved what it needs to resume. ddprun
 /// then ends with this code as well: "preempted, requeue me".

@@ -22,16 +22,18 @@
 
 #include "ddp/buffer.hpp"
 #include "ddp/error.hpp"
+#include "ddp/export.hpp"
 #include "ddp/transfer_batch.hpp"
 #include "ddp/types.hpp"
 #include "ddp/work.hpp"
 
-namespace ddp {
+namespace ddp::detail {
+class GroupImpl;
+}  // namespace ddp::detail
+
+namespace DDP_EXPORT ddp {
 
 class GradientReducer;
-namespace detail {
-class GroupImpl;
-}
 
 /// Memory that collectives use without a copy: the ranks of a node share it (memfd). Any thread may allocate. All of it
 /// is freed with its group.

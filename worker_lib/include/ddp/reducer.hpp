@@ -20,10 +20,11 @@
 #include "ddp/bucket_plan.hpp"
 #include "ddp/buffer.hpp"
 #include "ddp/comm_hook.hpp"
+#include "ddp/export.hpp"
 #include "ddp/process_group.hpp"
 #include "ddp/types.hpp"
 
-namespace ddp {
+namespace DDP_EXPORT ddp {
 
 /// The step at which the sum is divided by the number of ranks. Ignored if there is a hook, because hooks divide.
 enum class Average : std::uint8_t {

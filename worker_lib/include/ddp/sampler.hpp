@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <vector>
 
-namespace ddp {
+#include "ddp/export.hpp"
+
+namespace DDP_EXPORT ddp {
 
 /// Options of a DistributedSampler. The same on every rank.
 struct SamplerOptions {

@@ -11,8 +11,9 @@
 #include <vector>
 
 #include "ddp/error.hpp"
+#include "ddp/export.hpp"
 
-namespace ddp {
+namespace DDP_EXPORT ddp {
 
 /// Keys and values are bytes. Every wait has a timeout.
 class Store {

@@ -9,15 +9,16 @@
 #include <memory>
 
 #include "ddp/buffer.hpp"
+#include "ddp/export.hpp"
 #include "ddp/types.hpp"
 #include "ddp/work.hpp"
 
-namespace ddp {
-
-namespace detail {
+namespace ddp::detail {
 class GroupImpl;
 struct TransferList;
-}  // namespace detail
+}  // namespace ddp::detail
+
+namespace DDP_EXPORT ddp {
 
 /// Collects messages until start(). ProcessGroup::batch() makes it; the group must outlive it.
 class TransferBatch {

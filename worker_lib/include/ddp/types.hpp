@@ -12,7 +12,9 @@
 #include <type_traits>
 #include <utility>
 
-namespace ddp {
+#include "ddp/export.hpp"
+
+namespace DDP_EXPORT ddp {
 
 enum class DType : std::uint8_t { I8, U8, I32, U32, I64, U64, F16, BF16, F32, F64 };
 

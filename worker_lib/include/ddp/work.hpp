@@ -10,11 +10,13 @@
 #include <optional>
 #include <utility>
 
-namespace ddp {
+#include "ddp/export.hpp"
 
-namespace detail {
+namespace ddp::detail {
 class WorkState;
-}
+}  // namespace ddp::detail
+
+namespace DDP_EXPORT ddp {
 
 /// Refers to the state of one operation. A default-constructed Work is done.
 class [[nodiscard]] Work {

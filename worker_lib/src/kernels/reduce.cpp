@@ -5,10 +5,13 @@
 #include <cassert>
 #include <cstdint>
 #include <type_traits>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
-// Disabled: instruction sets that are no faster here than the next lower one, or older than 2013. Each one lengthens
-// the compilation.
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
+// Disabled: instruction sets that are no faster here than the next lower one, or older than 2013, or that
+// instruction_sets() does not look for. Each one lengthens the compilation.
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "worker_lib/src/kernels/reduce.cpp"
 #include <hwy/foreach_target.h>  // includes this file again, for all instruction sets but one
@@ -71,9 +74,43 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace ddp::detail {
 
-HWY_EXPORT(lookup_type);
+// Chosen here and not by Highway's dynamic dispatch, whose code is in a shared library: a trainer would need it.
+namespace {
 
-const Reduction& lookup(DType type, ReduceOp op) { return HWY_DYNAMIC_DISPATCH(lookup_type)(type, op); }
+#if HWY_ARCH_X86
+[[maybe_unused]] bool has_avx2() {
+    // Older compilers have no name for F16C. "avx2" includes that the kernel saves the registers.
+    unsigned int eax = 0, ebx = 0, ecx = 0, edx = 0;
+    const bool has_f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+    return has_f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+}
+
+[[maybe_unused]] bool has_avx3() {
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512cd");
+}
+#endif
+
+}  // namespace
+
+std::vector<InstructionSet> instruction_sets() {
+    std::vector<InstructionSet> sets;
+#if (HWY_TARGETS & HWY_AVX3) && HWY_STATIC_TARGET != HWY_AVX3
+    if (has_avx3()) sets.push_back({"AVX3", N_AVX3::lookup_type});
+#endif
+#if (HWY_TARGETS & HWY_AVX2) && HWY_STATIC_TARGET != HWY_AVX2
+    if (has_avx2()) sets.push_back({"AVX2", N_AVX2::lookup_type});
+#endif
+    sets.push_back({hwy::TargetName(HWY_STATIC_TARGET), HWY_STATIC_DISPATCH(lookup_type)});
+    return sets;
+}
+
+const Reduction& lookup(DType type, ReduceOp op) {
+    static const auto best = instruction_sets().front().lookup;
+    return best(type, op);
+}
 
 }  // namespace ddp::detail
 #endif

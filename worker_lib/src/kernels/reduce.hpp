@@ -3,6 +3,7 @@
 // set of this machine. All instruction sets give the same bits, except for those of a NaN. Pure.
 
 #include <cstddef>
+#include <vector>
 
 #include "ddp/types.hpp"
 
@@ -30,5 +31,13 @@ struct Reduction {
 
 /// Returns the functions for an operation that ProcessGroup has accepted. Avg is Sum here: the caller passes the scale.
 [[nodiscard]] const Reduction& lookup(DType type, ReduceOp op);
+
+/// The functions for one instruction set that reductions are compiled for and that this machine has.
+struct InstructionSet {
+    const char* name;
+    const Reduction& (*lookup)(DType type, ReduceOp op);
+};
+/// Returns them all, the best one first: lookup() is that of the first one. The last one runs on every machine.
+[[nodiscard]] std::vector<InstructionSet> instruction_sets();
 
 }  // namespace ddp::detail

@@ -2,14 +2,17 @@
 
 #include <fmt/format.h>
 
-#include <hwy/targets.h>
+#include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <cstring>
+#include <fstream>
+#include <initializer_list>
 #include <limits>
 #include <set>
+#include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tests/catch.hpp"
@@ -17,6 +20,7 @@
 #include "worker_lib/src/util/partition.hpp"
 
 using namespace ddp;
+using detail::instruction_sets;
 using detail::lookup;
 using detail::part;
 using detail::Range;
@@ -72,8 +76,8 @@ std::vector<testing::Bytes> hard_inputs(int ranks, DType type, std::size_t count
 }
 
 /// Returns the result of reduce_into() with two outputs, where one output is the second input.
-testing::Bytes reduced_into(std::vector<testing::Bytes> inputs, const testing::Case& one, std::size_t offset) {
-    const Reduction& reduction = lookup(one.type, one.op);
+testing::Bytes reduced_into(const Reduction& reduction, std::vector<testing::Bytes> inputs, const testing::Case& one,
+                            std::size_t offset) {
     const double scale = one.op == ReduceOp::Avg ? 1.0 / static_cast<double>(inputs.size()) : 1.0;
     testing::Bytes elsewhere(inputs[1].size());
     std::vector<const void*> sources;
@@ -86,8 +90,8 @@ testing::Bytes reduced_into(std::vector<testing::Bytes> inputs, const testing::C
 }
 
 /// reduce() and finish(), as between nodes.
-testing::Bytes reduced_in_steps(const std::vector<testing::Bytes>& inputs, const testing::Case& one) {
-    const Reduction& reduction = lookup(one.type, one.op);
+testing::Bytes reduced_in_steps(const Reduction& reduction, const std::vector<testing::Bytes>& inputs,
+                                const testing::Case& one) {
     const double scale = one.op == ReduceOp::Avg ? 1.0 / static_cast<double>(inputs.size()) : 1.0;
     std::vector<const void*> sources;
     for (const auto& input : inputs) sources.push_back(input.data());
@@ -98,6 +102,18 @@ testing::Bytes reduced_in_steps(const std::vector<testing::Bytes>& inputs, const
     return out;
 }
 
+/// Returns whether /proc/cpuinfo, which is not what the library reads, shows all of these.
+bool has_cpu_flags(std::initializer_list<const char*> wanted) {
+    std::ifstream file("/proc/cpuinfo");
+    std::set<std::string> flags;
+    for (std::string word, line; std::getline(file, line);) {
+        if (!line.starts_with("flags")) continue;
+        for (std::istringstream words(line); words >> word;) flags.insert(word);
+        break;
+    }
+    return std::ranges::all_of(wanted, [&](const char* flag) { return flags.contains(flag); });
+}
+
 }  // namespace
 
 TEST_CASE("every instruction set gives the same bits as plain arithmetic", "[native][unit]") {
@@ -105,32 +121,31 @@ TEST_CASE("every instruction set gives the same bits as plain arithmetic", "[nat
     CAPTURE(ranks);
     std::string wrong;
     std::set<const Reduction*> tables;
-    for (const std::int64_t target : {HWY_SCALAR, HWY_AVX2, HWY_AVX3, HWY_NEON}) {
-        hwy::SetSupportedTargetsForTest(0);
-        if (target != HWY_SCALAR && (hwy::SupportedTargets() & target) == 0) continue;
-        hwy::SetSupportedTargetsForTest(target);
-        tables.insert(&lookup(DType::F32, ReduceOp::Sum));
+    const auto sets = instruction_sets();
+    for (const auto& [name, lookup_in_set] : sets) {
+        tables.insert(&lookup_in_set(DType::F32, ReduceOp::Sum));
         for (const testing::Case& one : testing::all_types_and_ops({1, 63, 5003})) {
             auto inputs = hard_inputs(ranks, one.type, one.count);
+            const Reduction& reduction = lookup_in_set(one.type, one.op);
             const auto right = testing::reference_all_reduce(inputs, {ranks}, one.type, one.op);
-            const auto complain = [&](const char* what, const testing::Bytes& got) {
+            const auto complain = [&, name = name](const char* what, const testing::Bytes& got) {
                 const auto where = testing::first_difference(got, right, one.type);
-                if (where >= 0)
-                    wrong += fmt::format(" {} {} {} at {};", hwy::TargetName(target), what, one.text(), where);
+                if (where >= 0) wrong += fmt::format(" {} {} {} at {};", name, what, one.text(), where);
             };
-            complain("in one", reduced_into(inputs, one, 0));
-            complain("in steps", reduced_in_steps(inputs, one));
+            complain("in one", reduced_into(reduction, inputs, one, 0));
+            complain("in steps", reduced_in_steps(reduction, inputs, one));
             for (auto& input : inputs) input.insert(input.begin(), size_of(one.type), std::byte{});
-            complain("unaligned", reduced_into(inputs, one, size_of(one.type)));
+            complain("unaligned", reduced_into(reduction, inputs, one, size_of(one.type)));
         }
     }
-    hwy::SetSupportedTargetsForTest(0);
     CHECK(wrong == "");
-    // None of them has fallen back to another.
-    constexpr auto kTried = static_cast<std::uint64_t>((HWY_AVX2 | HWY_AVX3 | HWY_NEON) & HWY_TARGETS);
-    const std::uint64_t offered = static_cast<std::uint64_t>(hwy::SupportedTargets()) & kTried;
-    const auto always = static_cast<std::uint64_t>(HWY_STATIC_TARGET);
-    CHECK(std::ssize(tables) == std::popcount(offered | always));
+    CHECK(std::ssize(tables) == std::ssize(sets));
+    CHECK(&lookup(DType::F32, ReduceOp::Sum) == &sets.front().lookup(DType::F32, ReduceOp::Sum));
+    const auto has = [&](std::string_view name) {
+        return std::ranges::any_of(sets, [&](const auto& set) { return set.name == name; });
+    };
+    CHECK(has("AVX2") == has_cpu_flags({"avx2", "fma", "f16c", "bmi1", "bmi2"}));
+    CHECK(has("AVX3") == (has("AVX2") && has_cpu_flags({"avx512f", "avx512vl", "avx512dq", "avx512bw", "avx512cd"})));
 }
 
 TEST_CASE("parts cover everything once and begin at multiples of the grain", "[native][unit]") {
