@@ -15,8 +15,20 @@ if(NOT OpenSSL_FOUND)
 endif()
 find_package(hwy REQUIRED)     # Highway: reductions for each instruction set, chosen at run time
 
-# hwloc, for --numa-binding. It has no package file for CMake.
+# hwloc, for --numa-binding. It has no package file for CMake. Static where it links with what every node has, so that ddprun runs on a
+# node that has no libhwloc.
 find_path(HWLOC_INCLUDE_DIR hwloc.h)
+find_library(HWLOC_STATIC_LIBRARY libhwloc.a)
+mark_as_advanced(HWLOC_STATIC_LIBRARY)
+if(HWLOC_STATIC_LIBRARY AND NOT DEFINED HWLOC_LIBRARY)
+    file(WRITE ${PROJECT_BINARY_DIR}/CMakeFiles/hwloc.cpp "#include <hwloc.h>\nint main() { hwloc_topology_t t; return hwloc_topology_init(&t) + hwloc_topology_load(t); }")
+    try_compile(DDP_STATIC_HWLOC ${PROJECT_BINARY_DIR}/CMakeFiles/hwloc
+        SOURCES ${PROJECT_BINARY_DIR}/CMakeFiles/hwloc.cpp ${PROJECT_SOURCE_DIR}/launcher/binding/no_udev.cpp
+        CMAKE_FLAGS -DINCLUDE_DIRECTORIES=${HWLOC_INCLUDE_DIR} LINK_LIBRARIES ${HWLOC_STATIC_LIBRARY} m dl pthread)
+    if(DDP_STATIC_HWLOC)
+        set(HWLOC_LIBRARY ${HWLOC_STATIC_LIBRARY} CACHE FILEPATH "libhwloc")
+    endif()
+endif()
 find_library(HWLOC_LIBRARY hwloc)
 if(HWLOC_INCLUDE_DIR)
     file(STRINGS ${HWLOC_INCLUDE_DIR}/hwloc.h hwloc_version REGEX "^#define HWLOC_API_VERSION 0x")
@@ -29,6 +41,11 @@ endif()
 add_library(hwloc::hwloc UNKNOWN IMPORTED)
 set_target_properties(hwloc::hwloc PROPERTIES
     IMPORTED_LOCATION ${HWLOC_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${HWLOC_INCLUDE_DIR})
+if(HWLOC_LIBRARY MATCHES "\\.a$")
+    add_library(ddprun_no_udev STATIC launcher/binding/no_udev.cpp)
+    target_link_libraries(ddprun_no_udev PRIVATE ddprun_settings)
+    set_property(TARGET hwloc::hwloc PROPERTY INTERFACE_LINK_LIBRARIES ddprun_no_udev m ${CMAKE_DL_LIBS})
+endif()
 
 # RE2, for --grep and --exclude: the agent must not wait for a pattern. Static where that is installed; Debian 12 has no package
 # file for CMake.

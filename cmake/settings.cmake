@@ -66,14 +66,17 @@ function(ddprun_library name alias)
     target_link_libraries(${name} PUBLIC ${ARG_PUBLIC} PRIVATE ddprun_settings ${ARG_PRIVATE})
 endfunction()
 
-# ddprun_program(NAME SOURCES... PRIVATE targets...): a program that lands in bin/ and is installed.
+# ddprun_program(NAME SOURCES... PRIVATE targets... [COMPONENT name]): a program that lands in bin/ and is installed.
 # It links no shared library of C++, so that it loads quickly (docs/design/020).
 function(ddprun_program name)
-    cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "SOURCES;PRIVATE")
+    cmake_parse_arguments(PARSE_ARGV 1 ARG "" "COMPONENT" "SOURCES;PRIVATE")
+    if(NOT DEFINED ARG_COMPONENT)
+        set(ARG_COMPONENT ${CMAKE_INSTALL_DEFAULT_COMPONENT_NAME})
+    endif()
     add_executable(${name} ${ARG_SOURCES})
     if(NOT DDP_SANITIZE)
         target_link_options(${name} PRIVATE -static-libstdc++ -static-libgcc LINKER:--as-needed,--gc-sections)
     endif()
     target_link_libraries(${name} PRIVATE ddprun_settings ${ARG_PRIVATE})
-    install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+    install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT ${ARG_COMPONENT})
 endfunction()

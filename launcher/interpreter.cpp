@@ -19,6 +19,12 @@ const std::string* value_of(const Environment& environment, std::string_view nam
 
 /// Returns the interpreter without PYTHON_EXEC.
 Result<Interpreter> default_python(const Environment& environment, const SearchPath& search) {
+    // `pip install` has put ddprun beside the Python for which it installs packages: scripts expect that one.
+    const fs::path own = search.own_folder / "python3";
+    std::error_code ignored;
+    if (!search.own_folder.empty() && fs::exists(search.own_folder / "../share/ddprun/wheel", ignored) &&
+        is_executable_file(own))
+        return Interpreter{own, "for which pip has installed ddprun"};
     std::string skipped;
     for (const std::string_view variable : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
         const std::string* const folder = value_of(environment, variable);

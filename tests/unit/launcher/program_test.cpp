@@ -172,6 +172,13 @@ TEST_CASE("without PYTHON_EXEC an active environment has the interpreter, then P
                    .message,
                Catch::Contains("Unset PYTHON_EXEC to use " + in_venv + ","));
     CHECK(worker_command(asked({on_path}), {{"VIRTUAL_ENV", venv}}, folders.search).value().python.path.empty());
+
+    // What pip has put beside ddprun, which a python3 alone is not.
+    const std::string beside = folders.program("own/python3");
+    CHECK(chosen({{"VIRTUAL_ENV", venv}}) == Choice(in_venv, "from VIRTUAL_ENV"));
+    folders.program("share/ddprun/wheel", 0644);
+    CHECK(chosen({{"VIRTUAL_ENV", venv}}) == Choice(beside, "for which pip has installed ddprun"));
+    CHECK(chosen({{"PYTHON_EXEC", on_path}}) == Choice(on_path, "from PYTHON_EXEC"));
 }
 
 TEST_CASE("a Python script whose name does not end in .py is to be run with --run-path", "[launcher][unit]") {
