@@ -72,7 +72,8 @@ public:
     [[nodiscard]] Store& store() { return *store_; }
     [[nodiscard]] ProcessGroup& world() { return *world_; }
     /// Collective over the world. Returns true on all ranks if every rank has passed true, else false on all. Throws as
-    /// a collective does.
+    /// a collective does. On NCCL it goes over the store, which keeps a key per call and rank, and throws as split():
+    /// not for every step.
     [[nodiscard]] bool agree(bool yes);
     /// Collective over the world. Makes the group of this machine's ranks, in their order. Machines are distinguished
     /// by the kernel's boot id, emulated nodes by their number, never by LOCAL_WORLD_SIZE. Throws as
@@ -92,7 +93,8 @@ private:
 };
 
 /// Ends this process at once, without destructors, as the one that the launcher reports: prints `text` to stderr and
-/// aborts the world with it, which peers get as Error{Aborted}. Only this rank needs to call it. If all ranks leave
+/// aborts the world with it, which native peers get as Error{Aborted}, or as PeerLost on other hosts if the connection
+/// ends first. An exit code of 0 becomes 1. Only this rank needs to call it. If all ranks leave
 /// together (`if (!context.agree(problem.empty())) ddp::fail(context, problem);`), those without a text pass an empty
 /// one: they print nothing, and end when the launcher stops them or after 2 s. Any thread.
 [[noreturn]] void fail(Context& context, std::string_view text, int exit_code = 1);

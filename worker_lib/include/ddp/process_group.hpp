@@ -7,9 +7,14 @@
 // and in every run. A call with wrong arguments throws Error{InvalidArgument} at once, and the group stays usable.
 //
 // The native backend compares sizes, types, labels and operations across ranks on every call: a difference is an error
-// that names both sides, never a hang. It refuses a collective of another thread than the last one's while an operation
-// is in flight, because then the order is left to chance; callbacks of the group are exempt. NCCL compares nothing:
-// there a difference ends at the operation's deadline, or in wrong values.
+// that names both sides, never a hang. NCCL compares nothing: there a difference ends at the operation's deadline, or
+// in wrong values.
+//
+// Two threads that call collectives of one group without an order between them make wrong sums, because each rank has
+// them in another order. The group usually finds it: a call during a call of another thread or, on the native backend,
+// while an operation of another thread is in flight, throws Error{InvalidArgument} naming both and aborts the group.
+// A thread that takes over has to wait for the Work of the one before it. Callbacks of the group need only not call it
+// at the same time as another thread.
 
 #include <chrono>
 #include <cstddef>
@@ -76,7 +81,7 @@ public:
     //
     // A call throws Error{InvalidArgument} at once, on this rank alone, for arguments that are wrong in themselves. The
     // Work's wait() throws all other errors:
-    //     Mismatch   the ranks called different operations, or with different sizes
+    //     Mismatch   the ranks called different operations, or with different sizes, types, roots or labels
     //     Timeout    the operation's deadline has passed; the culprits are the late ranks
     //     PeerLost   a rank's process has ended, or its host is unreachable
     //     Aborted    abort() was called, or this group was destroyed

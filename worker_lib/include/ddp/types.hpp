@@ -103,8 +103,9 @@ struct OpOptions {
     /// waiting gets up to 3 s more, so that the rank closest to the cause reports first. Zero or less is
     /// Error{InvalidArgument}.
     std::optional<std::chrono::milliseconds> timeout{};
-    /// Names the operation in errors and dumps ("bucket 3"), which show up to 100 and 40 bytes of it. Native backend:
-    /// the ranks of a collective compare it, by a hash that finds 255 of 256 differences, and always those of one byte.
+    /// Names the operation in errors and dumps ("bucket 3"), which show up to 100 and 40 bytes of this rank's, and 23
+    /// of another one's. Native backend: the ranks of a collective compare it, by a hash that finds 255 of 256
+    /// differences, and always those of one byte.
     std::string_view label{};
     /// For device memory. A group of the native backend refuses one.
     Stream stream{};

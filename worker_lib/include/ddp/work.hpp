@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -22,13 +21,12 @@ namespace DDP_EXPORT ddp {
 class [[nodiscard]] Work {
 public:
     Work() = default;  ///< done from the start
-    Work(const Work&) = default;
-    Work& operator=(const Work&) = default;
-    Work(Work&&) noexcept = default;
-    Work& operator=(Work&&) noexcept = default;
-    /// Does not end the operation: it goes on, and its buffers belong to the library until it has ended. The exception
-    /// is a Work that dies because an exception leaves its block before a wait(): the buffers are about to die too, so
-    /// it aborts the group and blocks until no thread uses them, except inside a callback of that group. Peers get
+    Work(const Work& other);
+    Work(Work&& other) noexcept;
+    Work& operator=(Work other) noexcept;
+    /// Does not end the operation: it goes on, and its buffers belong to the library until it has ended. But if
+    /// the last handle dies because an exception leaves its block before a wait(), the buffers are about to die too:
+    /// then it aborts the group and blocks until no thread uses them, except inside a callback of that group. Peers get
     /// Error{Aborted} with this rank as culprit. Declare buffers before their Work.
     ~Work();
 
@@ -46,10 +44,11 @@ public:
     /// already, the callback runs inside then(): it may wait there, and its exceptions reach the caller.
     ///
     /// A callback that the group calls may submit work to the group, but must not wait for it: that throws
-    /// Error{InvalidArgument}, unless the work is done. It must not lock a mutex that a waiting thread holds: it may
-    /// run on that thread. An exception of the callback aborts the group with its text, as abort() does. If the
-    /// callback destroys the group, the group ends when the callback has returned. The works in flight then end soon,
-    /// with an error; until then their buffers belong to the library.
+    /// Error{InvalidArgument}, unless the work is done. The program has to ensure that all ranks have the same order:
+    /// start the next operation either in callbacks or on a thread of yours. A callback must not lock a mutex that a
+    /// waiting thread holds: it may run on that thread. Its exception aborts the group with its text, as abort() does.
+    /// If it destroys the group, the group ends when the callback has returned. The works in flight then end soon, with
+    /// an error; until then their buffers belong to the library.
     void then(std::function<void(std::exception_ptr)> callback);
     /// Returns the number of the operation among the collectives of its group, or of the batch among the group's sends
     /// and receives; both count from 1. 0 for a default-constructed Work.
@@ -57,14 +56,12 @@ public:
 
 private:
     friend class detail::WorkState;
-    static constexpr int kWaitedFor = std::numeric_limits<int>::max();
-
     explicit Work(std::shared_ptr<detail::WorkState> state);
     explicit Work(std::uint64_t seq) : done_seq_(seq) {}  ///< operation `seq`, done without an error
 
     std::shared_ptr<detail::WorkState> state_;  ///< null: done
     std::uint64_t done_seq_ = 0;
-    int exceptions_ = 0;  ///< those that were passing when it was made; kWaitedFor: wait() has returned
+    int exceptions_ = 0;  ///< how many were passing when the operation was started
 };
 
 }  // namespace ddp

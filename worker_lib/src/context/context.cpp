@@ -141,7 +141,7 @@ bool Context::agree(bool yes) {
         world_->all_reduce(all, ReduceOp::Min, {.label = "agree()"}).wait();
         return all == 1;
     }
-    // NCCL reduces device memory, which the program may have filled.
+    // NCCL reduces only device memory.
     const auto answers = world_->impl_->exchange_with_all(fmt::format("agree/{}", number), yes ? "1" : "0", "agree()");
     return std::ranges::count(answers, "1") == static_cast<std::ptrdiff_t>(answers.size());
 }
@@ -155,14 +155,17 @@ std::unique_ptr<ProcessGroup> Context::split_leaders() {
 }
 
 void fail(Context& context, std::string_view text, int exit_code) {
-    std::fflush(stdout);
-    if (text.empty()) {
-        std::this_thread::sleep_for(kUntilTheReportHasEnded);
-    } else {
-        std::fputs(fmt::format("{}\n", text).c_str(), stderr);
-        context.world().abort(text);
+    try {
+        std::fflush(stdout);
+        if (text.empty()) {
+            std::this_thread::sleep_for(kUntilTheReportHasEnded);
+        } else {
+            std::fputs(fmt::format("{}\n", text).c_str(), stderr);
+            context.world().abort(text);
+        }
+    } catch (...) {  // no memory for the report; the process ends all the same
     }
-    std::_Exit(exit_code);
+    std::_Exit(exit_code != 0 ? exit_code : EXIT_FAILURE);
 }
 
 Context init_from_env(const InitOptions& options) {

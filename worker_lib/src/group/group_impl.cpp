@@ -21,6 +21,20 @@ namespace ddp::detail {
 
 namespace {
 
+/// Notes that this thread is in submit().
+class Inside {
+public:
+    explicit Inside(std::atomic<pid_t>& thread) : thread_(thread) {
+        thread_.store(thread_id(), std::memory_order_relaxed);
+    }
+    ~Inside() { thread_.store(0, std::memory_order_relaxed); }
+    Inside(const Inside&) = delete;
+    Inside& operator=(const Inside&) = delete;
+
+private:
+    std::atomic<pid_t>& thread_;
+};
+
 bool has_bad_timeout(const OpOptions& options) { return options.timeout && options.timeout->count() <= 0; }
 
 std::string timeout_complaint(const OpOptions& options) {
@@ -92,10 +106,16 @@ Work GroupImpl::submit(Operation&& operation, const OpOptions& options) {
     operation.stream = options.stream;
     std::string wrong = complaint(operation, spec_, backend_->kind());
     if (has_bad_timeout(options)) wrong = timeout_complaint(options);
+    const pid_t inside = inside_.load(std::memory_order_relaxed);
     const ddprun::Lock lock(mutex_);
+    const Inside here(inside_);
     operation.seq = last_seq_ + 1;
     operation.counts_hash += step_;
-    if (wrong.empty() && last_thread_ != thread_id()) wrong = thread_complaint();
+    if (wrong.empty() && (inside != 0 || last_thread_ != thread_id())) {
+        wrong = thread_complaint(inside);
+        // The order of the calls before this one is as uncertain: no sum of the group can be trusted any more.
+        if (!wrong.empty()) abort(fmt::format("{}: {}", describe(operation), wrong));
+    }
     if (!wrong.empty()) {
         const std::string what = describe(operation);
         throw refusal(spec_, fmt::format("{}: {}", what, wrong)).in(spec_.name, what, operation.seq);
@@ -116,18 +136,22 @@ Work GroupImpl::submit(Operation&& operation, const OpOptions& options) {
     return WorkState::done_handle(last_seq_);
 }
 
-/// The threads of a callback are the library's, and the group orders them.
-std::string GroupImpl::thread_complaint() {
+/// A callback may call while operations of the program are in flight, but not at the same time as another thread.
+std::string GroupImpl::thread_complaint(pid_t inside) {
     const pid_t thread = thread_id();
-    if (any_thread_ || backend_->is_in_callback()) return {};
-    if (last_thread_ != 0 && backend_->is_busy(last_seq_) && !backend_->failure()) {
+    const bool at_the_same_time = inside != 0 && inside != thread;
+    const bool in_callback = backend_->is_in_callback();
+    if (any_thread_) return {};
+    const bool in_between = !in_callback && last_thread_ != 0 && last_thread_ != thread && backend_->is_busy(last_seq_);
+    if ((at_the_same_time || in_between) && !backend_->failure()) {
         return fmt::format(
-            "thread {} calls it while operation #{}, which thread {} has started, is in flight. The order of their "
-            "calls is left to chance, and differs between ranks. Give each thread a group of its own "
-            "(ProcessGroup::split), or wait for the Work before another thread goes on",
-            thread, last_seq_, last_thread_);
+            "thread {} calls it while {} of thread {} is in flight. The order of their calls is left to chance, and "
+            "differs between ranks. Give each thread a group of its own (ProcessGroup::split), or wait for the Work "
+            "before another thread goes on",
+            thread, at_the_same_time ? "a call" : fmt::format("operation #{}", last_seq_),
+            at_the_same_time ? inside : last_thread_);
     }
-    last_thread_ = thread;
+    if (!in_callback) last_thread_ = thread;
     return {};
 }
 

@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -75,7 +76,8 @@ private:
     [[nodiscard]] QueuedBatch queue(TransferList&& batch, const OpOptions& options, std::uint64_t& seq)
         EXCLUDES(mutex_);
     /// Returns what is wrong with a call of this thread; empty: nothing. Notes the thread.
-    [[nodiscard]] std::string thread_complaint() REQUIRES(mutex_);
+    /// inside   the thread that was in submit() when this one called it; 0: none
+    [[nodiscard]] std::string thread_complaint(pid_t inside) REQUIRES(mutex_);
     [[nodiscard]] ddprun::Duration timeout_of(const OpOptions& options) const;
 
     const GroupSpec spec_;
@@ -83,7 +85,8 @@ private:
     std::unique_ptr<BackendImpl> backend_;
     const ProcessMark home_;
     bool any_thread_ = false;
-    LightMutex mutex_;  ///< held while an operation gets its number and is submitted
+    std::atomic<pid_t> inside_{0};  ///< the thread in submit(); 0: none
+    LightMutex mutex_;              ///< held while an operation gets its number and is submitted
     std::uint64_t last_seq_ GUARDED_BY(mutex_) = 0;
     pid_t last_thread_ GUARDED_BY(mutex_) = 0;  ///< that has submitted an operation; 0: none
     std::uint64_t step_ GUARDED_BY(mutex_) = 0;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cstdio>
 #include <optional>
 #include <utility>
 
@@ -183,11 +184,18 @@ void WorkState::wait() {
 
 void WorkState::abandon() noexcept {
     // A callback's exception aborts the group with its own text, and the group waits for that callback.
-    if (is_in_callback(owner().of)) return hurry();
+    if (waited_.load(std::memory_order_relaxed) || is_in_callback(owner().of)) return hurry();
     try {
         const std::string reason =
             fmt::format("it threw an exception while {} was in flight. See the output of this rank", text());
-        if (abort_group(reason)) (void)wait_until(ddprun::Clock::now() + grace() + kNoticing);
+        if (!abort_group(reason) || wait_until(ddprun::Clock::now() + grace() + kNoticing)) return;
+        std::fputs(
+            fmt::format("[ddp] {}: an exception waits for {}, whose buffers would be freed in use. Is a callback "
+                        "of the group busy?\n",
+                        owner().rank, text())
+                .c_str(),
+            stderr);
+        (void)wait_until(ddprun::TimePoint::max());
     } catch (...) {  // the work's own error, or no memory: the exception that passes matters more
     }
 }
@@ -197,11 +205,28 @@ void WorkState::abandon() noexcept {
 namespace ddp {
 
 Work::Work(std::shared_ptr<detail::WorkState> state)
-    : state_(std::move(state)), exceptions_(std::uncaught_exceptions()) {}
+    : state_(std::move(state)), exceptions_(std::uncaught_exceptions()) {
+    state_->add_handle();
+}
+
+Work::Work(const Work& other) : state_(other.state_), done_seq_(other.done_seq_), exceptions_(other.exceptions_) {
+    if (state_) state_->add_handle();
+}
+
+Work::Work(Work&& other) noexcept = default;
+
+Work& Work::operator=(Work other) noexcept {
+    std::swap(state_, other.state_);
+    std::swap(done_seq_, other.done_seq_);
+    std::swap(exceptions_, other.exceptions_);
+    return *this;
+}
 
 Work::~Work() {
-    if (!state_ || state_->done()) return;
-    if (std::uncaught_exceptions() > exceptions_) {
+    if (!state_) return;
+    const bool last = state_->remove_handle();
+    if (state_->done()) return;
+    if (last && std::uncaught_exceptions() > exceptions_) {
         state_->abandon();
     } else {
         state_->hurry();  // perhaps no thread will wait for it
@@ -223,7 +248,7 @@ void Work::wait() {
         state_->note_waiter(blocks);
     }
     state_->wait();
-    exceptions_ = kWaitedFor;
+    state_->note_waited();
 }
 
 void Work::wait_host(std::optional<std::chrono::milliseconds> timeout) {

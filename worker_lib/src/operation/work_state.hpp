@@ -35,7 +35,7 @@ public:
     [[nodiscard]] ddprun::TimePoint deadline() const { return deadline_; }
     [[nodiscard]] bool done() const { return done_.load(std::memory_order_acquire); }
     /// Returns the state that a public handle points to; null if the handle was done from the start.
-    [[nodiscard]] static WorkState* of(const Work& work) { return work.state_.get(); }
+    [[nodiscard]] static const std::shared_ptr<WorkState>& of(const Work& work) { return work.state_; }
     [[nodiscard]] static Work handle(std::shared_ptr<WorkState> state) { return Work(std::move(state)); }
     /// Returns the handle of operation `seq`, which is done, without an error.
     [[nodiscard]] static Work done_handle(std::uint64_t seq) { return Work(seq); }
@@ -80,11 +80,17 @@ public:
     virtual void note_peer_failed() const { entry_.peer_failed(); }
     /// Records the end; `timed_out`: by a deadline.
     virtual void note_end(bool well, bool timed_out) const { entry_.ended(well, timed_out); }
-    /// Records that the group is aborted, because a callback of this work threw.
+    /// Records that the group is aborted because of this work.
     virtual void note_abort(std::string_view reason) const { entry_.aborted(reason); }
 
-    /// Ends the work because its last owner unwinds by an exception: aborts the group, and waits until no thread uses
-    /// the buffers any more. Does neither inside a callback of the group.
+    /// Counts the handles of the program.
+    void add_handle() { handles_.fetch_add(1, std::memory_order_relaxed); }
+    /// Returns whether it was the last one.
+    [[nodiscard]] bool remove_handle() { return handles_.fetch_sub(1, std::memory_order_acq_rel) == 1; }
+    /// Records that wait() has returned: from then on memory is safe, by a stream's order if the work goes on.
+    void note_waited() { waited_.store(true, std::memory_order_relaxed); }
+    /// Ends the work because its last handle dies by an exception: aborts the group, and waits until no thread uses the
+    /// buffers any more. Does nothing after note_waited(), or inside a callback of the group.
     void abandon() noexcept;
     /// Aborts the group with `reason`. Returns false if this process does not run the group, or not any more.
     virtual bool abort_group(std::string_view /*reason*/) { return false; }
@@ -106,6 +112,8 @@ private:
     const RecordEntry entry_;
     mutable ddprun::Mutex mutex_;
     ddprun::Condition changed_;
+    std::atomic<int> handles_{0};
+    std::atomic<bool> waited_{false};
     std::atomic<bool> done_ = false;  ///< changes with the mutex held
     std::exception_ptr error_ GUARDED_BY(mutex_);
     std::vector<std::function<void(std::exception_ptr)>> callbacks_ GUARDED_BY(mutex_);

@@ -138,6 +138,8 @@ Failure mismatch(std::string_view own_name, const Operation& operation, std::str
     std::string text = fmt::format("the ranks called {}: {}: {}, {}: {}",
                                    difference(own.identity, theirs.identity, their_step.has_value()), own_name,
                                    describe(own), their_name, describe(theirs));
+    if (own.identity.label_hash != theirs.identity.label_hash && own.label == theirs.label)
+        text += fmt::format("; the whole label of the first is '{}'", operation.label);
     if (their_step) {
         const std::uint64_t own_step = own.identity.counts_hash - hash_of(operation.counts);
         text += fmt::format("; the first in {}, the second in {}", name_of_step(own_step), name_of_step(*their_step));
