@@ -1,0 +1,295 @@
+#pragma once
+// ddp::torch::DistributedDataParallel: data-parallel training of a LibTorch module, with the semantics of PyTorch's
+// DDP. Needs LibTorch (1.13 or newer) and dense parameters in host memory; ddp.hpp does not include it.
+//
+//     ddp::Context context = ddp::init_from_env({.backend = ddp::Backend::Native});
+//     ddp::torch::DistributedDataParallel model(net, context);      // net: a ModuleHolder or a shared_ptr
+//     …
+//     optimizer.zero_grad();                                        // to zero or to none, as you like
+//     loss_of(model(input)).backward();                             // gradients are averages when it returns
+//     optimizer.step();
+//
+// All calls and all backwards are made by one thread. Double backward (create_graph) is not supported.
+
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/utils/lambda_post_hook.h>
+#include <torch/torch.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "ddp/context.hpp"
+#include "ddp/error.hpp"
+#include "ddp/reducer.hpp"
+
+namespace ddp::torch {
+
+/// Options of a DistributedDataParallel. The same on every rank.
+struct DistributedDataParallelOptions {
+    bool broadcast_buffers = true;  ///< rank 0's buffers, such as BatchNorm's statistics, replace all others in forward
+    /// Allows parameters without a gradient in a synchronised backward. If no rank has one for a parameter, its
+    /// gradient stays undefined, so that the optimiser skips it. Costs one small all_reduce per step.
+    bool find_unused = false;
+    BucketLimits limits = {};
+    std::shared_ptr<CommHook> hook = nullptr;  ///< as ReducerOptions::hook
+};
+
+namespace detail {
+
+/// Returns the DType of a parameter whose gradient can be reduced; throws Error{InvalidArgument} for others.
+inline DType gradient_type(const std::string& name, const at::Tensor& parameter) {
+    const auto refuse = [&](const std::string& why) -> DType {
+        throw Error(ErrorCode::InvalidArgument, "DistributedDataParallel: parameter '" + name + "' " + why);
+    };
+    if (!parameter.device().is_cpu() || parameter.layout() != at::kStrided)
+        return refuse("is not a dense tensor in host memory, which is all that it supports so far");
+    switch (parameter.scalar_type()) {
+        case at::kFloat: return DType::F32;
+        case at::kDouble: return DType::F64;
+        case at::kHalf: return DType::F16;
+        case at::kBFloat16: return DType::BF16;
+        default:
+            return refuse(std::string("is of type ") + at::toString(parameter.scalar_type()) +
+                          ", which has no gradients that can be averaged");
+    }
+}
+
+/// Connects the parameters of a module to a reducer. The gradients are views into its buckets. A hook behind each
+/// AccumulateGrad node marks its gradient ready, and the engine's callback at the end of backward waits for the
+/// averages.
+class Gradients {
+public:
+    Gradients(const ::torch::nn::Module& module, ProcessGroup& group, const DistributedDataParallelOptions& options)
+        : options_(options) {
+        const ::torch::NoGradGuard no_grad;
+        std::unordered_set<const void*> seen;  // modules may share a parameter, which then has several names
+        std::vector<ParamSpec> specs;
+        std::vector<at::Tensor> state;
+        for (const auto& item : module.named_parameters()) {
+            if (!seen.insert(item.value().unsafeGetTensorImpl()).second) continue;
+            state.push_back(item.value());
+            if (!item.value().requires_grad()) continue;
+            specs.push_back({.name = item.key(),
+                             .count = static_cast<std::size_t>(item.value().numel()),
+                             .dtype = gradient_type(item.key(), item.value())});
+            parameters_.push_back({.name = item.key(), .tensor = item.value()});
+        }
+        for (const auto& item : module.named_buffers()) {
+            if (item.value().defined() && seen.insert(item.value().unsafeGetTensorImpl()).second)
+                buffers_.push_back(item.value());
+        }
+        state.insert(state.end(), buffers_.begin(), buffers_.end());
+        reducer_ = std::make_shared<GradientReducer>(
+            group, std::move(specs),
+            ReducerOptions{.limits = options_.limits, .find_unused = options_.find_unused, .hook = options_.hook});
+        broadcast(state);
+        for (std::size_t i = 0; i < parameters_.size(); ++i) attach(i);
+    }
+    Gradients(const Gradients&) = delete;
+    Gradients& operator=(const Gradients&) = delete;
+    ~Gradients() {
+        const ::torch::NoGradGuard no_grad;
+        for (Parameter& parameter : parameters_) {
+            if (parameter.accumulator) parameter.accumulator->del_post_hook(parameter.hook);
+            if (is_view(parameter)) parameter.tensor.mutable_grad() = parameter.view.clone();
+        }
+    }
+
+    /// Broadcasts rank 0's buffers where PyTorch does: in a forward that follows a synchronised one.
+    void before_forward() {
+        if (options_.broadcast_buffers && sync_buffers_ && !buffers_.empty()) {
+            const ::torch::NoGradGuard no_grad;
+            broadcast(buffers_);
+        }
+        sync_buffers_ = at::GradMode::is_enabled() && no_sync_guards_ == 0;
+    }
+    void add_no_sync_guards(int change) { no_sync_guards_ += change; }
+    [[nodiscard]] const GradientReducer& reducer() const { return *reducer_; }
+
+private:
+    using Accumulator = decltype(::torch::autograd::impl::grad_accumulator(std::declval<const at::Tensor&>()));
+    struct Parameter {
+        std::string name;
+        at::Tensor tensor;
+        at::Tensor view = {};
+        Accumulator accumulator = nullptr;  // the tensor itself refers to it weakly
+        std::uintptr_t hook = 0;
+        bool marked = false;  // in this backward
+    };
+
+    [[nodiscard]] static bool is_view(const Parameter& parameter) {
+        const at::Tensor& grad = parameter.tensor.grad();
+        return grad.defined() && grad.layout() == at::kStrided && grad.data_ptr() == parameter.view.data_ptr() &&
+               grad.strides() == parameter.view.strides();
+    }
+
+    /// Makes the view of a gradient, in the layout that autograd expects: that of the parameter if it has no gaps.
+    void attach(std::size_t i) {
+        Parameter& parameter = parameters_[i];
+        const at::Tensor& tensor = parameter.tensor;
+        const at::Tensor model = tensor.is_non_overlapping_and_dense() ? tensor : tensor.contiguous();
+        // A tensor that the user has kept keeps the buckets alive.
+        parameter.view = ::torch::from_blob(
+            reducer_->grad(i).data, model.sizes(), model.strides(), [owner = reducer_](void*) {}, tensor.options());
+        parameter.accumulator = ::torch::autograd::impl::grad_accumulator(tensor);
+        using Tensors = std::vector<at::Tensor>;
+        parameter.hook =
+            parameter.accumulator->add_post_hook(std::make_unique<::torch::autograd::utils::LambdaPostHook>(
+                [this, i](const Tensors& outputs, const Tensors&) {
+                    mark(i);
+                    return outputs;
+                }));
+    }
+
+    /// Copies a gradient into the bucket if it is not there already: after zero_grad() to none autograd has made a new
+    /// tensor, and a program may set grads of its own.
+    static void move_into_bucket(Parameter& parameter) {
+        if (is_view(parameter)) return;
+        at::Tensor& grad = parameter.tensor.mutable_grad();
+        if (grad.layout() != at::kStrided)
+            throw Error(ErrorCode::InvalidArgument,
+                        "DistributedDataParallel: the gradient of parameter '" + parameter.name +
+                            "' is sparse, which is not supported. Make its layer with sparse(false)");
+        parameter.view.copy_(grad);
+        grad = parameter.view;
+    }
+
+    void mark(std::size_t i) {
+        const ::torch::NoGradGuard no_grad;
+        if (!in_backward_) begin();
+        Parameter& parameter = parameters_[i];
+        if (parameter.marked)
+            throw Error(ErrorCode::InvalidArgument,
+                        "DistributedDataParallel: parameter '" + parameter.name +
+                            "' got a second gradient in one backward. Was an earlier backward ended by an exception? "
+                            "Then make a new DistributedDataParallel on all ranks");
+        add(i);
+    }
+
+    /// Adds this rank's gradient to the sum, which is zero if there is none.
+    void add(std::size_t i) {
+        Parameter& parameter = parameters_[i];
+        parameter.marked = true;
+        if (parameter.tensor.grad().defined()) {
+            move_into_bucket(parameter);
+            reducer_->mark_ready(i);
+        } else {
+            parameter.view.zero_();
+            reducer_->mark_unused(i);
+        }
+    }
+
+    void begin() {
+        sync_ = no_sync_guards_ == 0;
+        reducer_->begin_backward(sync_);
+        in_backward_ = true;
+        for (Parameter& parameter : parameters_) parameter.marked = false;
+        ::torch::autograd::Engine::get_default_engine().queue_callback([this] { finish(); });
+    }
+
+    void finish() {
+        const ::torch::NoGradGuard no_grad;
+        std::string missing;
+        for (std::size_t i = 0; i < parameters_.size(); ++i) {
+            if (parameters_[i].marked) continue;
+            if (options_.find_unused || !sync_)
+                add(i);
+            else
+                missing += (missing.empty() ? "'" : ", '") + parameters_[i].name + "'";
+        }
+        BackwardResult result;
+        try {
+            result = reducer_->finish_backward();
+        } catch (const Error&) {
+            if (missing.empty()) throw;
+            // The peers have the reducer's text, which names the parameters as well.
+            throw Error(ErrorCode::InvalidArgument,
+                        "DistributedDataParallel: these parameters got no gradient in this backward: " + missing +
+                            ". Use all of them in the loss on every rank, or pass {.find_unused = true} to allow it");
+        }
+        in_backward_ = false;
+        if (!result.synchronised) return;
+        for (std::size_t i = 0; i < parameters_.size(); ++i) {
+            if (result.used.empty() || result.used[i]) parameters_[i].tensor.mutable_grad() = parameters_[i].view;
+        }
+    }
+
+    /// Replaces the tensors' values by rank 0's.
+    void broadcast(const std::vector<at::Tensor>& tensors) {
+        std::vector<at::Tensor> packed;
+        std::vector<Buffer> memory;
+        for (const at::Tensor& tensor : tensors) {
+            packed.push_back(tensor.detach().to(at::kCPU).contiguous());
+            memory.emplace_back(packed.back().data_ptr(), packed.back().nbytes(), DType::U8);
+        }
+        reducer_->sync_parameters(memory);
+        for (std::size_t i = 0; i < tensors.size(); ++i) {
+            if (packed[i].data_ptr() != tensors[i].data_ptr()) tensors[i].detach().copy_(packed[i]);
+        }
+    }
+
+    const DistributedDataParallelOptions options_;
+    std::vector<Parameter> parameters_;
+    std::vector<at::Tensor> buffers_;
+    std::shared_ptr<GradientReducer> reducer_;
+    int no_sync_guards_ = 0;
+    bool sync_buffers_ = true;
+    bool in_backward_ = false;
+    bool sync_ = true;
+};
+
+}  // namespace detail
+
+/// Wraps a module so that each backward leaves the averages over all ranks in its parameters' grads. The module itself
+/// is shared, not copied: pass its parameters to the optimiser, save it, and evaluate it as without the wrapper.
+template <typename Module>
+class DistributedDataParallel {
+public:
+    /// Collective. Broadcasts rank 0's parameters and buffers. `module` is a ModuleHolder or a shared_ptr to a module,
+    /// already of its final type; its set of parameters must not change from then on. Throws Error{Mismatch} naming the
+    /// first parameter that differs between ranks, Error{InvalidArgument} for parameters that cannot be reduced.
+    DistributedDataParallel(Module module, Context& context, const DistributedDataParallelOptions& options = {})
+        : module_(std::move(module)),
+          gradients_(std::make_unique<detail::Gradients>(*module_, context.world(), options)) {}
+
+    /// Returns the module's forward(arguments…). Collective, if the module has buffers.
+    template <typename... Arguments>
+    decltype(auto) forward(Arguments&&... arguments) {
+        gradients_->before_forward();
+        return module_->forward(std::forward<Arguments>(arguments)...);
+    }
+    template <typename... Arguments>
+    decltype(auto) operator()(Arguments&&... arguments) {
+        return forward(std::forward<Arguments>(arguments)...);
+    }
+
+    [[nodiscard]] Module& module() { return module_; }
+
+    /// While this guard lives, backwards accumulate gradients on this rank; the next one after it averages their sums.
+    /// Use it alike on all ranks. Divide the loss by the number of backwards, as without the wrapper.
+    class NoSync {
+    public:
+        explicit NoSync(detail::Gradients& gradients) : gradients_(gradients) { gradients_.add_no_sync_guards(+1); }
+        ~NoSync() { gradients_.add_no_sync_guards(-1); }
+        NoSync(const NoSync&) = delete;
+        NoSync& operator=(const NoSync&) = delete;
+
+    private:
+        detail::Gradients& gradients_;
+    };
+    [[nodiscard]] NoSync no_sync() { return NoSync(*gradients_); }
+
+    /// Returns counts and times of the exchange.
+    [[nodiscard]] ReducerStats stats() const { return gradients_->reducer().stats(); }
+
+private:
+    Module module_;
+    std::unique_ptr<detail::Gradients> gradients_;
+};
+
+}  // namespace ddp::torch
