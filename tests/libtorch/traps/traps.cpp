@@ -191,6 +191,13 @@ private:
         backward(context_.rank() == context_.world_size() - 1);
         check(close(net_->last->weight.grad(), of_last[2] / context_.world_size()),
               "a rank without a gradient contributes zero, and gets the average");
+
+        {
+            const auto guard = model.no_sync();
+            backward(true);
+        }
+        backward(false);  // has dropped the gradients that were accumulated
+        check(close(net_->last->weight.grad(), torch::zeros({3, 3})), "a gradient that was set to none is not sent");
     }
 
     void refuses_unused() {
