@@ -53,7 +53,7 @@ std::size_t BucketExchange::done() const {
 /// trainer waits, too (note_waiter).
 void BucketExchange::wait_for(Work& work) const {
     if (!finishes_aside(options_)) return work.wait();
-    if (WorkState* const state = WorkState::of(work)) state->wait();
+    if (const auto& state = WorkState::of(work)) state->wait();
 }
 
 void BucketExchange::finish(std::size_t b) {
@@ -73,7 +73,7 @@ void BucketExchange::finish_all() {
 
 void BucketExchange::note_waiter() const {
     for (const Bucket& bucket : buckets_) {
-        const WorkState* const work = WorkState::of(bucket.work);
+        const WorkState* const work = WorkState::of(bucket.work).get();
         if (work != nullptr && !work->done()) work->note_waiter(work->blocks_host());
     }
 }

@@ -2,7 +2,7 @@
 
 #include <chrono>
 #include <exception>
-#include <optional>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -10,6 +10,7 @@
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/support/local_world.hpp"
 #include "tests/unit/worker_lib/support/world_errors.hpp"
+#include "worker_lib/src/operation/work_state.hpp"
 
 using namespace ddp;
 using namespace ddp::testing;
@@ -19,13 +20,15 @@ namespace {
 
 constexpr std::chrono::minutes kNeverPasses{5};  // no test waits for a deadline
 
+using State = std::shared_ptr<detail::WorkState>;
+
 /// Memory that notes, when it dies, whether an operation still used it.
 struct Gradients {
     std::vector<float> values;
-    Work& user;
+    State& user;
     bool& was_used;
 
-    ~Gradients() { was_used = !user.done(); }
+    ~Gradients() { was_used = !user->done(); }
 };
 
 enum class LoneKind { kCollective, kMessage };
@@ -62,16 +65,17 @@ TEST_CASE("an exception over a Work in flight frees the buffer first, keeps its 
                           int message = 0;
                           return context.world().recv(message, 0, 9).wait();
                       }
-                      Work seen;
+                      State seen;
                       try {
                           Gradients gradients{std::vector<float>(count, 1), seen, was_used};
                           const Work work = start_alone(context.world(), gradients.values, kind);
-                          seen = work;
+                          seen = detail::WorkState::of(work);
+                          const Work copy = work;  // only the last handle counts
                           throw std::runtime_error("the loss is nan");
                       } catch (const std::runtime_error& error) {
                           caught = error.what();
                       }
-                      seen.wait();
+                      seen->wait();
                   }));
     CHECK(std::chrono::steady_clock::now() - began < std::chrono::minutes(1));
     CHECK_FALSE(was_used);
@@ -93,11 +97,11 @@ TEST_CASE("an error of one operation frees the buffers of the others", "[native]
                                       context.world().barrier().wait();
                                       if (context.rank() == 1)
                                           return context.world().barrier().wait();  // not what rank 0 calls
-                                      Work seen;
+                                      State seen;
                                       Gradients gradients{std::vector<float>(300'000, 1), seen, was_used};
                                       Work first = context.world().all_reduce(gradients.values, ReduceOp::Sum);
                                       Work second = context.world().all_reduce(gradients.values, ReduceOp::Sum);
-                                      seen = second;
+                                      seen = detail::WorkState::of(second);
                                       first.wait();
                                   }));
     CHECK_FALSE(was_used);
@@ -110,10 +114,29 @@ TEST_CASE("an error of one operation frees the buffers of the others", "[native]
 TEST_CASE("a Work that is made and dropped while an exception passes goes on", "[native][unit]") {
     const auto sums = run_ranks({.ranks_per_node = {2}, .timeout = kNeverPasses}, [&](Context& context) {
         std::vector<float> values(300'000, 1);
-        Work work;
+        State state;
         try {
-            const AtEnd reports{[&] { work = context.world().all_reduce(values, ReduceOp::Sum); }};
+            const AtEnd reports{[&] {
+                const Work work = context.world().all_reduce(values, ReduceOp::Sum);
+                state = detail::WorkState::of(work);
+            }};
             throw std::runtime_error("not about the group");
+        } catch (const std::runtime_error&) {
+        }
+        if (state) state->wait();
+        context.world().barrier().wait();
+        return values.back();
+    });
+    CHECK(sums == std::vector<float>{2, 2});
+}
+
+TEST_CASE("a copy of a Work that dies by an exception aborts nothing", "[native][unit]") {
+    const auto sums = run_ranks({.ranks_per_node = {2}, .timeout = kNeverPasses}, [&](Context& context) {
+        std::vector<float> values(300'000, 1);
+        Work work = context.world().all_reduce(values, ReduceOp::Sum);
+        try {
+            const Work logged = work;
+            throw std::runtime_error("cannot log");
         } catch (const std::runtime_error&) {
         }
         work.wait();
@@ -124,6 +147,7 @@ TEST_CASE("a Work that is made and dropped while an exception passes goes on", "
 
 TEST_CASE("an exception in a callback over a Work of the same group hangs nothing", "[native][unit]") {
     Gate gate(2);
+    const auto began = std::chrono::steady_clock::now();
     const auto errors = errors_of({.ranks_per_node = {2}, .timeout = kNeverPasses}, behind(gate, [&](Context& context) {
                                       std::vector<float> one(300'000, 1);
                                       std::vector<float> two(300'000, 1);
@@ -138,8 +162,10 @@ TEST_CASE("an exception in a callback over a Work of the same group hangs nothin
                                       context.world().barrier().wait();
                                       context.world().barrier().wait();
                                   }));
+    CHECK(std::chrono::steady_clock::now() - began < std::chrono::minutes(1));
     for (const auto& error : errors) {
         REQUIRE(error);
+        CHECK_THAT(error->what(), Contains("out of paper"));
         CHECK(error->code() == ErrorCode::Aborted);
         CHECK(error->culprits() == Culprits{0});
     }

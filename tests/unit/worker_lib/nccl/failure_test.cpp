@@ -300,14 +300,14 @@ TEST_CASE("nccl: an exception aborts the group of a Work in flight, unless the c
     ProcessGroup group = ranks.world(0);
     std::vector<float> values(3, 1.0f);
     ranks.gpu.frozen_ranks = {0};
-    Work seen;
+    std::shared_ptr<detail::WorkState> seen;
     try {
-        Work work = group.all_reduce(device_buffer(values), ReduceOp::Sum);
-        seen = work;
-        if (waited) work.wait();
+        const Work work = group.all_reduce(device_buffer(values), ReduceOp::Sum);
+        seen = detail::WorkState::of(work);
+        if (waited) Work(work).wait();  // any handle
         throw std::runtime_error("the loss is nan");
     } catch (const std::runtime_error&) {
     }
-    CHECK(seen.done() != waited);
+    CHECK(seen->done() != waited);
     CHECK(ranks.gpu.counts().aborts == (waited ? 0 : 1));
 }
