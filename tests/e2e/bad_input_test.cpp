@@ -238,3 +238,25 @@ TEST_CASE("a checkpoint of another run ends the job with one report", "[e2e]") {
     }
     CHECK(sandbox.leftovers() == "");
 }
+
+TEST_CASE("a rank that calls ddp::fail() is the one that is reported, with its text and exit code", "[e2e]") {
+    const e2e::Sandbox sandbox("fail");
+    const std::string train = (e2e::bin() / "train").string();
+    if (!std::filesystem::exists(train)) {
+        WARN("SKIPPED: the example trainer was not built");
+        return;
+    }
+    const std::string nodes = GENERATE("1", "2");
+    const auto outcome = e2e::run(
+        sandbox,
+        {.argv = {ddprun_path(), "--local-nodes", "--nnodes", nodes, "--nproc-per-node", "2", train, "--steps", "20",
+                  "--global-batch", "8", "--hidden1", "64", "--hidden2", "64", "--lr", "1e30", "--progress", "none"},
+         .directory = sandbox.path()},
+        e2e::Seconds(60));
+    CAPTURE(outcome.err);
+    CHECK(outcome.status.exit_code() == exit_code::kUsage);
+    CHECK_THAT(outcome.err, Catch::Contains("rank 0 on ") && Catch::Contains(" exited with code 2\n") &&
+                                Catch::Contains("ABORTED group 'world': rank 0 (") &&
+                                Catch::Contains(" aborted it: 'train: the loss is not finite ("));
+    CHECK(sandbox.leftovers() == "");
+}
