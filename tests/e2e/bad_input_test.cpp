@@ -255,8 +255,8 @@ TEST_CASE("a rank that calls ddp::fail() is the one that is reported, with its t
         e2e::Seconds(60));
     CAPTURE(outcome.err);
     CHECK(outcome.status.exit_code() == exit_code::kUsage);
-    CHECK_THAT(outcome.err, Catch::Contains("rank 0 on ") && Catch::Contains(" exited with code 2\n") &&
-                                Catch::Contains("ABORTED group 'world': rank 0 (") &&
-                                Catch::Contains(" aborted it: 'train: the loss is not finite ("));
+    // On a busy machine the box may say DEAD where it else says ABORTED with the text.
+    CHECK_THAT(outcome.err, Catch::Contains("\nrank 0 on ") && Catch::Contains(" exited with code 2\n") &&
+                                Catch::Contains("\n    | train: the loss is not finite ("));
     CHECK(sandbox.leftovers() == "");
 }

@@ -149,9 +149,8 @@ public:
     /// unspecified, except root's.
     void sync_parameters(List<Buffer> params, int root = 0);
     /// Collective. Throws Error{Mismatch} unless `params`, one buffer per parameter, hold the same bits on all ranks.
-    /// It names the ranks, the first parameter that differs, and the first element with its values. Throws
-    /// Error{InvalidArgument} on all ranks if they all pass other types or counts than the reducer's parameters have.
-    /// Costs a pass over the memory and two all_reduces of 8 bytes per parameter.
+    /// It names the ranks, the first parameter that differs, and the first element with its values. Costs a pass over
+    /// the memory and two all_reduces of 8 bytes per parameter.
     void verify_parameters(List<Buffer> params);
 
     /// Returns the bucket plan, the same on all ranks. Save it for ReducerOptions::plan. The owner's thread only. With

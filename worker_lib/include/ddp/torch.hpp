@@ -205,8 +205,8 @@ private:
         BackwardResult result;
         try {
             result = reducer_->finish_backward();
-        } catch (const Error&) {
-            if (missing.empty()) throw;
+        } catch (const Error& error) {
+            if (missing.empty() || error.code() != ErrorCode::InvalidArgument) throw;
             // The peers have the reducer's text, which names the parameters as well.
             throw Error(ErrorCode::InvalidArgument,
                         "DistributedDataParallel: these parameters got no gradient in this backward: " + missing +

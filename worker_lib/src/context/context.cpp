@@ -165,7 +165,7 @@ void fail(Context& context, std::string_view text, int exit_code) {
         }
     } catch (...) {  // no memory for the report; the process ends all the same
     }
-    std::_Exit(exit_code != 0 ? exit_code : EXIT_FAILURE);
+    std::_Exit((exit_code & 0xff) != 0 ? exit_code : EXIT_FAILURE);  // the kernel keeps 8 bits
 }
 
 Context init_from_env(const InitOptions& options) {

@@ -184,26 +184,24 @@ void verify_parameters(ProcessGroup& group, const std::vector<ParamSpec>& specs,
     constexpr std::string_view kWhat = "the values of the parameters";
     constexpr std::string_view kAdvice =
         "Call sync_parameters before training, and update every parameter alike on every rank.";
+    const bool complete = params.size() == specs.size();
+    // Only the ranks have to agree on types: weights may be f32 where gradients are bf16.
     std::vector<std::string> items;
-    if (params.size() != specs.size())
+    for (std::size_t i = 0; complete && i < params.size(); ++i)
+        items.push_back(describe(i, {specs[i].name, params[i].count, params[i].dtype}));
+    if (!complete)
         items.push_back(fmt::format("verify_parameters: {} buffers for {} parameters", params.size(), specs.size()));
-    for (std::size_t i = 0; items.empty() && i < params.size(); ++i) {
-        if (params[i].dtype != specs[i].dtype || params[i].count != specs[i].count) {
-            items.push_back(fmt::format("verify_parameters: {}[{}] for {}", to_string(params[i].dtype), params[i].count,
-                                        describe(i, specs[i])));
-        }
-    }
     require_agreement(group, kWhat, items, kAdvice);
-    if (!items.empty()) refuse(items.front());  // on every rank
+    if (!complete) refuse(items.front());  // on every rank
 
     std::vector<std::uint64_t> hashes;
     for (const Buffer& param : params) hashes.push_back(hash_of(param));
     const auto differs = first_difference(group, hashes);
     if (!differs) return;
-    const std::size_t at = first_element_that_differs(group, params[*differs]);
-    const std::string text =
-        fmt::format("{} with {} at index {} (bits with the hash {:016x})", describe(*differs, specs[*differs]),
-                    text_of(params[*differs], at), at, hashes[*differs]);
+    const Buffer& values = params[*differs];
+    const std::size_t at = std::min(first_element_that_differs(group, values), values.count - 1);
+    const std::string text = fmt::format("{} with {} at index {} (bits with the hash {:016x})", items[*differs],
+                                         text_of(values, at), at, hashes[*differs]);
     require_agreement(group, kWhat, std::span(&text, 1), kAdvice);
 }
 

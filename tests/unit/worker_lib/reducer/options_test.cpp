@@ -292,18 +292,19 @@ TEST_CASE("verify_parameters names the first parameter that differs, and the ran
     const auto outcomes = try_ranks({.ranks_per_node = {2, 2}}, [](Context& context) {
         GradientReducer reducer(context.world(), {{"same", 3}, {"other", 3}});
         std::vector<float> same(3, 1.0f);
-        std::vector<float> other(3, 2.0f);
+        std::vector<double> other(3, 2.0);  // the gradient is f32
         const std::vector<ddp::Buffer> params{ddp::Buffer(same), ddp::Buffer(other)};
         reducer.verify_parameters(params);
-        if (context.rank() == 3) other[2] = std::nextafter(2.0f, 3.0f);
+        if (context.rank() == 3) other[2] = std::nextafter(2.0, 3.0);
         reducer.verify_parameters(params);
     });
     for (const auto& outcome : outcomes) {
         REQUIRE(outcome.ddp_error());
         CHECK(outcome.ddp_error()->culprits() == std::vector<int>{3});
-        CHECK_THAT(outcome.text(), Contains("has parameter 1 'other' f32[3] with 2 at index 2 (") &&
-                                       Contains("has parameter 1 'other' f32[3] with 2.0000002 at index 2 (") &&
-                                       Contains("sync_parameters"));
+        CHECK_THAT(outcome.text(),
+                   Contains("has parameter 1 'other' f64[3] with 2 at index 2 (") &&
+                       Contains("has parameter 1 'other' f64[3] with 2.0000000000000004 at index 2 (") &&
+                       Contains("sync_parameters"));
     }
 }
 
