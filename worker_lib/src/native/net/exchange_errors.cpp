@@ -126,6 +126,7 @@ void ExchangeErrors::check_header(const Operation& operation, Flow& flow) const 
     if (header.step == MessageHeader::kFinalReport) raise_note(operation, flow);
     if (header.generation != generation_) refuse("it belongs to another generation");
     if (header.signature.identity != own.identity) {
+        node_.failure.check(operation);  // a peer may call something else because this rank has aborted the group
         raise(mismatch(node_.ranks.own_local().name, operation, flow.link->name, header.signature));
     }
     if (header.step != flow.in.step || header.payload_bytes != flow.in.bytes.size())
