@@ -37,13 +37,18 @@ int world_size() {
     return text == nullptr ? 1 : std::atoi(text);
 }
 
+std::string_view rewritten(const Options& options, bool host) {
+    if (!options.rewrite) return host ? ", rewritten from 64 KiB on" : "";
+    return *options.rewrite ? ", rewritten" : ", not rewritten";
+}
+
 std::string describe(const Options& options, const ddp::ProcessGroup& group) {
     const bool host = group.backend() != ddp::Backend::Nccl;
     const char* const memory = !host ? "on the device" : options.foreign ? "of the program" : "in the arena";
     return fmt::format("{} rank{}, {} backend, buffers {}{}, {} calls after {}{}", group.size(),
-                       group.size() == 1 ? "" : "s", to_string(group.backend()), memory,
-                       options.rewrite ? ", rewritten" : "", options.iterations, options.warm_up,
-                       host || options.rewrite ? "" : ", queued and waited for together");
+                       group.size() == 1 ? "" : "s", to_string(group.backend()), memory, rewritten(options, host),
+                       options.iterations, options.warm_up,
+                       host || options.rewrite.value_or(false) ? "" : ", queued and waited for together");
 }
 
 /// Prints the table and returns the error that ended it early; empty: none.

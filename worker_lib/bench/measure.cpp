@@ -71,15 +71,16 @@ Times summarise(std::vector<double> us) {
     return times;
 }
 
-Times own_times(Calls& calls, const Memory& memory, const Options& options) {
-    if (!memory.on_host() && !options.rewrite) {
+/// rewrite   the input before every call
+Times own_times(Calls& calls, const Memory& memory, const Options& options, bool rewrite) {
+    if (!memory.on_host() && !rewrite) {
         calls.synchronize();
         return {.mean = calls.timed_calls(options.iterations) / static_cast<double>(options.iterations)};
     }
     std::vector<double> us(options.iterations);
-    if (!options.rewrite) calls.synchronize();
+    if (!rewrite) calls.synchronize();
     for (double& time : us) {
-        if (options.rewrite) {  // ranks finish writing at different times, but start together
+        if (rewrite) {  // ranks finish writing at different times, but start together
             calls.write_input();
             calls.synchronize();
         }
@@ -95,7 +96,8 @@ Measured measure(ProcessGroup& group, const Call& call, Memory& memory, const Op
     Measured measured;
     calls.write_input();
     for (std::size_t i = 0; i < options.warm_up; ++i) calls.call_once();
-    measured.us = own_times(calls, memory, options);
+    const bool is_large = call.count * size_of(call.dtype) >= kRewriteFrom;
+    measured.us = own_times(calls, memory, options, options.rewrite.value_or(memory.on_host() && is_large));
     if (options.check && call.collective != Collective::kBarrier) {
         measured.wrong = calls.count_wrong_of_all();
         measured.checked = true;

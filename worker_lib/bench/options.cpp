@@ -23,9 +23,9 @@ constexpr int kMaxCalls = 100'000'000;
 constexpr int kTextLost = 74;  // docs/exit-codes.md
 constexpr int kLastRank = 999'999;
 /// CLI11 would accept a value, as in "--check=no".
-constexpr std::array kFlags{"--check", "--no-check", "--foreign", "--rewrite", "--help", "--version"};
-const std::vector kTypes{DType::I8,  DType::U8,  DType::I32,  DType::U32, DType::I64,
-                         DType::U64, DType::F16, DType::BF16, DType::F32, DType::F64};
+constexpr std::array kFlags{"--check", "--no-check", "--foreign", "--rewrite", "--no-rewrite", "--help", "--version"};
+const std::vector kTypes{DType::I8,  DType::U8,  DType::I16, DType::U16,  DType::I32, DType::U32,
+                         DType::I64, DType::U64, DType::F16, DType::BF16, DType::F32, DType::F64};
 const std::vector kOps{ReduceOp::Sum,     ReduceOp::Avg,    ReduceOp::Min,   ReduceOp::Max,
                        ReduceOp::Product, ReduceOp::BitAnd, ReduceOp::BitOr, ReduceOp::BitXor};
 const std::vector kBackends{Backend::Auto, Backend::Native, Backend::Nccl};
@@ -195,7 +195,14 @@ void add_how(CLI::App& app, Options& options, Texts& texts) {
            "--no-check", [&] { options.check = false; }, "Do not check the results")
         ->trigger_on_parse();
     app.add_flag("--foreign", options.foreign, "Allocate the buffers outside the group's arena (host memory)");
-    app.add_flag("--rewrite", options.rewrite, "Rewrite the input before each call, as backward does");
+    app.add_flag_callback(
+           "--rewrite", [&] { options.rewrite = true; },
+           "Rewrite the input before each call, as backward does (default from 64 KiB on, in host memory)")
+        ->trigger_on_parse();
+    app.add_flag_callback(
+           "--no-rewrite", [&] { options.rewrite = false; },
+           "Leave the input as it is, which shows what a call costs whose data is in the cache")
+        ->trigger_on_parse();
     app.add_option("--backend", texts.backend, "Backend of the group")->check(one_of(kBackends))->capture_default_str();
     app.add_option("--json", options.json_file, "Write the figures there as JSON; - is stdout, without the table")
         ->check([](const std::string& name) { return name.empty() ? "pass the name of a file, or - for stdout" : ""; })

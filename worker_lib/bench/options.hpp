@@ -23,10 +23,15 @@ struct Options {
     int root = 0;
     bool check = true;
     bool foreign = false;  ///< buffers are memory of this process, not of the group's arena
-    bool rewrite = false;  ///< each rank rewrites its input before every call, as backward does
+    /// Each rank rewrites its input before every call, as backward does. Not given: from kRewriteFrom on, in host
+    /// memory.
+    std::optional<bool> rewrite{};
     Backend backend = Backend::Auto;
     std::string json_file;  ///< empty: none; "-": stdout, instead of the table
 };
+
+/// Smaller inputs stay in the cache of the core that wrote them, and the time of a call hardly depends on it.
+inline constexpr std::size_t kRewriteFrom = std::size_t{64} << 10;
 
 /// Fills `options`, or returns the exit code when there is nothing to measure: after --help, or for a wrong option.
 /// `speaks`: this rank prints. `ranks`: the number of ranks; 0: not known.

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "worker_lib/src/kernels/half.hpp"
+#include "ddp/float16.hpp"
 
 namespace ddp::bench {
 namespace {
@@ -86,14 +86,17 @@ auto with_type(const Buffer& buffer, Use use) {
     switch (buffer.dtype) {
         case DType::I8: return use(static_cast<std::int8_t*>(buffer.data));
         case DType::U8: return use(static_cast<std::uint8_t*>(buffer.data));
+        case DType::I16: return use(static_cast<std::int16_t*>(buffer.data));
+        case DType::U16: return use(static_cast<std::uint16_t*>(buffer.data));
         case DType::I32: return use(static_cast<std::int32_t*>(buffer.data));
         case DType::U32: return use(static_cast<std::uint32_t*>(buffer.data));
         case DType::I64: return use(static_cast<std::int64_t*>(buffer.data));
         case DType::U64: return use(static_cast<std::uint64_t*>(buffer.data));
-        case DType::F16: return use(static_cast<detail::Half*>(buffer.data));
-        case DType::BF16: return use(static_cast<detail::Bfloat16*>(buffer.data));
+        case DType::F16: return use(static_cast<Float16*>(buffer.data));
+        case DType::BF16: return use(static_cast<BFloat16*>(buffer.data));
         case DType::F64: return use(static_cast<double*>(buffer.data));
-        case DType::F32: break;
+        case DType::F32:
+        case DType::Bool: break;  // no option chooses it
     }
     return use(static_cast<float*>(buffer.data));
 }
@@ -102,8 +105,8 @@ template <typename T>
 void store(T& to, std::int64_t value) {
     to = static_cast<T>(value);
 }
-void store(detail::Half& to, std::int64_t value) { to = detail::to_half(static_cast<float>(value)); }
-void store(detail::Bfloat16& to, std::int64_t value) { to = detail::to_bfloat16(static_cast<float>(value)); }
+void store(Float16& to, std::int64_t value) { to = Float16(static_cast<float>(value)); }
+void store(BFloat16& to, std::int64_t value) { to = BFloat16(static_cast<float>(value)); }
 
 /// Returns whether `got` is right. Averages are rounded to the type, `roundings` times; sums beyond the range of a
 /// small type wrap or are rounded as well.
@@ -114,11 +117,11 @@ bool is(T got, double wanted, int roundings) {
     else
         return std::abs(static_cast<double>(got) - wanted) <= roundings * 1e-6 * std::abs(wanted);
 }
-bool is(detail::Half got, double wanted, int roundings) {
-    return std::abs(detail::to_float(got) - wanted) <= roundings * 0x1p-10 * std::abs(wanted);
+bool is(Float16 got, double wanted, int roundings) {
+    return std::abs(got - wanted) <= roundings * 0x1p-10 * std::abs(wanted);
 }
-bool is(detail::Bfloat16 got, double wanted, int roundings) {
-    return std::abs(detail::to_float(got) - wanted) <= roundings * 0x1p-7 * std::abs(wanted);
+bool is(BFloat16 got, double wanted, int roundings) {
+    return std::abs(got - wanted) <= roundings * 0x1p-7 * std::abs(wanted);
 }
 
 /// Returns how many roundings to allow for NCCL, which divides each rank's input, in the type, before it adds them. Not

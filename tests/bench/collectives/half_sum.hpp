@@ -8,7 +8,7 @@
 #include <immintrin.h>
 #endif
 
-#include "worker_lib/src/kernels/half.hpp"
+#include "ddp/float16.hpp"
 
 namespace ddprun::bench {
 
@@ -24,16 +24,14 @@ inline void add_f16(std::uint16_t* out, const std::uint16_t* a, const std::uint1
         _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), _mm256_cvtps_ph(sum, _MM_FROUND_TO_NEAREST_INT));
     }
 #endif
-    using ddp::detail::Half;
-    for (; i < count; ++i)
-        out[i] = ddp::detail::to_half(ddp::detail::to_float(Half{a[i]}) + ddp::detail::to_float(Half{b[i]})).bits;
+    using ddp::Float16;
+    for (; i < count; ++i) out[i] = Float16(Float16::from_bits(a[i]) + Float16::from_bits(b[i])).bits();
 }
 
 inline void add_bf16(std::uint16_t* out, const std::uint16_t* a, const std::uint16_t* b, std::size_t count) {
-    using ddp::detail::Bfloat16;
+    using ddp::BFloat16;
     for (std::size_t i = 0; i < count; ++i)
-        out[i] = ddp::detail::to_bfloat16(ddp::detail::to_float(Bfloat16{a[i]}) + ddp::detail::to_float(Bfloat16{b[i]}))
-                     .bits;
+        out[i] = BFloat16(BFloat16::from_bits(a[i]) + BFloat16::from_bits(b[i])).bits();
 }
 
 }  // namespace ddprun::bench

@@ -19,9 +19,9 @@
 #include <thread>
 #include <vector>
 
+#include "ddp/float16.hpp"
 #include "tests/bench/collectives/cache_state.hpp"
 #include "tests/bench/resnet50.hpp"
-#include "worker_lib/src/kernels/half.hpp"
 
 namespace ddprun::bench {
 
@@ -127,9 +127,9 @@ inline void fill(const Cell& cell, float* values, float value) {
     auto* const halves = reinterpret_cast<std::uint16_t*>(values);
     const std::size_t count = cell.bytes / sizeof(std::uint16_t);
     if (cell.op.ends_with(".f16"))
-        std::fill_n(halves, count, ddp::detail::to_half(value).bits);
+        std::fill_n(halves, count, ddp::Float16(value).bits());
     else if (cell.op.ends_with(".bf16"))
-        std::fill_n(halves, count, ddp::detail::to_bfloat16(value).bits);
+        std::fill_n(halves, count, ddp::BFloat16(value).bits());
     else
         std::fill_n(values, cell.bytes / sizeof(float), value);
 }

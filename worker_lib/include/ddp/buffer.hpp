@@ -44,7 +44,7 @@ struct BasicBuffer {
     requires std::convertible_to<T*, Memory*>
     constexpr BasicBuffer(T* first, std::size_t elements, Device where = Device::Cpu)
         : data(first), count(elements), dtype(dtype_of<T>), device(where) {}
-    /// The same for a type that is known at run time, and for types that C++ lacks (f16, bf16).
+    /// The same for a type that is known at run time.
     constexpr BasicBuffer(Memory* first, std::size_t elements, DType type, Device where = Device::Cpu)
         : data(first), count(elements), dtype(type), device(where) {}
     /// The elements of a vector, array or span.

@@ -5,7 +5,9 @@
 //     while (join.more(batches.has_next())) { …one step of training… }
 //     reducer.sync_parameters(parameters, join.last_active());
 
+#include <cstdint>
 #include <memory>
+#include <span>
 
 #include "ddp/export.hpp"
 #include "ddp/process_group.hpp"
@@ -25,6 +27,15 @@ struct JoinOptions {
     bool divide_by_initial = true;
 };
 
+/// What a rank announces for its next step beside whether it has a batch.
+struct JoinStep {
+    /// Whether the step's one backward will be synchronised. It must be the same on all ranks that have a batch.
+    bool sync = true;
+    /// Values to sum over the ranks with the same exchange, such as the loss and the number of samples of the step
+    /// before. As many on every rank.
+    std::span<double> sums{};
+};
+
 /// Decides whether each rank makes another step. All ranks use a Join for the same steps. The reducer may be moved
 /// meanwhile, but not destroyed. The loop may make no collective calls but the reducer's, because a rank without
 /// batches would not make them. The reducer's owner thread uses it.
@@ -39,13 +50,17 @@ public:
 
     /// Announces before each step whether this rank has a batch for it. Returns true if it has. Otherwise this rank
     /// shadows the steps of the others inside this call, until no rank has a batch: then it returns false on all ranks
-    /// together. `sync`: whether the step's one backward will be synchronised. It must be the same on all ranks that
-    /// have a batch, else all throw Error{Mismatch}. Costs one small exchange per step.
+    /// together. If ranks with a batch differ in `step.sync`, all throw Error{Mismatch}. Costs one small exchange per
+    /// step.
+    ///
+    /// `step.sums` become the sums over all ranks; those of a rank that shadows become the sums over all exchanges of
+    /// the call, in which its own values count once. So the results of all calls of an epoch add up to the same totals
+    /// on every rank.
     ///
     /// While the Join lives, begin_backward throws Error{InvalidArgument} if this call did not announce it, announced
     /// the other kind, or returned false. This call throws Error{InvalidArgument} if the announced backward was not
     /// made. The reducer is then unusable on all ranks, because the others wait for that backward.
-    [[nodiscard]] bool more(bool have_batch, bool sync = true);
+    [[nodiscard]] bool more(bool have_batch, JoinStep step = {});
     /// Returns the lowest rank that made the last step: the final model has to come from it. -1 before any step.
     [[nodiscard]] int last_active() const { return last_active_; }
 

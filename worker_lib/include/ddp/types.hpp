@@ -13,12 +13,15 @@
 #include <utility>
 
 #include "ddp/export.hpp"
+#include "ddp/float16.hpp"
 
 namespace DDP_EXPORT ddp {
 
-enum class DType : std::uint8_t { I8, U8, I32, U32, I64, U64, F16, BF16, F32, F64 };
+/// Bool: a byte that is 0 or 1.
+enum class DType : std::uint8_t { Bool, I8, U8, I16, U16, I32, U32, I64, U64, F16, BF16, F32, F64 };
 
-/// BitAnd, BitOr, BitXor: integers only, native backend only.
+/// Of Bool, Sum and Max are the logical or, Product and Min the logical and.
+/// BitAnd, BitOr, BitXor: integers and Bool only, native backend only.
 /// Avg: floats only. The sum of P ranks is multiplied by 1/P, rounded to the type of the summation (f32 for f16 and
 /// bf16 too). So unless P is a power of two, the last bit may differ from sum / P. NCCL multiplies before it adds, by
 /// 1/P rounded to the buffer's type, which makes a larger difference for f16 and bf16.
@@ -31,8 +34,11 @@ enum class Backend : std::uint8_t { Auto, Native, Nccl };
 /// Returns the bytes of one element; 0 for a value outside the enumeration.
 [[nodiscard]] constexpr std::size_t size_of(DType type) {
     switch (type) {
+        case DType::Bool:
         case DType::I8:
         case DType::U8: return 1;
+        case DType::I16:
+        case DType::U16:
         case DType::F16:
         case DType::BF16: return 2;
         case DType::I32:
@@ -61,9 +67,13 @@ template <typename T>
 [[nodiscard]] constexpr std::optional<DType> dtype_if_any() {
     if (std::is_same_v<T, float>) return DType::F32;
     if (std::is_same_v<T, double>) return DType::F64;
+    if (std::is_same_v<T, Float16>) return DType::F16;
+    if (std::is_same_v<T, BFloat16>) return DType::BF16;
+    if (std::is_same_v<T, bool>) return DType::Bool;
     if (std::is_same_v<T, std::byte>) return DType::U8;
-    if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+    if constexpr (std::is_integral_v<T>) {
         if (sizeof(T) == 1) return std::is_signed_v<T> ? DType::I8 : DType::U8;
+        if (sizeof(T) == 2) return std::is_signed_v<T> ? DType::I16 : DType::U16;
         if (sizeof(T) == 4) return std::is_signed_v<T> ? DType::I32 : DType::U32;
         if (sizeof(T) == 8) return std::is_signed_v<T> ? DType::I64 : DType::U64;
     }

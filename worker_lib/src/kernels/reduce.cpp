@@ -51,16 +51,26 @@ const Reduction& lookup_op(ReduceOp op) {
     return table<T, Sum>();
 }
 
+/// Returns the operation of bytes that are 0 or 1 which gives such a byte. The sum is the logical or, as in C++
+/// (`bool += bool`), and the product the logical and.
+constexpr ReduceOp logical(ReduceOp op) {
+    if (op == ReduceOp::Sum) return ReduceOp::BitOr;
+    return op == ReduceOp::Product ? ReduceOp::BitAnd : op;
+}
+
 const Reduction& lookup_type(DType type, ReduceOp op) {
     switch (type) {
+        case DType::Bool: return lookup_op<std::uint8_t>(logical(op));
         case DType::I8: return lookup_op<std::int8_t>(op);
         case DType::U8: return lookup_op<std::uint8_t>(op);
+        case DType::I16: return lookup_op<std::int16_t>(op);
+        case DType::U16: return lookup_op<std::uint16_t>(op);
         case DType::I32: return lookup_op<std::int32_t>(op);
         case DType::U32: return lookup_op<std::uint32_t>(op);
         case DType::I64: return lookup_op<std::int64_t>(op);
         case DType::U64: return lookup_op<std::uint64_t>(op);
-        case DType::F16: return lookup_op<Half>(op);
-        case DType::BF16: return lookup_op<Bfloat16>(op);
+        case DType::F16: return lookup_op<Float16>(op);
+        case DType::BF16: return lookup_op<BFloat16>(op);
         case DType::F32: return lookup_op<float>(op);
         case DType::F64: return lookup_op<double>(op);
     }

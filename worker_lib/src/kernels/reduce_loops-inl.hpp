@@ -14,7 +14,7 @@
 
 #include <hwy/highway.h>
 
-#include "worker_lib/src/kernels/half.hpp"
+#include "ddp/float16.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace ddp::detail::HWY_NAMESPACE {
@@ -27,16 +27,16 @@ struct Element {
     static T store(T value) { return value; }
 };
 template <>
-struct Element<Half> {
+struct Element<Float16> {
     using Accumulator = float;
-    static float load(Half value) { return to_float(value); }
-    static Half store(float value) { return to_half(value); }
+    static float load(Float16 value) { return value; }
+    static Float16 store(float value) { return Float16(value); }
 };
 template <>
-struct Element<Bfloat16> {
+struct Element<BFloat16> {
     using Accumulator = float;
-    static float load(Bfloat16 value) { return to_float(value); }
-    static Bfloat16 store(float value) { return to_bfloat16(value); }
+    static float load(BFloat16 value) { return value; }
+    static BFloat16 store(float value) { return BFloat16(value); }
 };
 template <typename T>
 using Accumulator = typename Element<T>::Accumulator;

@@ -26,17 +26,17 @@ struct Vectors {
 
 #if HWY_TARGET != HWY_SCALAR
 template <>
-struct Vectors<Bfloat16> {
+struct Vectors<BFloat16> {
     static constexpr bool kUsed = true;
     using Tag = hn::ScalableTag<float>;
     using Vector = hn::Vec<Tag>;
-    static HWY_INLINE Vector load(Tag tag, const Bfloat16* from) {
+    static HWY_INLINE Vector load(Tag tag, const BFloat16* from) {
         const hn::Rebind<std::uint16_t, Tag> narrow;
         const hn::RebindToUnsigned<Tag> wide;
         const auto bits = hn::LoadU(narrow, reinterpret_cast<const std::uint16_t*>(from));
         return hn::BitCast(tag, hn::ShiftLeft<16>(hn::PromoteTo(wide, bits)));
     }
-    static HWY_INLINE void store(Tag, Vector values, Bfloat16* to) {
+    static HWY_INLINE void store(Tag, Vector values, BFloat16* to) {
         const hn::RebindToUnsigned<Tag> wide;
         const hn::Rebind<std::uint16_t, Tag> narrow;
         const auto bits = hn::BitCast(wide, values);
@@ -53,15 +53,15 @@ struct Vectors<Bfloat16> {
 // Defined only if the machine has instructions for f16: Highway's own conversion neither keeps infinities nor rounds.
 #if (HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2) || (HWY_ARCH_ARM_A64 && HWY_TARGET == HWY_NEON)
 template <>
-struct Vectors<Half> {
+struct Vectors<Float16> {
     static constexpr bool kUsed = true;
     using Tag = hn::ScalableTag<float>;
     using Vector = hn::Vec<Tag>;
-    static HWY_INLINE Vector load(Tag tag, const Half* from) {
+    static HWY_INLINE Vector load(Tag tag, const Float16* from) {
         const hn::Rebind<hwy::float16_t, Tag> narrow;
         return hn::PromoteTo(tag, hn::LoadU(narrow, reinterpret_cast<const hwy::float16_t*>(from)));
     }
-    static HWY_INLINE void store(Tag, Vector values, Half* to) {
+    static HWY_INLINE void store(Tag, Vector values, Float16* to) {
         const hn::Rebind<hwy::float16_t, Tag> narrow;
         hn::StoreU(hn::DemoteTo(narrow, values), narrow, reinterpret_cast<hwy::float16_t*>(to));
     }

@@ -13,7 +13,7 @@ ncclResult_t start_reduction(const Operation& operation, const NcclQueue& queue,
     const Buffer& in = operation.buffer;
     const Buffer& out = operation.result();
     const ncclDataType_t type = to_nccl(operation.part().dtype);
-    const ncclRedOp_t op = *to_nccl(operation.reduce_op, queue.ranks);
+    const ncclRedOp_t op = *to_nccl(operation.reduce_op, operation.part().dtype, queue.ranks);
     switch (operation.kind) {
         case OpKind::kReduce:
             return queue.nccl.reduce(in.data, out.data, in.count, type, op, operation.root, comm, queue.stream);

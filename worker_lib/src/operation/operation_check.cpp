@@ -22,6 +22,8 @@ std::string reduction_complaint(DType type, ReduceOp op, Backend backend) {
     if (is_bitwise(op) && is_float(type)) return "band, bor and bxor are defined for integers only";
     if (is_bitwise(op) && backend == Backend::Nccl)
         return "NCCL has no band, bor and bxor; Backend::Native has, for host memory";
+    if ((type == DType::I16 || type == DType::U16) && backend == Backend::Nccl)
+        return fmt::format("NCCL does not reduce {}; convert to i32", ddp::to_string(type));
     return {};
 }
 

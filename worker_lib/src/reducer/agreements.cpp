@@ -12,9 +12,9 @@
 
 #include "common/fnv.hpp"
 #include "common/text/number.hpp"
+#include "ddp/float16.hpp"
 #include "worker_lib/src/group/agreement.hpp"
 #include "worker_lib/src/group/broadcast_in_pieces.hpp"
-#include "worker_lib/src/kernels/half.hpp"
 #include "worker_lib/src/reducer/refuse.hpp"
 
 namespace ddp::detail {
@@ -164,14 +164,17 @@ T load(const Buffer& buffer, std::size_t index) {
 /// Returns an element with as many digits as its type has.
 std::string text_of(const Buffer& buffer, std::size_t index) {
     switch (buffer.dtype) {
+        case DType::Bool: return fmt::to_string(load<bool>(buffer, index));
         case DType::I8: return fmt::to_string(load<std::int8_t>(buffer, index));
         case DType::U8: return fmt::to_string(load<std::uint8_t>(buffer, index));
+        case DType::I16: return fmt::to_string(load<std::int16_t>(buffer, index));
+        case DType::U16: return fmt::to_string(load<std::uint16_t>(buffer, index));
         case DType::I32: return fmt::to_string(load<std::int32_t>(buffer, index));
         case DType::U32: return fmt::to_string(load<std::uint32_t>(buffer, index));
         case DType::I64: return fmt::to_string(load<std::int64_t>(buffer, index));
         case DType::U64: return fmt::to_string(load<std::uint64_t>(buffer, index));
-        case DType::F16: return fmt::to_string(to_float(load<Half>(buffer, index)));
-        case DType::BF16: return fmt::to_string(to_float(load<Bfloat16>(buffer, index)));
+        case DType::F16: return fmt::to_string(float{load<Float16>(buffer, index)});
+        case DType::BF16: return fmt::to_string(float{load<BFloat16>(buffer, index)});
         case DType::F32: return fmt::to_string(load<float>(buffer, index));
         case DType::F64: return fmt::to_string(load<double>(buffer, index));
     }

@@ -3,8 +3,11 @@
 #include "common/text/number.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,6 +27,29 @@ std::string names_of(const ProcessGroup& group, const std::vector<int>& ranks) {
     std::vector<std::string> names;
     for (const int rank : ranks) names.push_back(group.name_of(rank));
     return ddprun::list_of(std::move(names));
+}
+
+/// Collective. Returns all ranks' announcements, and adds their values, in rank order, to `sums`.
+std::vector<std::uint8_t> exchange(ProcessGroup& group, std::uint8_t plan, std::span<const double> values,
+                                   std::span<double> sums) {
+    std::vector<std::byte> own(1 + values.size_bytes());
+    own[0] = std::byte{plan};
+    std::memcpy(&own[1], values.data(), values.size_bytes());
+    const auto ranks = static_cast<std::size_t>(group.size());
+    std::vector<std::byte> all(ranks * own.size());
+    group.all_gather(own, all, {.label = "Join::more()"}).wait();
+    std::vector<std::uint8_t> plans(ranks);
+    for (std::size_t r = 0; r < ranks; ++r) {
+        const std::byte* at = &all[r * own.size()];
+        plans[r] = std::to_integer<std::uint8_t>(*at++);
+        for (double& sum : sums) {
+            double value = 0;
+            std::memcpy(&value, at, sizeof value);
+            at += sizeof value;
+            sum += value;
+        }
+    }
+    return plans;
 }
 
 /// Throws the error of JoinOptions::Early::Throw.
@@ -53,7 +79,7 @@ std::string names_of(const ProcessGroup& group, const std::vector<int>& ranks) {
     throw Error(ErrorCode::Mismatch,
                 "Join: the ranks are about to make different steps: " + group.name_of(first) + " one with" +
                     (sync ? "" : "out") + " sync, but " + names_of(group, others) + " one with" + (sync ? "out" : "") +
-                    " sync. Pass the same `sync` to more() on every rank",
+                    " sync. Pass more() the same JoinStep::sync on every rank",
                 detail::outvoted(ranks_by_plan));
 }
 
@@ -75,7 +101,7 @@ Join::~Join() {
     reducer_.divide_by(group_->size());
 }
 
-bool Join::more(bool have_batch, bool sync) {
+bool Join::more(bool have_batch, JoinStep step) {
     if (reducer_.next().is_owed()) {
         const std::string why =
             "Join: the last more() announced a backward that was not made. Make one, with mark_unused for each "
@@ -83,11 +109,12 @@ bool Join::more(bool have_batch, bool sync) {
         group_->abort(why);  // the others are in more() already, or in that backward
         reducer_.end_for_misuse(why);
     }
-    const std::uint8_t mine = !have_batch ? kNoBatch : sync ? kBatchWithSync : kBatch;
+    const std::uint8_t plan_here = !have_batch ? kNoBatch : step.sync ? kBatchWithSync : kBatch;
+    std::vector<double> own(step.sums.begin(), step.sums.end());
+    std::ranges::fill(step.sums, 0.0);
     for (;;) {
-        std::vector<std::uint8_t> plans(static_cast<std::size_t>(group_->size()));
-        std::uint8_t own = mine;
-        group_->all_gather(own, plans, {.label = "join"}).wait();
+        const auto plans = exchange(*group_, plan_here, own, step.sums);
+        std::ranges::fill(own, 0.0);  // they count once
         const auto first = std::ranges::find_if(plans, [](std::uint8_t plan) { return plan != kNoBatch; });
         if (first == plans.end()) {
             reducer_.next().end_epoch();
@@ -103,7 +130,7 @@ bool Join::more(bool have_batch, bool sync) {
             reducer_.shadow(*first == kBatchWithSync);
             continue;
         }
-        reducer_.next().announce(sync);
+        reducer_.next().announce(step.sync);
         return true;
     }
 }

@@ -28,7 +28,8 @@ void NextBackward::check(bool sync) const {
     if ((expected_ == Expected::kSync) == sync) return;
     refuse("begin_backward: this is a backward " + with_or_without(sync) + ", but Join::more() announced one " +
            with_or_without(!sync) +
-           ", which ranks without batches make. Pass more() whether the next backward synchronises; one under a "
+           ", which ranks without batches make. Pass more() as JoinStep::sync whether the next backward synchronises; "
+           "one under a "
            "no_sync() guard does not");
 }
 

@@ -4,8 +4,11 @@ namespace ddp {
 
 std::string_view to_string(DType type) {
     switch (type) {
+        case DType::Bool: return "bool";
         case DType::I8: return "i8";
         case DType::U8: return "u8";
+        case DType::I16: return "i16";
+        case DType::U16: return "u16";
         case DType::I32: return "i32";
         case DType::U32: return "u32";
         case DType::I64: return "i64";

@@ -22,7 +22,7 @@ constexpr bool kConverts = std::is_convertible_v<From, To>;
 // The type comes from the pointer: without one it must be given.
 static_assert(kMakes<Buffer, float*, std::size_t> && kMakes<Buffer, void*, std::size_t, DType>);
 static_assert(!kMakes<Buffer, void*, std::size_t> && !kMakes<ConstBuffer, const void*, std::size_t>);
-static_assert(!kMakes<Buffer, bool*, std::size_t> && !kMakes<Buffer, short*, std::size_t>);
+static_assert(!kMakes<Buffer, long double*, std::size_t> && !kMakes<Buffer, void**, std::size_t>);
 
 // Const memory is only read.
 static_assert(!kMakes<Buffer, const float*, std::size_t> && kMakes<ConstBuffer, const float*, std::size_t>);
@@ -64,6 +64,16 @@ TEST_CASE("a buffer takes count and type from what it is made of", "[context][un
     check(scalar, &scalar, 1, DType::F32);
     const std::string text = "rank";
     check(text, text.data(), 4, dtype_of<char>);
+    std::array<bool, 2> flags{};
+    check(flags, flags.data(), 2, DType::Bool);
+    std::int16_t small = 1;
+    check(small, &small, 1, DType::I16);
+    std::vector<std::uint16_t> words(2);
+    check(words, words.data(), 2, DType::U16);
+    std::vector<Float16> halves(3);
+    check(halves, halves.data(), 3, DType::F16);
+    std::vector<BFloat16> brains(3);
+    check(brains, brains.data(), 3, DType::BF16);
     std::byte raw[8];
     check(raw, raw, 8, DType::U8);
     check({raw, 4, DType::BF16}, raw, 4, DType::BF16);

@@ -112,9 +112,9 @@ TEST_CASE("nccl: every type and reduction of ours is one of NCCL's, except the b
     CHECK(detail::to_nccl(DType::BF16) == ncclBfloat16);
     CHECK(detail::to_nccl(DType::U64) == ncclUint64);
     for (const ReduceOp op : {ReduceOp::BitAnd, ReduceOp::BitOr, ReduceOp::BitXor})
-        CHECK(detail::to_nccl(op, 2) == std::nullopt);
-    CHECK(detail::to_nccl(ReduceOp::Avg, 2) == ncclAvg);
-    CHECK(detail::to_nccl(ReduceOp::Avg, 1) == ncclSum);  // the same, and not subject to NCCL's rounding
+        CHECK(detail::to_nccl(op, DType::I32, 2) == std::nullopt);
+    CHECK(detail::to_nccl(ReduceOp::Avg, DType::F32, 2) == ncclAvg);
+    CHECK(detail::to_nccl(ReduceOp::Avg, DType::F32, 1) == ncclSum);  // the same, and not subject to NCCL's rounding
 }
 
 TEST_CASE("nccl: broadcast gives everybody root's values", "[nccl]") {

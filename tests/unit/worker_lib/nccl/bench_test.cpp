@@ -1,12 +1,12 @@
 // ddp-bench on NCCL, over the fake GPU: every row, looked at through copies to the host.
 
+#include "ddp/float16.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/nccl/group.hpp"
 #include "worker_lib/bench/measure.hpp"
 #include "worker_lib/bench/pattern.hpp"
 #include "worker_lib/bench/report.hpp"
 #include "worker_lib/bench/run.hpp"
-#include "worker_lib/src/kernels/half.hpp"
 #include "worker_lib/src/nccl/device/device_access.hpp"
 
 using namespace ddp;
@@ -147,7 +147,7 @@ TEST_CASE("ddp-bench allows NCCL's averages more roundings than the native backe
     sum.op = ReduceOp::Sum;
     // Element 0 of the ranks: 0 7 3 10 6 2 9 5.
     const auto wrong = [](const Call& of, float value, Backend backend) {
-        detail::Half element = detail::to_half(value);
+        Float16 element(value);
         return count_wrong(of, {&element, 1, DType::F16, Device::Cpu}, backend);
     };
     CHECK(wrong(call, 5.25f, Backend::Nccl) == 0);
@@ -161,6 +161,6 @@ TEST_CASE("ddp-bench allows NCCL's averages more roundings than the native backe
 
 TEST_CASE("however many ranks there are, ddp-bench takes no average of 0 for right", "[nccl][bench]") {
     const Call call{.count = 1, .dtype = DType::BF16, .op = ReduceOp::Avg, .ranks = GENERATE(2, 128, 1024)};
-    detail::Bfloat16 element{};
+    BFloat16 element{};
     CHECK(count_wrong(call, {&element, 1, DType::BF16, Device::Cpu}, Backend::Nccl) == 1);
 }

@@ -3,10 +3,10 @@
 
 #include <fmt/format.h>
 
+#include "ddp/float16.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/nccl/group.hpp"
 #include "tests/unit/worker_lib/support/moved_bytes.hpp"
-#include "worker_lib/src/kernels/half.hpp"
 #include "worker_lib/src/nccl/device/types.hpp"
 
 using namespace ddp;
@@ -32,12 +32,15 @@ Bytes element(double value, DType type) {
     switch (type) {
         case DType::I8: return bytes(static_cast<std::int8_t>(value));
         case DType::U8: return bytes(static_cast<std::uint8_t>(value));
+        case DType::Bool: return bytes(value != 0);
+        case DType::I16: return bytes(static_cast<std::int16_t>(value));
+        case DType::U16: return bytes(static_cast<std::uint16_t>(value));
         case DType::I32: return bytes(static_cast<std::int32_t>(value));
         case DType::U32: return bytes(static_cast<std::uint32_t>(value));
         case DType::I64: return bytes(static_cast<std::int64_t>(value));
         case DType::U64: return bytes(static_cast<std::uint64_t>(value));
-        case DType::F16: return bytes(detail::to_half(static_cast<float>(value)));
-        case DType::BF16: return bytes(detail::to_bfloat16(static_cast<float>(value)));
+        case DType::F16: return bytes(Float16(static_cast<float>(value)));
+        case DType::BF16: return bytes(BFloat16(static_cast<float>(value)));
         case DType::F32: return bytes(static_cast<float>(value));
         case DType::F64: return bytes(value);
     }
@@ -212,8 +215,8 @@ TEST_CASE("nccl: what reduces gives the sums of a scalar loop, for every type an
     FakeGroup ranks(size);
     CHECK(ranks.complaints([](ProcessGroup& group) {
         std::string wrong;
-        for (const DType type : {DType::I8, DType::U8, DType::I32, DType::U32, DType::I64, DType::U64, DType::F16,
-                                 DType::BF16, DType::F32, DType::F64}) {
+        for (const DType type : {DType::Bool, DType::I8, DType::U8, DType::I32, DType::U32, DType::I64, DType::U64,
+                                 DType::F16, DType::BF16, DType::F32, DType::F64}) {
             for (const ReduceOp op : {ReduceOp::Sum, ReduceOp::Avg, ReduceOp::Min, ReduceOp::Max, ReduceOp::Product}) {
                 if (op == ReduceOp::Avg && !is_float(type)) continue;
                 for (const std::size_t count : {0u, 1u, 7u}) {
@@ -235,7 +238,7 @@ TEST_CASE("nccl: what moves brings each part to its place", "[nccl]") {
         for (const std::size_t count : {0u, 1u, 7u}) {
             const Counts equal(static_cast<std::size_t>(group.size()), count);
             const Counts uneven = count == 0 ? equal : uneven_counts(group.size(), count);
-            for (const DType type : {DType::I8, DType::BF16, DType::F64}) {
+            for (const DType type : {DType::Bool, DType::I16, DType::BF16, DType::F64}) {
                 for (const bool in_place : {false, true}) {
                     const Case one{count, type, ReduceOp::Sum, in_place};
                     wrong += gather(group, equal, false, one) + gather(group, uneven, true, one);

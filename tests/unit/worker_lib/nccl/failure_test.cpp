@@ -281,6 +281,9 @@ TEST_CASE("nccl: what NCCL cannot do is refused, and the group stays usable", "[
     const Outcome bitwise = outcome_of([&] { (void)world.all_reduce(buffer, ReduceOp::BitOr); });
     CHECK(bitwise.code == ErrorCode::InvalidArgument);
     CHECK_THAT(bitwise.text, Contains("#1 all_reduce bor i32[3]: NCCL has no band, bor and bxor"));
+    std::vector<std::int16_t> small(3, 1);
+    CHECK_THAT(outcome_of([&] { (void)world.all_reduce(device_buffer(small), ReduceOp::Sum); }).text,
+               Contains("NCCL does not reduce i16; convert to i32"));
     const Outcome rootless = outcome_of([&] { (void)world.broadcast(buffer, 1); });
     CHECK(rootless.code == ErrorCode::InvalidArgument);
     CHECK_THAT(rootless.text, Contains("there is no rank 1 in a group of 1"));

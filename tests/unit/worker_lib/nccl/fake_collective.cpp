@@ -5,27 +5,24 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "worker_lib/src/kernels/half.hpp"
+#include "ddp/float16.hpp"
 
 namespace ddp::test {
 namespace {
-
-using detail::Bfloat16;
-using detail::Half;
 
 template <typename T>
 T wide(T value) {
     return value;
 }
-float wide(Half value) { return to_float(value); }
-float wide(Bfloat16 value) { return to_float(value); }
+float wide(Float16 value) { return value; }
+float wide(BFloat16 value) { return value; }
 
 template <typename T, typename Wide>
 void store(T& to, Wide value) {
     to = static_cast<T>(value);
 }
-void store(Half& to, float value) { to = detail::to_half(value); }
-void store(Bfloat16& to, float value) { to = detail::to_bfloat16(value); }
+void store(Float16& to, float value) { to = Float16(value); }
+void store(BFloat16& to, float value) { to = BFloat16(value); }
 
 template <typename T>
 T combine(ncclRedOp_t op, T a, T b) {
@@ -108,8 +105,8 @@ void FakeCollective::compute() const {
         case ncclUint32: return reduce<std::uint32_t>(*this);
         case ncclInt64: return reduce<std::int64_t>(*this);
         case ncclUint64: return reduce<std::uint64_t>(*this);
-        case ncclFloat16: return reduce<Half>(*this);
-        case ncclBfloat16: return reduce<Bfloat16>(*this);
+        case ncclFloat16: return reduce<Float16>(*this);
+        case ncclBfloat16: return reduce<BFloat16>(*this);
         case ncclFloat32: return reduce<float>(*this);
         case ncclFloat64: return reduce<double>(*this);
         default: std::abort();

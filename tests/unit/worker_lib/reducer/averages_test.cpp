@@ -9,9 +9,9 @@
 #include <optional>
 
 #include "ddp/ddp.hpp"
+#include "ddp/float16.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/support/local_world.hpp"
-#include "worker_lib/src/kernels/half.hpp"
 
 using ddp::Average;
 using ddp::Buffer;
@@ -98,8 +98,8 @@ double get(const Buffer& buffer, std::size_t j) {
         return value;
     };
     switch (buffer.dtype) {
-        case DType::F16: return ddp::detail::to_float(read(ddp::detail::Half{}));
-        case DType::BF16: return ddp::detail::to_float(read(ddp::detail::Bfloat16{}));
+        case DType::F16: return float{read(ddp::Float16{})};
+        case DType::BF16: return float{read(ddp::BFloat16{})};
         case DType::F64: return read(double{});
         default: return static_cast<double>(read(float{}));
     }
@@ -110,8 +110,8 @@ void set(const Buffer& buffer, std::size_t j, double number) {
         std::memcpy(static_cast<std::byte*>(buffer.data) + j * sizeof value, &value, sizeof value);
     };
     switch (buffer.dtype) {
-        case DType::F16: return write(ddp::detail::to_half(static_cast<float>(number)));
-        case DType::BF16: return write(ddp::detail::to_bfloat16(static_cast<float>(number)));
+        case DType::F16: return write(ddp::Float16(static_cast<float>(number)));
+        case DType::BF16: return write(ddp::BFloat16(static_cast<float>(number)));
         case DType::F64: return write(number);
         default: return write(static_cast<float>(number));
     }
@@ -165,7 +165,8 @@ public:
             join.emplace(context_.world(), reducer_,
                          ddp::JoinOptions{.divide_by_initial = row_.uneven == Uneven::kByAll});
         const int mine = batches_of(row_, context_.rank(), context_.world_size());
-        for (int batch = 0; join ? join->more(batch < mine, synchronises(row_, batch)) : batch < mine; ++batch) {
+        for (int batch = 0; join ? join->more(batch < mine, {.sync = synchronises(row_, batch)}) : batch < mine;
+             ++batch) {
             backward(batch);
             if (!wrong_.empty()) return wrong_;
         }

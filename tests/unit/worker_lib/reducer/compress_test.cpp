@@ -4,10 +4,10 @@
 #include <random>
 
 #include "ddp/ddp.hpp"
+#include "ddp/float16.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/reducer/reducer_world.hpp"
 #include "tests/unit/worker_lib/support/local_world.hpp"
-#include "worker_lib/src/kernels/half.hpp"
 
 using Catch::Contains;
 using ddp::Context;
@@ -20,8 +20,7 @@ using ddp::testing::values;
 namespace {
 
 float rounded(float value, DType type) {
-    return type == DType::F16 ? ddp::detail::to_float(ddp::detail::to_half(value))
-                              : ddp::detail::to_float(ddp::detail::to_bfloat16(value));
+    return type == DType::F16 ? float{ddp::Float16(value)} : float{ddp::BFloat16(value)};
 }
 
 /// Returns an element of rank r's gradient: a value that 16 bits cannot hold exactly.

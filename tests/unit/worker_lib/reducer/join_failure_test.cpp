@@ -22,7 +22,7 @@ TEST_CASE("ranks that disagree on synchronising get an error before the step", "
     const auto outcomes = try_ranks({.ranks_per_node = {3}, .timeout = std::chrono::minutes(5)}, [](Context& context) {
         GradientReducer reducer(context.world(), {{"a", 1}});
         Join join(context.world(), reducer);
-        return join.more(context.rank() != 0, context.rank() == 1);
+        return join.more(context.rank() != 0, {.sync = context.rank() == 1});
     });
     for (const auto& outcome : outcomes) {
         REQUIRE(outcome.ddp_error());
@@ -59,7 +59,7 @@ TEST_CASE("a backward that was not announced, or announced otherwise, is refused
                            const auto step = [&] { ddp::testing::run_step(reducer, 1, 1); };
                            {
                                Join join(context.world(), reducer);
-                               const auto more = [&](bool sync) { static_cast<void>(join.more(true, sync)); };
+                               const auto more = [&](bool sync) { static_cast<void>(join.more(true, {.sync = sync})); };
                                attempt(step);
                                more(true);
                                {
@@ -144,13 +144,13 @@ TEST_CASE("when a rank skips the backward that it announced, the others do not w
             GradientReducer reducer(context.world(), {{"a", 1}});
             Join join(context.world(), reducer);
             ddp::testing::behind(gate, [&](Context& mine) {
-                static_cast<void>(join.more(true, sync));
+                static_cast<void>(join.more(true, {.sync = sync}));
                 if (mine.rank() != 1) {
                     reducer.begin_backward(sync);
                     reducer.mark_ready(0);
                     reducer.finish_backward();
                 }
-                static_cast<void>(join.more(true, sync));
+                static_cast<void>(join.more(true, {.sync = sync}));
             })(context);
         });
     REQUIRE(outcomes[1].ddp_error());

@@ -1,4 +1,5 @@
 // Ranks with uneven numbers of batches.
+#include <array>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -79,7 +80,7 @@ TEST_CASE("steps without sync are shadowed without sync, and accumulated gradien
         float average = 0;
         int step = 0;
         const int batches = context.rank() == 0 ? 1 : 2;
-        while (join.more(step < batches, step % 2 == 1)) {
+        while (join.more(step < batches, {.sync = step % 2 == 1})) {
             reducer.begin_backward(step % 2 == 1);
             if (step % 2 == 0) values(reducer, 0)[0] = 0;
             values(reducer, 0)[0] += context.rank() == 0 ? 100.0f : 1.0f;
@@ -107,6 +108,28 @@ TEST_CASE("after an epoch the reducer divides by all ranks again, and a new epoc
     CHECK(averages == std::vector<float>{3, 3});
 }
 
+TEST_CASE("more() sums values over the ranks, and a rank that has ended gets the same totals", "[join]") {
+    // Before its call number k, from 0, rank r has 10^r * (k + 1) and 1. Rank 0 has one batch, rank 1 three, rank 2
+    // none.
+    const auto totals = run_ranks({.ranks_per_node = {2, 1}}, [](Context& context) {
+        GradientReducer reducer(context.world(), {{"a", 1}});
+        Join join(context.world(), reducer);
+        const int batches = std::array{1, 3, 0}[static_cast<std::size_t>(context.rank())];
+        const double unit = std::array{1, 10, 100}[static_cast<std::size_t>(context.rank())];
+        std::vector<double> total(2);
+        for (int k = 0;; ++k) {
+            std::array sums{unit * (k + 1), 1.0};
+            const bool more = join.more(k < batches, {.sums = sums});
+            total[0] += sums[0];
+            total[1] += sums[1];
+            if (!more) return total;
+            ddp::testing::run_step(reducer, 1, 6);
+        }
+    });
+    // Rank 0 calls twice (1 + 2), rank 1 four times (10 + 20 + 30 + 40), rank 2 once.
+    CHECK(totals == std::vector<std::vector<double>>(3, {3 + 100 + 100, 7}));
+}
+
 TEST_CASE("if no rank has a batch the epoch is over at once", "[join]") {
     const auto outcomes = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
         GradientReducer reducer(context.world(), {{"a", 1}});
@@ -125,7 +148,7 @@ TEST_CASE("a bound gradient of a rank without batches counts as zero, not as the
         Join join(context.world(), reducer);
         const int batches = context.rank() == 0 ? 3 : 1;
         int step = 0;
-        while (join.more(step < batches, step != 1)) {
+        while (join.more(step < batches, {.sync = step != 1})) {
             reducer.begin_backward(step != 1);
             if (step < 2) bound[0] = 0;
             bound[0] += 4;
@@ -147,7 +170,7 @@ TEST_CASE("a reducer may be moved while a Join and a guard refer to it", "[join]
                                   {
                                       const auto guard = before.no_sync();
                                       after.emplace(std::move(before));
-                                      seen.push_back(join.more(true, false));
+                                      seen.push_back(join.more(true, {.sync = false}));
                                       seen.push_back(ddp::testing::run_step(*after, 1, 1).synchronised);
                                   }
                                   seen.push_back(join.more(true));

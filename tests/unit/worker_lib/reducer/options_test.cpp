@@ -4,10 +4,10 @@
 #include <thread>
 
 #include "ddp/ddp.hpp"
+#include "ddp/float16.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/reducer/reducer_world.hpp"
 #include "tests/unit/worker_lib/support/local_world.hpp"
-#include "worker_lib/src/kernels/half.hpp"
 
 using Catch::Contains;
 using ddp::Average;
@@ -33,11 +33,11 @@ TEST_CASE("the sum may be divided before, in or after the reduction", "[reducer]
         for (float& value : values(reducer, 0)) value = static_cast<float>(context.rank());
         const ddp::Buffer narrow = reducer.grad(1);
         auto* bits = static_cast<std::uint16_t*>(narrow.data);
-        std::fill_n(bits, narrow.count, ddp::detail::to_bfloat16(static_cast<float>(2 * context.rank())).bits);
+        std::fill_n(bits, narrow.count, ddp::BFloat16(static_cast<float>(2 * context.rank())).bits());
         reducer.mark_ready(1);
         reducer.mark_ready(0);
         reducer.finish_backward();
-        return all_are(values(reducer, 0), 1.5f) && ddp::detail::to_float(ddp::detail::Bfloat16{bits[2]}) == 3.0f;
+        return all_are(values(reducer, 0), 1.5f) && ddp::BFloat16::from_bits(bits[2]) == 3.0f;
     });
     CHECK(right == std::vector<bool>(4, true));
 }

@@ -27,7 +27,8 @@ inline Bytes repeat(const Bytes& period, std::size_t bytes) {
     return all;
 }
 
-/// The first period of a rank's input: pseudo-random, between -4 and 4 for floats, any bits for integers.
+/// The first period of a rank's input: pseudo-random, between -4 and 4 for floats, any bits for integers, 0 or 1 for
+/// bool.
 inline Bytes make_input(std::size_t count, DType type, int rank) {
     Bytes bytes(std::min(count, kPeriod) * size_of(type));
     std::uint64_t state = 0x9e3779b97f4a7c15ULL * static_cast<std::uint64_t>(rank + 1);
@@ -36,6 +37,8 @@ inline Bytes make_input(std::size_t count, DType type, int rank) {
         const std::uint64_t random = state >> 8;
         if (is_float(type)) {
             write_float(&bytes[i], type, static_cast<double>(random % 2001) / 250.0 - 3.999);
+        } else if (type == DType::Bool) {
+            bytes[i] = std::byte{random % 2 == 1};
         } else {
             std::memcpy(&bytes[i], &random, size_of(type));
         }

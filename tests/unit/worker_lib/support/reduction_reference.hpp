@@ -47,6 +47,9 @@ inline std::uint64_t integer_at(const std::byte* at, DType type) {
     switch (type) {
         case DType::I8: return static_cast<std::uint64_t>(std::int64_t{read_as<std::int8_t>(at)});
         case DType::U8: return read_as<std::uint8_t>(at);
+        case DType::Bool: return read_as<bool>(at);
+        case DType::I16: return static_cast<std::uint64_t>(std::int64_t{read_as<std::int16_t>(at)});
+        case DType::U16: return read_as<std::uint16_t>(at);
         case DType::I32: return static_cast<std::uint64_t>(std::int64_t{read_as<std::int32_t>(at)});
         case DType::U32: return read_as<std::uint32_t>(at);
         default: return read_as<std::uint64_t>(at);
@@ -109,10 +112,13 @@ inline Bytes reference_all_reduce(const std::vector<Bytes>& inputs, const std::v
             }
             write_float(&result[i], type, total);
         } else {
-            const bool is_signed = type == DType::I8 || type == DType::I32 || type == DType::I64;
+            const bool is_signed = type == DType::I8 || type == DType::I16 || type == DType::I32 || type == DType::I64;
             const auto total = fold<std::uint64_t>(
                 ranks_per_node, [&](std::size_t rank) { return integer_at(&inputs[rank][i], type); },
-                [&](auto a, auto b) { return combine_integers(op, a, b, is_signed); });
+                [&](std::uint64_t a, std::uint64_t b) {
+                    const std::uint64_t sum = combine_integers(op, a, b, is_signed);
+                    return type == DType::Bool ? std::uint64_t{sum != 0} : sum;  // bool += bool
+                });
             std::memcpy(&result[i], &total, width);  // the low bytes: little-endian, as all hosts of this library
         }
     }

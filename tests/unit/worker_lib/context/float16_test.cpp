@@ -1,4 +1,4 @@
-#include "worker_lib/src/kernels/half.hpp"
+#include "ddp/float16.hpp"
 
 #include <bit>
 #include <cmath>
@@ -8,7 +8,8 @@
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/support/half_reference.hpp"
 
-using namespace ddp::detail;
+using ddp::BFloat16;
+using ddp::Float16;
 namespace reference = ddp::testing;
 
 namespace {
@@ -42,8 +43,8 @@ TEST_CASE("every f16 and bf16 becomes the right float", "[native][unit]") {
         const auto word = static_cast<std::uint16_t>(bits);
         const double f16 = reference::decode_f16(word);
         const double bf16 = reference::decode_bf16(word);
-        const float got16 = to_float(Half{word});
-        const float got_b16 = to_float(Bfloat16{word});
+        const float got16 = Float16::from_bits(word);
+        const float got_b16 = BFloat16::from_bits(word);
         if (std::isnan(f16) ? !std::isnan(got16) : got16 != f16) wrong += " f16:" + std::to_string(bits);
         if (std::isnan(bf16) ? !std::isnan(got_b16) : got_b16 != bf16) wrong += " bf16:" + std::to_string(bits);
     }
@@ -53,7 +54,7 @@ TEST_CASE("every f16 and bf16 becomes the right float", "[native][unit]") {
 TEST_CASE("floats are rounded to the nearest f16, ties to even", "[native][unit]") {
     std::string wrong;
     for_hard_floats(10, 5, [&](float value) {
-        const auto got = to_half(value).bits;
+        const auto got = Float16(value).bits();
         if (std::isnan(value) ? !std::isnan(reference::decode_f16(got)) : got != reference::encode_f16(value)) {
             wrong += " " + std::to_string(value);
         }
@@ -64,7 +65,7 @@ TEST_CASE("floats are rounded to the nearest f16, ties to even", "[native][unit]
 TEST_CASE("floats are rounded to the nearest bf16, ties to even", "[native][unit]") {
     std::string wrong;
     for_hard_floats(7, 8, [&](float value) {
-        const auto got = to_bfloat16(value).bits;
+        const auto got = BFloat16(value).bits();
         if (std::isnan(value) ? !std::isnan(reference::decode_bf16(got)) : got != reference::encode_bf16(value)) {
             wrong += " " + std::to_string(value);
         }

@@ -1,0 +1,89 @@
+#pragma once
+// Float16 and BFloat16: elements of 16-bit floats, which C++20 lacks. Standard library only.
+
+#include <bit>
+#include <cstdint>
+
+#include "ddp/export.hpp"
+
+namespace ddp::detail {
+
+// Without branches, so that plain loops vectorise on any machine. Every reduction of 16-bit floats uses these
+// conversions, or instructions that give the same bits.
+
+/// Returns `when` if the condition holds, else `otherwise`. Uses masks, because compilers turn nested choices into
+/// branches.
+constexpr std::uint32_t choose(bool condition, std::uint32_t when, std::uint32_t otherwise) {
+    const std::uint32_t mask = 0u - std::uint32_t{condition};
+    return (when & mask) | (otherwise & ~mask);
+}
+
+constexpr float float_of_bf16(std::uint16_t value) { return std::bit_cast<float>(std::uint32_t{value} << 16); }
+
+constexpr std::uint16_t bf16_of_float(float value) {
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    const std::uint32_t quiet_nan = (bits >> 16) | 0x40u;
+    return static_cast<std::uint16_t>(choose((bits & 0x7fffffffu) > 0x7f800000u, quiet_nan, rounded));
+}
+
+constexpr float float_of_f16(std::uint16_t value) {
+    // The exponent and mantissa moved into place are the value times 2^-112, subnormals included; multiplying is exact.
+    const std::uint32_t magnitude = value & 0x7fffu;
+    const float scaled = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
+    const std::uint32_t special = choose(magnitude >= 0x7c00u, 0x7f800000u, 0u);
+    const std::uint32_t sign = std::uint32_t{value & 0x8000u} << 16;
+    return std::bit_cast<float>(std::bit_cast<std::uint32_t>(scaled) | special | sign);
+}
+
+constexpr std::uint16_t f16_of_float(float value) {
+    constexpr std::uint32_t kTooLarge = 0x47800000u;  // 65536; from 65520 on rounding reaches infinity by itself
+    constexpr std::uint32_t kSmallestNormal = 0x38800000u;
+    constexpr float kAlign = 0.5f;  // its last mantissa bit is worth as much as a subnormal's
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    const std::uint32_t sign = (bits >> 16) & 0x8000u;
+    const std::uint32_t magnitude = bits & 0x7fffffffu;
+    // Normal: rebias the exponent by 112 and round at bit 13.
+    const std::uint32_t normal = (magnitude - (112u << 23) + 0x0fffu + ((magnitude >> 13) & 1u)) >> 13;
+    // Subnormal: the addition rounds at the right place, and the part above kAlign is the result.
+    const float aligned = std::bit_cast<float>(magnitude) + kAlign;
+    const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(aligned) - std::bit_cast<std::uint32_t>(kAlign);
+    const std::uint32_t special = choose(magnitude > 0x7f800000u, 0x7e00u, 0x7c00u);
+    const std::uint32_t finite = choose(magnitude < kSmallestNormal, subnormal, normal);
+    return static_cast<std::uint16_t>(choose(magnitude >= kTooLarge, special, finite) | sign);
+}
+
+}  // namespace ddp::detail
+
+namespace DDP_EXPORT ddp {
+
+/// IEEE binary16 (f16). Arithmetic is that of float: a Float16 becomes one by itself, and is made from one by rounding
+/// to nearest, ties to even. Values from 65520 on become infinite. A NaN stays a NaN.
+class Float16 {
+public:
+    Float16() = default;
+    constexpr explicit Float16(float value) : bits_(detail::f16_of_float(value)) {}
+    constexpr operator float() const { return detail::float_of_f16(bits_); }
+
+    [[nodiscard]] static constexpr Float16 from_bits(std::uint16_t bits) { return std::bit_cast<Float16>(bits); }
+    [[nodiscard]] constexpr std::uint16_t bits() const { return bits_; }
+
+private:
+    std::uint16_t bits_;  // like a float, without a value until it is given one
+};
+
+/// The upper half of an IEEE binary32 (bf16), used as Float16 is.
+class BFloat16 {
+public:
+    BFloat16() = default;
+    constexpr explicit BFloat16(float value) : bits_(detail::bf16_of_float(value)) {}
+    constexpr operator float() const { return detail::float_of_bf16(bits_); }
+
+    [[nodiscard]] static constexpr BFloat16 from_bits(std::uint16_t bits) { return std::bit_cast<BFloat16>(bits); }
+    [[nodiscard]] constexpr std::uint16_t bits() const { return bits_; }
+
+private:
+    std::uint16_t bits_;  // like a float, without a value until it is given one
+};
+
+}  // namespace ddp

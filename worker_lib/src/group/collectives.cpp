@@ -1,0 +1,136 @@
+#include "ddp/collectives.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <numeric>
+#include <span>
+
+#include "ddp/error.hpp"
+
+namespace ddp {
+
+namespace {
+
+[[noreturn]] void refuse(const ProcessGroup& group, std::string_view call, const std::string& wrong) {
+    throw Error(ErrorCode::InvalidArgument,
+                fmt::format("group '{}': {}: {}: {}", group.name(), group.name_of(group.rank()), call, wrong));
+}
+
+/// Returns the options with the name of the call, unless the caller has given a label.
+OpOptions labelled(OpOptions options, std::string_view call) {
+    if (options.label.empty()) options.label = call;
+    return options;
+}
+
+/// Collective. Returns how many bytes each rank has.
+std::vector<std::size_t> sizes_of(ProcessGroup& group, std::string_view bytes, const OpOptions& options) {
+    std::vector<std::size_t> sizes(static_cast<std::size_t>(group.size()));
+    const std::size_t own = bytes.size();
+    group.all_gather(own, sizes, options).wait();
+    return sizes;
+}
+
+std::size_t total_of(std::span<const std::size_t> sizes) {
+    return std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
+}
+
+std::vector<std::string> cut(std::string_view all, std::span<const std::size_t> sizes) {
+    std::vector<std::string> parts;
+    for (const std::size_t size : sizes) {
+        parts.emplace_back(all.substr(0, size));
+        all.remove_prefix(size);
+    }
+    return parts;
+}
+
+template <typename T>
+double mean_of(ProcessGroup& group, std::span<T> values, double weight, const OpOptions& options) {
+    std::vector<double> sums(values.size() + 1);
+    for (std::size_t i = 0; weight > 0 && i < values.size(); ++i) sums[i] = weight * static_cast<double>(values[i]);
+    sums.back() = weight;
+    group.all_reduce(sums, ReduceOp::Sum, options).wait();
+    const double total = sums.back();
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = total > 0 ? static_cast<T>(sums[i] / total) : T{0};
+    return total;
+}
+
+}  // namespace
+
+void broadcast_string(ProcessGroup& group, std::string& bytes, int root, const OpOptions& options) {
+    const OpOptions named = labelled(options, "broadcast_string()");
+    std::size_t size = bytes.size();
+    group.broadcast(size, root, named).wait();
+    bytes.resize(size);
+    group.broadcast(bytes, root, named).wait();
+}
+
+std::vector<std::string> all_gather_strings(ProcessGroup& group, std::string_view bytes, const OpOptions& options) {
+    const OpOptions named = labelled(options, "all_gather_strings()");
+    const std::vector<std::size_t> sizes = sizes_of(group, bytes, named);
+    std::string all(total_of(sizes), '\0');
+    group.all_gather_v(bytes, all, sizes, named).wait();
+    return cut(all, sizes);
+}
+
+std::vector<std::string> gather_strings(ProcessGroup& group, std::string_view bytes, int root,
+                                        const OpOptions& options) {
+    const OpOptions named = labelled(options, "gather_strings()");
+    const std::vector<std::size_t> sizes = sizes_of(group, bytes, named);
+    const bool is_root = group.rank() == root;
+    std::string all(is_root ? total_of(sizes) : 0, '\0');
+    group.gather_v(bytes, all, sizes, root, named).wait();
+    return is_root ? cut(all, sizes) : std::vector<std::string>();
+}
+
+void all_reduce_coalesced(ProcessGroup& group, List<Buffer> buffers, ReduceOp op, const OpOptions& options) {
+    constexpr std::string_view kCall = "all_reduce_coalesced()";
+    const std::span<const Buffer> list = buffers.elements();
+    const DType type = list.empty() ? DType::F32 : list.front().dtype;
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < list.size(); ++i) {
+        const Buffer& one = list[i];
+        if (one.device != Device::Cpu) {
+            refuse(group, kCall,
+                   fmt::format("buffer {} is device memory, and host memory is expected. Use all_reduce for it", i));
+        }
+        if (one.dtype != type) {
+            refuse(group, kCall,
+                   fmt::format("buffer {} is of type {}, and buffer 0 of {}. Make one call for each type", i,
+                               to_string(one.dtype), to_string(type)));
+        }
+        if (one.data == nullptr && one.count > 0) refuse(group, kCall, fmt::format("buffer {} is null", i));
+        count += one.count;
+    }
+    std::vector<std::byte> together(count * size_of(type));
+    std::size_t at = 0;
+    for (const Buffer& one : list) {
+        if (one.count > 0) std::memcpy(&together[at], one.data, one.bytes());
+        at += one.bytes();
+    }
+    group.all_reduce({together.data(), count, type}, op, labelled(options, kCall)).wait();
+    at = 0;
+    for (const Buffer& one : list) {
+        if (one.count > 0) std::memcpy(one.data, &together[at], one.bytes());
+        at += one.bytes();
+    }
+}
+
+double weighted_mean(ProcessGroup& group, Buffer values, double weight, const OpOptions& options) {
+    constexpr std::string_view kCall = "weighted_mean()";
+    const OpOptions named = labelled(options, kCall);
+    if (!std::isfinite(weight) || weight < 0)
+        refuse(group, kCall, fmt::format("the weight is {}, and must be finite and not negative", weight));
+    if (values.device != Device::Cpu) refuse(group, kCall, "the values are device memory, and host memory is expected");
+    if (values.data == nullptr && values.count > 0) refuse(group, kCall, "the values are null");
+    if (values.dtype == DType::F32)
+        return mean_of(group, std::span(static_cast<float*>(values.data), values.count), weight, named);
+    if (values.dtype == DType::F64)
+        return mean_of(group, std::span(static_cast<double*>(values.data), values.count), weight, named);
+    refuse(group, kCall, fmt::format("the values are of type {}, and must be f32 or f64", to_string(values.dtype)));
+}
+
+}  // namespace ddp
