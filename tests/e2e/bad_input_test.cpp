@@ -139,7 +139,7 @@ TEST_CASE("nodes that disagree about the job are refused with both sides", "[e2e
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("the trainer refuses data that it cannot read, and a batch that does not divide", "[e2e]") {
+TEST_CASE("the trainer refuses data that it cannot read, with the code that allows no restart", "[e2e]") {
     const e2e::Sandbox sandbox("trainer");
     const std::string train = (e2e::bin() / "train").string();
     if (!std::filesystem::exists(train)) {
@@ -148,11 +148,11 @@ TEST_CASE("the trainer refuses data that it cannot read, and a batch that does n
     }
     e2e::write_file(sandbox.path() / "empty.txt", "");
     const auto bad = GENERATE(values<BadInput>({
-        {"missing", {"--data", "no-such-file.txt"}, exit_code::kUsage, {"no-such-file.txt", "No such file"}},
-        {"a directory", {"--data", "/etc"}, exit_code::kUsage, {"/etc"}},
-        {"a device", {"--data", "/dev/zero"}, exit_code::kUsage, {"/dev/zero", "not a regular file", "--data"}},
-        {"empty", {"--data", "empty.txt"}, exit_code::kUsage, {"empty.txt"}},
-        {"batch", {"--global-batch", "7"}, exit_code::kUsage, {"--global-batch", "7", "2"}},
+        {"missing", {"--data", "no-such-file.txt"}, exit_code::kDoNotRequeue, {"no-such-file.txt", "No such file"}},
+        {"a directory", {"--data", "/etc"}, exit_code::kDoNotRequeue, {"/etc"}},
+        {"a device", {"--data", "/dev/zero"}, exit_code::kDoNotRequeue, {"/dev/zero", "not a regular file", "--data"}},
+        {"empty", {"--data", "empty.txt"}, exit_code::kDoNotRequeue, {"0 bytes", "--data"}},
+        {"an option", {"--stepz", "3"}, exit_code::kUsage, {"train: --stepz: no such option. See train --help"}},
     }));
     BadInput full = bad;
     full.arguments.insert(full.arguments.begin(), {"--standalone", "--nproc-per-node", "2", train});
@@ -231,7 +231,7 @@ TEST_CASE("a checkpoint of another run ends the job with one report", "[e2e]") {
     for (int i = 0; i < 7; ++i) {  // the silent rank must not seem to fail in any job: signs_of_failure_test has why
         const auto second = job("2");
         CAPTURE(second.err);
-        CHECK(second.status.exit_code() == exit_code::kUsage);
+        CHECK(second.status.exit_code() == exit_code::kDoNotRequeue);
         CHECK_THAT(second.err, Catch::Contains("train: the checkpoints in checkpoints are of a run with --seed 1") &&
                                    Catch::Contains("rank 0 on"));
         CHECK_THAT(second.err, !Catch::Contains(") waited for it"));
@@ -254,9 +254,9 @@ TEST_CASE("a rank that calls ddp::fail() is the one that is reported, with its t
          .directory = sandbox.path()},
         e2e::Seconds(60));
     CAPTURE(outcome.err);
-    CHECK(outcome.status.exit_code() == exit_code::kUsage);
+    CHECK(outcome.status.exit_code() == exit_code::kDoNotRequeue);
     // On a busy machine the box may say DEAD where it else says ABORTED with the text.
-    CHECK_THAT(outcome.err, Catch::Contains("\nrank 0 on ") && Catch::Contains(" exited with code 2\n") &&
+    CHECK_THAT(outcome.err, Catch::Contains("\nrank 0 on ") && Catch::Contains(" exited with code 93\n") &&
                                 Catch::Contains("\n    | train: the loss is not finite ("));
     CHECK(sandbox.leftovers() == "");
 }

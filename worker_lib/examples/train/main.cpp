@@ -1,70 +1,94 @@
 // train: takes options and prints one line of JSON. This file handles start and failures; trainer.cpp has the training.
 
-#include <fmt/format.h>
-
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <string>
-#include <string_view>
 #include <thread>
 
 #include "ddp/ddp.hpp"
-#include "train/options.hpp"
-#include "train/process.hpp"
-#include "train/trainer.hpp"
-#include "train/user_error.hpp"
+#include "support/options.hpp"
+#include "support/user_error.hpp"
+#include "trainer.hpp"
 
 namespace {
 
+constexpr int kUsage = 2;
+constexpr int kRestartIsUseless = 93;  // to ddprun: another attempt would fail in the same way
 constexpr std::chrono::seconds kPauseOfSilentRanks{2};
-constexpr int kRestartIsUseless = 93;  // to ddprun: every worker would be started in the same environment again
 
-/// Returns the line to print; empty for an error that another rank reports.
-std::string report_of(const std::exception& error) {
-    const std::string_view text = error.what();
-    return text.empty() ? "" : fmt::format("train: {}", text);
+/// Returns RANK, for messages before there is a ddp::Context and after it has ended; empty without a launcher.
+std::string launcher_rank() {
+    const char* const rank = std::getenv("RANK");
+    return rank != nullptr ? rank : "";
+}
+
+/// Writes all of `text` to stdout. Returns the exit code: 0, or 1 after a message when it could not be written.
+int print_result(const std::string& text) {
+    if (std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0) return EXIT_SUCCESS;
+    std::fprintf(stderr,
+                 "train: cannot write to stdout: %s. The result is lost. Redirect stdout to where there is room\n",
+                 std::strerror(errno));
+    return EXIT_FAILURE;
+}
+
+/// Returns one line of JSON.
+std::string to_json(const train::Summary& summary) {
+    char line[400];
+    std::snprintf(line, sizeof line,
+                  "{\"world_size\":%d,\"steps\":%zu,\"loss_first\":%.17g,\"loss_last\":%.17g,\"lr\":%g,"
+                  "\"samples_per_s\":%.1f,\"exposed_ms\":%.3f,\"restarts\":%d}\n",
+                  summary.world_size, summary.steps, summary.loss_first, summary.loss_last, summary.rate,
+                  summary.samples_per_s, summary.exposed_ms, summary.restarts);
+    return line;
 }
 
 int train_and_report(const train::Options& options, ddp::Context& context) {
+    const bool is_first = context.rank() == 0;
+    std::string problem;  // empty: this rank ends in silence, because another one reports the error
+    int code = kRestartIsUseless;
     try {
         const train::Summary summary = train::train(options, context);
         if (summary.preempted) return ddp::kPreemptedExitCode;
-        return context.rank() == 0 ? train::print_result(train::to_json(summary) + "\n") : EXIT_SUCCESS;
+        return is_first ? print_result(to_json(summary)) : EXIT_SUCCESS;
     } catch (const train::UserError& error) {
-        ddp::fail(context, report_of(error), train::kUserErrorExitCode);
+        problem = error.what();
     } catch (const ddp::Error& error) {
         if (error.code() != ddp::ErrorCode::Io) throw;
-        // A checkpoint that cannot be read or written: every rank has the same text.
-        ddp::fail(context, context.rank() == 0 ? report_of(error) : "", EXIT_FAILURE);
+        if (is_first) problem = error.what();  // a checkpoint that cannot be read or written; all ranks have this text
+        code = EXIT_FAILURE;
     }
-}
-
-/// Prints the error of this rank, which has no number if its environment is lost. Returns the exit code.
-int report_own_view(const std::exception& error) {
-    const std::string rank = std::getenv("RANK") != nullptr ? fmt::format("rank {}: ", train::launcher_rank()) : "";
-    fmt::print(stderr, "train: {}{}\n", rank, error.what());
-    const auto* const known = dynamic_cast<const ddp::Error*>(&error);
-    const bool is_lasting = known != nullptr && known->code() == ddp::ErrorCode::Environment;
-    return is_lasting ? kRestartIsUseless : EXIT_FAILURE;
+    ddp::fail(context, problem.empty() ? "" : "train: " + problem, code);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+    const bool is_first = launcher_rank().empty() || launcher_rank() == "0";
     train::Options options;
-    if (const auto exit_code = train::parse_options(argc, argv, options)) {
-        // Rank 0 has printed the message. The launcher reports the first rank that ends, and stops the others.
-        if (*exit_code != 0 && train::launcher_rank() != "0") std::this_thread::sleep_for(kPauseOfSilentRanks);
-        return *exit_code;
+    try {
+        options = train::parse_options({argv + 1, argv + argc});
+    } catch (const train::UserError& error) {
+        // Rank 0 prints the message. The launcher reports the first rank that ends, and stops the others.
+        if (is_first) std::fprintf(stderr, "train: %s\n", error.what());
+        if (!is_first) std::this_thread::sleep_for(kPauseOfSilentRanks);
+        return kUsage;
     }
+    if (options.help) return is_first ? print_result(train::kHelp) : EXIT_SUCCESS;
     try {
         // Connect to the other ranks. The launcher's environment variables give their number and the address of their
         // store; without a launcher this is a world of one. This trainer computes on the CPU, so its group is native.
         ddp::Context context = ddp::init_from_env({.backend = ddp::Backend::Native});
         return train_and_report(options, context);
-    } catch (const std::exception& error) {  // such as a rank that is missing or lost: each rank reports its own view
-        return report_own_view(error);
+    } catch (const std::exception& error) {
+        // Such as a rank that is missing or lost: each rank reports its own view.
+        const std::string rank = launcher_rank().empty() ? "" : "rank " + launcher_rank() + ": ";
+        std::fprintf(stderr, "train: %s%s\n", rank.c_str(), error.what());
+        const auto* const known = dynamic_cast<const ddp::Error*>(&error);
+        const bool is_lasting = known != nullptr && known->code() == ddp::ErrorCode::Environment;
+        return is_lasting ? kRestartIsUseless : EXIT_FAILURE;
     }
 }

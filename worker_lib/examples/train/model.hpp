@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <functional>
 #include <span>
-#include <string_view>
 #include <vector>
 
 namespace train {
@@ -34,37 +33,35 @@ template <typename T>
 class Model {
 public:
     /// Parameters in the order in which forward() uses them, so the last are complete first in backward().
-    enum Parameter : std::size_t { kEmbedding, kWeight1, kBias1, kWeight2, kBias2, kWeight3, kBias3, kParameters };
-    static constexpr std::array<std::string_view, kParameters> kNames = {
-        "embedding", "layer1.weight", "layer1.bias", "layer2.weight", "layer2.bias", "layer3.weight", "layer3.bias"};
+    static constexpr std::array kNames = {"embedding",   "layer1.weight", "layer1.bias", "layer2.weight",
+                                          "layer2.bias", "layer3.weight", "layer3.bias"};
 
     /// Initialises the parameters from `seed`: to the same numbers on every rank.
     Model(const ModelShape& shape, std::uint64_t seed);
 
-    [[nodiscard]] std::span<T> parameter(std::size_t i) { return parameters_[i]; }
-    [[nodiscard]] std::size_t parameter_count() const;
+    /// Returns the memory of the parameters, in the order of kNames.
+    [[nodiscard]] std::vector<std::span<T>> parameters() { return {parameters_.begin(), parameters_.end()}; }
 
     /// Returns the sum over the batch of -log p(target), in nats. Keeps the activations for backward().
     double forward(const Batch& batch);
 
-    /// Computes the gradients of the batch's mean loss. `gradients[i]` has the size of parameter(i) and is overwritten;
-    /// `ready(i)` is called as soon as it is complete, the last layer first. `batch` is the one of forward().
-    void backward(const Batch& batch, std::span<const std::span<T>> gradients,
+    /// Computes the gradients of the batch's loss divided by `divisor`. `gradients[i]` has the size of parameter i and
+    /// is overwritten; `ready(i)` is called as soon as it is complete, the last layer first. `batch` is that of
+    /// forward().
+    void backward(const Batch& batch, double divisor, const std::vector<std::span<T>>& gradients,
                   const std::function<void(std::size_t)>& ready);
 
 private:
-    [[nodiscard]] std::size_t input_size() const { return shape_.context * shape_.embedding; }
-    void embed(const Batch& batch);
-    double softmax(const Batch& batch);
-    void embedding_gradient(const Batch& batch, std::span<T> gradient) const;
+    static constexpr std::size_t kLayers = 3;
+    static constexpr std::size_t weight(std::size_t layer) { return 1 + 2 * layer; }  // index of the parameter
+    static constexpr std::size_t bias(std::size_t layer) { return 2 + 2 * layer; }
 
-    ModelShape shape_;
-    std::array<std::vector<T>, kParameters> parameters_;
-    std::vector<T> input_, hidden1_, hidden2_, output_;  // activations, one row per window; output_: probabilities
-    std::vector<T> delta1_, delta2_, delta_input_;       // derivatives of the loss by the layers' inputs
+    std::size_t embedding_;                      // numbers per byte
+    std::array<std::size_t, kLayers + 1> size_;  // of each layer's input, and of the output
+    std::array<std::vector<T>, kNames.size()> parameters_;
+    std::array<std::vector<T>, kLayers + 1>
+        activations_;                     // input of each layer, one row per window; last: probabilities
+    std::vector<T> delta_, delta_below_;  // derivatives of the loss by a layer's outputs and inputs
 };
-
-extern template class Model<float>;
-extern template class Model<double>;
 
 }  // namespace train

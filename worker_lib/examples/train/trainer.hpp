@@ -2,10 +2,9 @@
 // train: the training itself. Read main.cpp and trainer.cpp first: they are the tutorial of the library.
 
 #include <cstddef>
-#include <string>
 
-#include "ddp/context.hpp"
-#include "train/options.hpp"
+#include "ddp/ddp.hpp"
+#include "support/options.hpp"
 
 namespace train {
 
@@ -15,16 +14,14 @@ struct Summary {
     std::size_t steps = 0;
     double loss_first = 0;
     double loss_last = 0;
+    double rate = 0;
     double samples_per_s = 0;
-    double exposed_ms = 0;  ///< communication per step that backward did not hide: see Waiting
+    double exposed_ms = 0;  ///< communication per step that backward did not hide: see Progress
     int restarts = 0;
     bool preempted = false;  ///< it has stopped after `steps` because of a notice
 };
 
 /// Trains with the given options. Collective: every rank of the job calls it. Throws UserError or ddp::Error.
 [[nodiscard]] Summary train(const Options& options, ddp::Context& context);
-
-/// Returns one line of JSON. A number that JSON cannot express becomes null.
-[[nodiscard]] std::string to_json(const Summary& summary);
 
 }  // namespace train

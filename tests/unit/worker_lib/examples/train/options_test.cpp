@@ -1,47 +1,75 @@
-// The trainer's messages about a wrong command line.
+// The trainer's command line.
 
 #include <limits>
 #include <string>
-#include <vector>
 
 #include "tests/catch.hpp"
-#include "train/option_checks.hpp"
-#include "train/options.hpp"
+#include "worker_lib/examples/train/support/options.hpp"
+#include "worker_lib/examples/train/support/user_error.hpp"
 
-using namespace train;
-using Words = std::vector<std::string>;
+using Catch::Contains;
+using train::parse_options;
 
-TEST_CASE("names of options take dashes and underscores, values keep theirs", "[train]") {
-    const std::vector<const char*> typed{"train", "--global_batch=8", "--loss_log=a_b", "--data", "my_book.txt", "-_"};
-    CHECK(with_dashes(static_cast<int>(typed.size()), typed.data()) ==
-          Words{"--global-batch=8", "--loss-log=a_b", "--data", "my_book.txt", "-_"});
-
-    Options options;
-    const std::vector<const char*> line{"train", "--global_batch", "64", "--checkpoint_dir=c_d"};
-    REQUIRE_FALSE(parse_options(static_cast<int>(line.size()), line.data(), options));
+TEST_CASE("options reach the trainer", "[train]") {
+    const train::Options options = parse_options({"--data",
+                                                  "a",
+                                                  "--data",
+                                                  "b=c",
+                                                  "--steps",
+                                                  "7",
+                                                  "--global-batch=64",
+                                                  "--seed",
+                                                  "18446744073709551615",
+                                                  "--hidden1",
+                                                  "9",
+                                                  "--progress",
+                                                  "none",
+                                                  "--checkpoint-dir",
+                                                  "c",
+                                                  "--loss-log",
+                                                  "l",
+                                                  "--lr",
+                                                  "0.5",
+                                                  "--no-overlap",
+                                                  "--checkpoint-every=0"});
+    CHECK(options.data == std::vector<std::filesystem::path>{"a", "b=c"});
+    CHECK(options.steps == 7);
     CHECK(options.global_batch == 64);
-    CHECK(options.checkpoint_dir == "c_d");
-}
-
-TEST_CASE("an unknown option is named, with the one that it resembles", "[train]") {
-    const Words known{"--steps", "--global-batch", "--seed", "--lr"};
-    CHECK(complain_about({"--step", "10"}, known) == "--step: no such option. Did you mean --steps?");
-    CHECK(complain_about({"--globalbatch=4"}, known) == "--globalbatch: no such option. Did you mean --global-batch?");
-    CHECK(complain_about({"10", "--batch", "4"}, known) == "--batch: no such option");
-    CHECK(complain_about({"-x"}, known) == "-x: no such option");
-    CHECK(complain_about({"stray"}, known) == "unexpected argument 'stray'");
+    CHECK(options.seed == std::numeric_limits<std::uint64_t>::max());
+    CHECK(options.shape.hidden1 == 9);
+    CHECK(options.rate == 0.5f);
+    CHECK(!options.progress);
+    CHECK(options.checkpoint_dir == "c");
+    CHECK(options.checkpoint_every == 0);
+    CHECK(options.loss_log == "l");
+    CHECK(!options.overlap);
+    CHECK(!options.help);
+    CHECK(parse_options({"--help"}).help);
+    CHECK(parse_options({"--checkpoint-dir", "c"}).checkpoint_every == 50);  // the directory alone is enough
 }
 
 TEST_CASE("a bad value is quoted, with what is expected", "[train]") {
-    CHECK(check_whole_number("7", 1, 8) == "");
-    CHECK(check_whole_number("18446744073709551615", 0, std::numeric_limits<std::uint64_t>::max()) == "");
-    for (const std::string bad : {"", "0", "9", "-3", "1e3", "5x", "1.5", " 2"}) {
-        CHECK(check_whole_number(bad, 1, 8) == "'" + bad + "' is not a whole number from 1 to 8");
+    for (const std::string bad : {"", "0", "-3", "1e3", "5x", "1.5", " 2", "1073741825"}) {
+        CHECK_THROWS_WITH(parse_options({"--steps", bad}),
+                          "--steps: '" + bad + "' is not a whole number from 1 to 1073741824. See train --help");
     }
-    CHECK(check_positive("0.5") == "");
     for (const std::string bad : {"0", "-1", "nan", "inf", "x", ""}) {
-        CHECK(check_positive(bad) == "'" + bad + "' is not a positive number");
+        CHECK_THROWS_WITH(parse_options({"--lr=" + bad}), Contains("--lr: '" + bad + "' is not a positive number"));
     }
-    CHECK(check_one_of("a", Words{"a", "b"}) == "");
-    CHECK(check_one_of("c", Words{"a", "b"}) == "'c' is not one of a, b");
+    CHECK_THROWS_WITH(parse_options({"--progress", "loud"}), Contains("'loud' is not plain or none"));
+}
+
+TEST_CASE("an argument that is no option, and an option without its value, is named", "[train]") {
+    CHECK_THROWS_WITH(parse_options({"--stepz", "10"}), "--stepz: no such option. See train --help");
+    CHECK_THROWS_WITH(parse_options({"--no-overlap=maybe"}), Contains("--no-overlap: no such option"));
+    CHECK_THROWS_WITH(parse_options({"stray"}), Contains("stray: unexpected argument"));
+    CHECK_THROWS_WITH(parse_options({"--data"}), Contains("--data: a value is missing"));
+    CHECK_THROWS_AS(parse_options({"--data"}), train::UserError);
+}
+
+TEST_CASE("the help has every option", "[train]") {
+    for (const std::string name : {"--steps N", "--global-batch N", "--lr RATE", "--seed N", "--hidden1 N",
+                                   "--hidden2 N", "--data FILE", "--checkpoint-dir DIR", "--checkpoint-every N",
+                                   "--loss-log FILE", "--no-overlap", "--progress HOW", "--help"})
+        CHECK_THAT(train::kHelp, Contains("\n  " + name + " "));
 }

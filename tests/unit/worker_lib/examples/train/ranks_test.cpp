@@ -5,12 +5,10 @@
 #include "tests/catch.hpp"
 #include "tests/temporary_directory.hpp"
 #include "tests/unit/worker_lib/support/local_world.hpp"
-#include "train/batches.hpp"
-#include "train/loss_log.hpp"
-#include "train/text.hpp"
-#include "train/trainer.hpp"
-#include "train/user_error.hpp"
-#include "train/waiting.hpp"
+#include "worker_lib/examples/train/support/data.hpp"
+#include "worker_lib/examples/train/support/progress.hpp"
+#include "worker_lib/examples/train/support/user_error.hpp"
+#include "worker_lib/examples/train/trainer.hpp"
 
 using Catch::Contains;
 using ddp::Context;
@@ -28,14 +26,18 @@ Text counting_text(std::size_t bytes) {
     return text;
 }
 
-/// The targets of all ranks in a step, sorted.
+/// The targets of all ranks in a step, sorted. Checks that the ranks' shares differ by one at most.
 std::vector<std::uint8_t> targets_of_step(const Text& text, int ranks, std::size_t step) {
-    const auto per_rank = run_ranks(LocalWorld{.ranks_per_node = {ranks}}, [&](Context& context) {
-        train::Batches batches(text, 4, 12, 3, context);
-        return batches.of_step(step).targets;
-    });
     std::vector<std::uint8_t> all;
-    for (const auto& targets : per_rank) all.insert(all.end(), targets.begin(), targets.end());
+    std::size_t smallest = all.max_size(), largest = 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+        train::Batches batches(text, 4, 12, 3, rank, ranks);
+        const auto& targets = batches.of_step(step).targets;
+        all.insert(all.end(), targets.begin(), targets.end());
+        smallest = std::min(smallest, targets.size());
+        largest = std::max(largest, targets.size());
+    }
+    CHECK(largest <= smallest + 1);
     std::sort(all.begin(), all.end());
     return all;
 }
@@ -61,8 +63,8 @@ train::Options tiny_run(const TemporaryDirectory& directory) {
     options.steps = 12;
     options.global_batch = 16;
     options.shape = {.context = 4, .embedding = 3, .hidden1 = 20, .hidden2 = 10};
-    options.threads = 1;
-    options.progress = train::ProgressStyle::kNone;
+    options.rate = 0.1f;
+    options.progress = false;
     return options;
 }
 
@@ -89,42 +91,31 @@ TEST_CASE("a step's samples are the same for every number of ranks", "[train]") 
         CAPTURE(step);
         const auto one = targets_of_step(text, 1, step);
         CHECK(one.size() == 12);
-        CHECK(targets_of_step(text, 3, step) == one);
-        CHECK(targets_of_step(text, 4, step) == one);
+        for (const int ranks : {3, 4, 5, 7, 13}) CHECK(targets_of_step(text, ranks, step) == one);
     }
     CHECK(targets_of_step(text, 1, 1) != targets_of_step(text, 1, 9));  // a new order in each epoch
 }
 
 TEST_CASE("an epoch shows every window once, with its own bytes", "[train]") {
     const Text text = counting_text(100);
-    const bool right = run_ranks({}, [&](Context& context) {
-                           train::Batches batches(text, 4, 12, 3, context);
-                           std::vector<int> seen(100);
-                           for (std::size_t step = 1; step <= 8; ++step) {
-                               const train::Batch& batch = batches.of_step(step);
-                               for (std::size_t i = 0; i < batch.size(); ++i) {
-                                   ++seen[batch.targets[i]];
-                                   for (std::size_t j = 0; j < 4; ++j) {
-                                       if (batch.contexts[i * 4 + j] + 4 - j != batch.targets[i]) return false;
-                                   }
-                               }
-                           }
-                           return std::count(seen.begin(), seen.begin() + 4, 0) == 4 &&
-                                  std::count(seen.begin() + 4, seen.end(), 1) == 96;
-                       }).front();
-    CHECK(right);
+    train::Batches batches(text, 4, 12, 3, 0, 1);
+    std::vector<int> seen(100);
+    for (std::size_t step = 1; step <= 8; ++step) {
+        const train::Batch& batch = batches.of_step(step);
+        for (std::size_t i = 0; i < batch.size(); ++i) {
+            ++seen[batch.targets[i]];
+            for (std::size_t j = 0; j < 4; ++j) CHECK(batch.contexts[i * 4 + j] + 4 - j == batch.targets[i]);
+        }
+    }
+    CHECK(std::count(seen.begin(), seen.begin() + 4, 0) == 4);
+    CHECK(std::count(seen.begin() + 4, seen.end(), 1) == 96);
 }
 
-TEST_CASE("a batch that cannot be shared, or too little text, is reported once", "[train]") {
+TEST_CASE("too little text is reported by rank 0", "[train]") {
     const Text text = counting_text(100);
-    const auto indivisible =
-        user_errors({.ranks_per_node = {3}}, [&](Context& c) { train::Batches(text, 4, 10, 1, c); });
-    CHECK_THAT(indivisible[0], Contains("--global-batch 10") && Contains("3 ranks") && Contains("such as 12"));
-    CHECK(indivisible[1] == "quiet");
-    CHECK(indivisible[2] == "quiet");
-    const auto short_text = user_errors({}, [&](Context& c) { train::Batches(text, 4, 97, 1, c); });
-    CHECK_THAT(short_text[0], Contains("100 bytes") && Contains("needs 101"));
-    CHECK(user_errors({}, [&](Context& c) { train::Batches(text, 4, 96, 1, c); })[0].empty());
+    CHECK_THROWS_WITH(train::Batches(text, 4, 97, 1, 0, 2), Contains("100 bytes") && Contains("needs 101"));
+    CHECK_THROWS_WITH(train::Batches(text, 4, 97, 1, 1, 2), "");
+    CHECK_NOTHROW(train::Batches(text, 4, 96, 1, 0, 2));
 }
 
 TEST_CASE("a file that one rank cannot read stops all, and that rank reports it", "[train]") {
@@ -143,7 +134,7 @@ TEST_CASE("a node with other data is named", "[train]") {
     const TemporaryDirectory directory;
     write_file(directory.path() / "text", "abc");
     const auto [other, difference] = GENERATE(values<std::pair<std::string, std::string>>(
-        {{"abd", "the same number of bytes, 3, but other content"}, {"abcd", "4 bytes, rank 0 has 3"}}));
+        {{"abd", "(3 bytes) than rank 0 (3)"}, {"abcd", "(4 bytes) than rank 0 (3)"}}));
     write_file(directory.path() / "other", other);
     const auto errors = user_errors({.ranks_per_node = {2, 1}}, [&](Context& context) {
         const Text text = train::read_same_text({directory.path() / (context.rank() == 2 ? "other" : "text")}, context);
@@ -152,14 +143,18 @@ TEST_CASE("a node with other data is named", "[train]") {
     CHECK_THAT(errors[2], Contains("rank 2 on node 1") && Contains(difference));
 }
 
-TEST_CASE("the loss curve is the same on 1 and on 4 ranks, and falls", "[train]") {
+TEST_CASE("the loss curve is the same on 1, 3, 4 and 17 ranks, and falls", "[train]") {
     const TemporaryDirectory directory;
     const auto options = tiny_run(directory);
     const auto one = train_on(1, options, directory.path() / "one");
+    const auto three = train_on(3, options, directory.path() / "three");
     const auto four = train_on(4, options, directory.path() / "four");
+    const auto many = train_on(17, options, directory.path() / "many");  // one of them without a sample
     REQUIRE(one.size() == 12);
-    REQUIRE(four.size() == 12);
-    for (std::size_t i = 0; i < one.size(); ++i) CHECK(four[i] == Approx(one[i]).epsilon(1e-4));
+    for (const auto& curve : {three, four, many}) {
+        REQUIRE(curve.size() == 12);
+        for (std::size_t i = 0; i < one.size(); ++i) CHECK(curve[i] == Approx(one[i]).epsilon(1e-4));
+    }
     CHECK(one.back() < 0.8 * one.front());
     CHECK(train_on(4, options, directory.path() / "again") == four);
 }
@@ -179,19 +174,32 @@ TEST_CASE("without overlap the curve is the same to the bit, and every step wait
 TEST_CASE("what is exposed is the wait of the last rank of each step", "[train]") {
     using std::chrono::milliseconds;
     const auto exposed = run_ranks(LocalWorld{.ranks_per_node = {2}}, [](Context& context) {
-        train::Waiting waiting;
-        const double none = waiting.exposed_ms(context);
+        train::Progress progress(false, 3, 1);
+        const double none = progress.exposed_ms(context);
         const bool first = context.rank() == 0;
-        train::Waiting::Clock::time_point now;
+        train::Progress::Clock::time_point now;
         for (const int wait : first ? std::vector{10, 30, 2} : std::vector{7, 5, 100}) {
-            waiting.computed(now += milliseconds(1));  // the first of two gradients
-            waiting.computed(now += milliseconds(1));
-            waiting.averaged(now += milliseconds(wait));
+            progress.computed(now += milliseconds(1));  // the first of two gradients
+            progress.computed(now += milliseconds(1));
+            progress.averaged(now += milliseconds(wait));
         }
-        return std::tuple{none, waiting.exposed_ms(context), waiting.total() / milliseconds(1)};
+        return std::pair{none, progress.exposed_ms(context)};
     });
-    // of 7, 5 and 2
-    CHECK(exposed == std::vector{std::tuple{0.0, 5.0, std::int64_t{42}}, std::tuple{0.0, 5.0, std::int64_t{112}}});
+    CHECK(exposed == std::vector{std::pair{0.0, 5.0}, std::pair{0.0, 5.0}});  // of 7, 5 and 2
+}
+
+TEST_CASE("without --lr the rate is smaller for small batches only", "[train]") {
+    const TemporaryDirectory directory;
+    auto options = tiny_run(directory);
+    options.rate = 0;
+    options.steps = 1;
+    const auto rate = [&](std::size_t global_batch) {
+        options.global_batch = global_batch;
+        return run_ranks({}, [&](Context& context) { return train::train(options, context).rate; }).front();
+    };
+    CHECK(rate(512) == 0.1f);
+    CHECK(rate(600) == 0.1f);
+    CHECK(rate(32) == Approx(0.00625));
 }
 
 TEST_CASE("a run that stops and resumes continues the same curve to the bit", "[train]") {
