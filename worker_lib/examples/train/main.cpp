@@ -16,8 +16,7 @@
 
 namespace {
 
-constexpr int kUsage = 2;
-constexpr int kRestartIsUseless = 93;  // to ddprun: another attempt would fail in the same way
+constexpr int kRestartIsUseless = 93;  // to ddprun: another attempt would end in the same way
 constexpr std::chrono::seconds kPauseOfSilentRanks{2};
 
 /// Returns RANK, for messages before there is a ddp::Context and after it has ended; empty without a launcher.
@@ -75,7 +74,7 @@ int main(int argc, char** argv) {
         // Rank 0 prints the message. The launcher reports the first rank that ends, and stops the others.
         if (is_first) std::fprintf(stderr, "train: %s\n", error.what());
         if (!is_first) std::this_thread::sleep_for(kPauseOfSilentRanks);
-        return kUsage;
+        return kRestartIsUseless;
     }
     if (options.help) return is_first ? print_result(train::kHelp) : EXIT_SUCCESS;
     try {

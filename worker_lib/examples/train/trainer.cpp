@@ -45,7 +45,11 @@ Summary train(const Options& options, ddp::Context& context) {
     Network network(options.shape, options.seed);
     const auto parameters = network.parameters();
     std::vector<ddp::ParamSpec> specs;
-    for (std::size_t i = 0; i < parameters.size(); ++i) specs.push_back({Network::kNames[i], parameters[i].size()});
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+        specs.push_back({Network::kNames[i], parameters[i].size()});
+        count += parameters[i].size();
+    }
     ddp::GradientReducer reducer(context.world(), specs, {.limits = kBuckets});
     reducer.sync_parameters(std::vector<ddp::Buffer>(parameters.begin(), parameters.end()));
     std::vector<std::span<float>> gradients;  // views into the reducer's buckets, which the ranks of a node share
@@ -67,7 +71,7 @@ Summary train(const Options& options, ddp::Context& context) {
     const bool is_first = context.rank() == 0;
     LossLog loss_log(is_first ? options.loss_log : "", resumed_step);
     Progress progress(options.progress && is_first, options.steps, options.global_batch);
-    progress.note(concat(parameters.size(), " parameters in ", reducer.plan().buckets.size(), " buckets; world size ",
+    progress.note(concat(count, " parameters in ", reducer.plan().buckets.size(), " buckets; world size ",
                          context.world_size(), "; ", text.bytes.size() / 1000, " KB of text; learning rate ", rate));
     if (resumed_step > 0)
         progress.note(concat("resumed after step ", resumed_step));
