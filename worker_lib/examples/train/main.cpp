@@ -19,12 +19,6 @@ namespace {
 constexpr int kRestartIsUseless = 93;  // to ddprun: another attempt would end in the same way
 constexpr std::chrono::seconds kPauseOfSilentRanks{2};
 
-/// Returns RANK, for messages before there is a ddp::Context and after it has ended; empty without a launcher.
-std::string launcher_rank() {
-    const char* const rank = std::getenv("RANK");
-    return rank != nullptr ? rank : "";
-}
-
 /// Writes all of `text` to stdout. Returns the exit code: 0, or 1 after a message when it could not be written.
 int print_result(const std::string& text) {
     if (std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0) return EXIT_SUCCESS;
@@ -66,7 +60,9 @@ int train_and_report(const train::Options& options, ddp::Context& context) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    const bool is_first = launcher_rank().empty() || launcher_rank() == "0";
+    const char* const variable = std::getenv("RANK");  // there is no context yet, or none any more
+    const std::string rank = variable != nullptr ? variable : "";
+    const bool is_first = rank.empty() || rank == "0";
     train::Options options;
     try {
         options = train::parse_options({argv + 1, argv + argc});
@@ -84,10 +80,8 @@ int main(int argc, char** argv) {
         return train_and_report(options, context);
     } catch (const std::exception& error) {
         // Such as a rank that is missing or lost: each rank reports its own view.
-        const std::string rank = launcher_rank().empty() ? "" : "rank " + launcher_rank() + ": ";
-        std::fprintf(stderr, "train: %s%s\n", rank.c_str(), error.what());
+        std::fprintf(stderr, "train: %s%s\n", rank.empty() ? "" : ("rank " + rank + ": ").c_str(), error.what());
         const auto* const known = dynamic_cast<const ddp::Error*>(&error);
-        const bool is_lasting = known != nullptr && known->code() == ddp::ErrorCode::Environment;
-        return is_lasting ? kRestartIsUseless : EXIT_FAILURE;
+        return known != nullptr && known->code() == ddp::ErrorCode::Environment ? kRestartIsUseless : EXIT_FAILURE;
     }
 }

@@ -39,22 +39,24 @@ Summary train(const Options& options, ddp::Context& context) {
     const Text text = read_same_text(options.data, context);
     Batches batches(text, options.shape.context, options.global_batch, options.seed, context.rank(),
                     context.world_size());
+    // A rank divides by the average share, not by its own, so that the average of all ranks is the mean of the batch.
     const double average_share = static_cast<double>(options.global_batch) / context.world_size();
 
     // 2. Every rank holds the whole model and starts with rank 0's numbers.
     Network network(options.shape, options.seed);
     const auto parameters = network.parameters();
     std::vector<ddp::ParamSpec> specs;
+    std::vector<std::vector<float>> velocities;
     std::size_t count = 0;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
         specs.push_back({Network::kNames[i], parameters[i].size()});
+        velocities.emplace_back(parameters[i].size());
         count += parameters[i].size();
     }
     ddp::GradientReducer reducer(context.world(), specs, {.limits = kBuckets});
     reducer.sync_parameters(std::vector<ddp::Buffer>(parameters.begin(), parameters.end()));
     std::vector<std::span<float>> gradients;  // views into the reducer's buckets, which the ranks of a node share
     for (std::size_t i = 0; i < parameters.size(); ++i) gradients.push_back(reducer.grad<float>(i));
-    Sgd sgd(parameters);
     const float rate = options.rate > 0 ? options.rate : default_rate(options.global_batch);
 
     // 3. After a restart, continue from the newest checkpoint. This is what it holds:
@@ -63,7 +65,7 @@ Summary train(const Options& options, ddp::Context& context) {
     std::vector<ddp::NamedBuffer> state{{"run.losses", losses}};
     for (std::size_t i = 0; i < parameters.size(); ++i) {
         state.push_back({Network::kNames[i], parameters[i]});
-        state.push_back({concat(Network::kNames[i], ".velocity"), sgd.velocity(i)});
+        state.push_back({concat(Network::kNames[i], ".velocity"), velocities[i]});
     }
     Recovery recovery(options, context, text.fingerprint, state);
     const std::size_t resumed_step = recovery.resume();
@@ -94,7 +96,9 @@ Summary train(const Options& options, ddp::Context& context) {
         for (std::size_t i = gradients.size(); !options.overlap && i-- > 0;) reducer.mark_ready(i);
         reducer.finish_backward();  // all ranks' gradients are the same average now, bit for bit
         progress.averaged();
-        sgd.step(step, gradients, rate);
+        const float warm_rate = rate * std::min(static_cast<float>(step), 20.0f) / 20;
+        for (std::size_t i = 0; i < parameters.size(); ++i)
+            sgd_step(parameters[i], velocities[i], gradients[i], warm_rate);
 
         loss_sum.wait();
         loss_last = loss / static_cast<double>(options.global_batch);

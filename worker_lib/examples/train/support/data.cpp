@@ -30,6 +30,7 @@ std::vector<std::filesystem::path> default_files() {
     return {files.begin(), files.end()};
 }
 
+/// Throws UserError naming the file and the cause.
 void append_file(const std::filesystem::path& path, std::vector<std::uint8_t>& bytes) {
     std::error_code absent;
     // A pipe or a device may have no end, and gives each rank other bytes.

@@ -20,8 +20,7 @@ struct Text {
     std::uint64_t fingerprint = 0;  ///< of the bytes: ranks compare it, checkpoints keep it
 };
 
-/// Reads the files; without any, the licence texts that every Debian and Ubuntu machine has. Throws UserError naming
-/// the file and the cause.
+/// Reads the files; without any, the licence texts that every Debian and Ubuntu machine has. Throws UserError.
 [[nodiscard]] Text read_text(std::vector<std::filesystem::path> files);
 
 /// Reads the files on every rank. Collective. Throws UserError on all ranks if one of them cannot read, or reads other

@@ -117,17 +117,12 @@ TEST_CASE("the default model has four million parameters", "[train]") {
     CHECK(parameter_count(model) == Approx(4e6).epsilon(0.05));
 }
 
-TEST_CASE("momentum adds up, and the rate warms up", "[train]") {
-    std::vector<float> parameter{1.0f};
-    std::vector<float> gradient{2.0f};
-    const std::vector<std::span<float>> parameters{parameter};
-    const std::vector<std::span<float>> gradients{gradient};
-    train::Sgd sgd(parameters);
-    sgd.step(20, gradients, 0.25f);
-    CHECK(parameter[0] == 0.5f);  // velocity 2
-    sgd.step(1000, gradients, 0.25f);
-    CHECK(parameter[0] == Approx(-0.45f));  // velocity 3.8
-    CHECK(sgd.velocity(0)[0] == Approx(3.8f));
-    sgd.step(1, gradients, 0.25f);
-    CHECK(parameter[0] == Approx(-0.45f - 0.0125f * 5.42f));
+TEST_CASE("momentum adds up", "[train]") {
+    std::vector<float> parameter{1.0f}, velocity{0.0f}, gradient{2.0f};
+    train::sgd_step(parameter, velocity, gradient, 0.25f);
+    CHECK(velocity[0] == 2);
+    CHECK(parameter[0] == 0.5f);
+    train::sgd_step(parameter, velocity, gradient, 0.25f);
+    CHECK(velocity[0] == Approx(3.8f));
+    CHECK(parameter[0] == Approx(-0.45f));
 }
