@@ -29,13 +29,13 @@ int print_result(const std::string& text) {
 }
 
 /// Returns one line of JSON.
-std::string to_json(const train::Summary& summary) {
+std::string to_json(const train::Summary& summary, const ddp::Context& context) {
     char line[400];
     std::snprintf(line, sizeof line,
                   "{\"world_size\":%d,\"steps\":%zu,\"loss_first\":%.17g,\"loss_last\":%.17g,\"lr\":%g,"
                   "\"samples_per_s\":%.1f,\"exposed_ms\":%.3f,\"restarts\":%d}\n",
-                  summary.world_size, summary.steps, summary.loss_first, summary.loss_last, summary.rate,
-                  summary.samples_per_s, summary.exposed_ms, summary.restarts);
+                  context.world_size(), summary.steps, summary.loss_first, summary.loss_last, summary.rate,
+                  summary.samples_per_s, summary.exposed_ms, context.restart_count());
     return line;
 }
 
@@ -46,7 +46,7 @@ int train_and_report(const train::Options& options, ddp::Context& context) {
     try {
         const train::Summary summary = train::train(options, context);
         if (summary.preempted) return ddp::kPreemptedExitCode;
-        return is_first ? print_result(to_json(summary)) : EXIT_SUCCESS;
+        return is_first ? print_result(to_json(summary, context)) : EXIT_SUCCESS;
     } catch (const train::UserError& error) {
         problem = error.what();
     } catch (const ddp::Error& error) {

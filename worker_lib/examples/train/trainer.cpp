@@ -23,10 +23,6 @@ using Network = Model<float>;
 // The model is small (16 MB), so its buckets are too: else all of it would be sent at the end.
 constexpr ddp::BucketLimits kBuckets{.bucket_cap_bytes = 4 << 20, .first_bucket_cap_bytes = 1 << 19};
 
-std::string not_finite(double loss, std::size_t step) {
-    return concat("the loss is not finite (", loss, ") at step ", step, ". Pass a smaller --lr");
-}
-
 /// Returns the learning rate without --lr. Small batches have gradients that vary more, and diverge with the rate of
 /// large ones.
 float default_rate(std::size_t global_batch) { return 0.1f * std::min(static_cast<float>(global_batch) / 512, 1.0f); }
@@ -37,8 +33,7 @@ float default_rate(std::size_t global_batch) { return 0.1f * std::min(static_cas
 Summary train(const Options& options, ddp::Context& context) {
     // 1. Every rank reads the same data and takes its share of every batch.
     const Text text = read_same_text(options.data, context);
-    Batches batches(text, options.shape.context, options.global_batch, options.seed, context.rank(),
-                    context.world_size());
+    Batches batches(text, options, context.rank(), context.world_size());
     // A rank divides by the average share, not by its own, so that the average of all ranks is the mean of the batch.
     const double average_share = static_cast<double>(options.global_batch) / context.world_size();
 
@@ -103,8 +98,10 @@ Summary train(const Options& options, ddp::Context& context) {
         loss_sum.wait();
         loss_last = loss / static_cast<double>(options.global_batch);
         if (step == 1) loss_first = loss_last;
-        if (!std::isfinite(loss_last))  // on all ranks
-            throw UserError(is_first ? not_finite(loss_last, step) : "");
+        if (!std::isfinite(loss_last)) {  // on all ranks
+            const std::string problem = concat("the loss is not finite (", loss_last, ") at step ", step);
+            throw UserError(is_first ? problem + ". Pass a smaller --lr" : "");
+        }
         loss_log.write(step, loss_last);
         recovery.save(step);
         progress.end_step(step, loss_last);
@@ -116,14 +113,12 @@ Summary train(const Options& options, ddp::Context& context) {
         else if (preempted)
             progress.note(concat("preempted at step ", step, "; with --checkpoint-dir DIR it would resume"));
     }
-    return {.world_size = context.world_size(),
-            .steps = step,
+    return {.steps = step,
             .loss_first = loss_first,
             .loss_last = loss_last,
             .rate = rate,
             .samples_per_s = progress.samples_per_s(),
             .exposed_ms = progress.exposed_ms(context),
-            .restarts = context.restart_count(),
             .preempted = preempted};
 }
 

@@ -10,14 +10,12 @@ namespace train {
 
 /// The result of a training, as stdout shows it.
 struct Summary {
-    int world_size = 1;
     std::size_t steps = 0;
     double loss_first = 0;
     double loss_last = 0;
     double rate = 0;
     double samples_per_s = 0;
-    double exposed_ms = 0;  ///< communication per step that backward did not hide: see Progress
-    int restarts = 0;
+    double exposed_ms = 0;   ///< communication per step that backward did not hide: see Progress
     bool preempted = false;  ///< it has stopped after `steps` because of a notice
 };
 

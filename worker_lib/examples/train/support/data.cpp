@@ -78,21 +78,19 @@ Text read_same_text(const std::vector<std::filesystem::path>& files, ddp::Contex
     return text;
 }
 
-Batches::Batches(const Text& text, std::size_t context_bytes, std::size_t global_batch, std::uint64_t seed, int rank,
-                 int world_size)
+Batches::Batches(const Text& text, const Options& options, int rank, int world_size)
     : text_(text),
-      context_bytes_(context_bytes),
-      global_batch_(global_batch),
+      options_(options),
       rank_(static_cast<std::size_t>(rank)),
       world_size_(static_cast<std::size_t>(world_size)) {
-    const std::size_t needed = context_bytes + global_batch;
+    const std::size_t needed = options.shape.context + options.global_batch;
     if (text.bytes.size() < needed)
         throw UserError(rank > 0 ? ""
                                  : concat("the data has ", text.bytes.size(), " bytes, but one step needs ", needed,
                                           ". Pass more with --data, or a smaller --global-batch"));
-    const std::size_t windows = text.bytes.size() - context_bytes;  // with a next byte
-    steps_per_epoch_ = windows / global_batch;
-    sampler_.emplace(windows, world_size, rank, ddp::SamplerOptions{.seed = seed});
+    const std::size_t windows = text.bytes.size() - options.shape.context;  // with a next byte
+    steps_per_epoch_ = windows / options.global_batch;
+    sampler_.emplace(windows, world_size, rank, ddp::SamplerOptions{.seed = options.seed});
     starts_ = sampler_->indices();
 }
 
@@ -104,15 +102,16 @@ const Batch& Batches::of_step(std::size_t step) {
     }
     // The sampler deals the windows of an epoch out to the ranks in turn, so this rank has positions rank, rank + world
     // size, … of them. It takes those of its positions that the batch covers.
-    const std::size_t begin = (step - 1) % steps_per_epoch_ * global_batch_;
+    const std::size_t begin = (step - 1) % steps_per_epoch_ * options_.global_batch;
     const auto mine_before = [&](std::size_t position) { return (position + world_size_ - 1 - rank_) / world_size_; };
     const std::size_t first = mine_before(begin);
-    batch_.targets.resize(mine_before(begin + global_batch_) - first);
-    batch_.contexts.resize(batch_.size() * context_bytes_);
+    batch_.targets.resize(mine_before(begin + options_.global_batch) - first);
+    const std::size_t context = options_.shape.context;
+    batch_.contexts.resize(batch_.size() * context);
     for (std::size_t i = 0; i < batch_.size(); ++i) {
         const std::uint8_t* window = text_.bytes.data() + starts_[first + i];
-        std::copy_n(window, context_bytes_, batch_.contexts.data() + i * context_bytes_);
-        batch_.targets[i] = window[context_bytes_];
+        std::copy_n(window, context, batch_.contexts.data() + i * context);
+        batch_.targets[i] = window[context];
     }
     return batch_;
 }

@@ -11,6 +11,7 @@
 
 #include "ddp/ddp.hpp"
 #include "model.hpp"
+#include "support/options.hpp"
 
 namespace train {
 
@@ -29,9 +30,8 @@ struct Text {
 
 class Batches {
 public:
-    /// Throws UserError, on all ranks alike, if the text is too short. `text` must outlive this object.
-    Batches(const Text& text, std::size_t context_bytes, std::size_t global_batch, std::uint64_t seed, int rank,
-            int world_size);
+    /// Throws UserError, on all ranks alike, if the text is too short. Both arguments must outlive this object.
+    Batches(const Text& text, const Options& options, int rank, int world_size);
 
     /// Returns this rank's share of a step's batch, valid until the next call. Steps count from 1. Shares differ by one
     /// window if the ranks do not divide the batch.
@@ -39,7 +39,8 @@ public:
 
 private:
     const Text& text_;
-    std::size_t context_bytes_, global_batch_, steps_per_epoch_, rank_, world_size_;
+    const Options& options_;
+    std::size_t rank_, world_size_, steps_per_epoch_;
     std::optional<ddp::DistributedSampler> sampler_;
     std::size_t epoch_ = 0;
     std::vector<std::int64_t> starts_;  // of this rank's windows in the epoch

@@ -26,12 +26,14 @@ Text counting_text(std::size_t bytes) {
     return text;
 }
 
+const train::Options kOptions{.global_batch = 12, .seed = 3, .shape = {.context = 4}};
+
 /// The targets of all ranks in a step, sorted. Checks that the ranks' shares differ by one at most.
 std::vector<std::uint8_t> targets_of_step(const Text& text, int ranks, std::size_t step) {
     std::vector<std::uint8_t> all;
     std::size_t smallest = all.max_size(), largest = 0;
     for (int rank = 0; rank < ranks; ++rank) {
-        train::Batches batches(text, 4, 12, 3, rank, ranks);
+        train::Batches batches(text, kOptions, rank, ranks);
         const auto& targets = batches.of_step(step).targets;
         all.insert(all.end(), targets.begin(), targets.end());
         smallest = std::min(smallest, targets.size());
@@ -98,7 +100,7 @@ TEST_CASE("a step's samples are the same for every number of ranks", "[train]") 
 
 TEST_CASE("an epoch shows every window once, with its own bytes", "[train]") {
     const Text text = counting_text(100);
-    train::Batches batches(text, 4, 12, 3, 0, 1);
+    train::Batches batches(text, kOptions, 0, 1);
     std::vector<int> seen(100);
     for (std::size_t step = 1; step <= 8; ++step) {
         const train::Batch& batch = batches.of_step(step);
@@ -113,9 +115,12 @@ TEST_CASE("an epoch shows every window once, with its own bytes", "[train]") {
 
 TEST_CASE("too little text is reported by rank 0", "[train]") {
     const Text text = counting_text(100);
-    CHECK_THROWS_WITH(train::Batches(text, 4, 97, 1, 0, 2), Contains("100 bytes") && Contains("needs 101"));
-    CHECK_THROWS_WITH(train::Batches(text, 4, 97, 1, 1, 2), "");
-    CHECK_NOTHROW(train::Batches(text, 4, 96, 1, 0, 2));
+    train::Options options = kOptions;
+    options.global_batch = 96;
+    CHECK_NOTHROW(train::Batches(text, options, 0, 2));
+    options.global_batch = 97;
+    CHECK_THROWS_WITH(train::Batches(text, options, 0, 2), Contains("100 bytes") && Contains("needs 101"));
+    CHECK_THROWS_WITH(train::Batches(text, options, 1, 2), "");
 }
 
 TEST_CASE("a file that one rank cannot read stops all, and that rank reports it", "[train]") {
