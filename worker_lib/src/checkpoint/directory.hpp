@@ -10,6 +10,8 @@
 #include <system_error>
 #include <vector>
 
+#include "ddp/error.hpp"
+
 namespace ddp::detail {
 
 [[nodiscard]] std::filesystem::path checkpoint_path(const std::filesystem::path& directory, std::uint64_t step);
