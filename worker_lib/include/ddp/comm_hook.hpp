@@ -39,8 +39,8 @@ public:
     virtual void prepare(ProcessGroup& group, const BucketPlan& plan) = 0;
     /// Starts the exchange of a bucket that is complete on this rank, over the prepared group, with the same calls on
     /// all ranks. Called for one bucket at a time, in launch order, on the thread that completed it. Marks of other
-    /// threads wait meanwhile. The reducer's group accepts calls of any thread; a group that a hook has split does not.
-    /// Therefore do lengthy work in complete().
+    /// threads wait meanwhile: do lengthy work in complete(). The prepared group, and those that a hook splits from it,
+    /// accept calls of any thread.
     virtual Work launch(const GradBucket& bucket) = 0;
     /// Leaves the average over all ranks in the bucket, once the work that launch() returned is done. Called for one
     /// bucket at a time, in launch order, on a thread of the reducer, while other buckets are in flight.

@@ -253,7 +253,9 @@ std::unique_ptr<ProcessGroup> GroupImpl::form_part(std::uint64_t number, const S
     }
     spec.note_unreachable = wait.note_unreachable();
     auto backend = backend_->make_another(spec);
-    return make_group(std::move(spec), std::move(backend));
+    auto part = make_group(std::move(spec), std::move(backend));
+    if (any_thread_) part->impl_->allow_any_thread();
+    return part;
 }
 
 std::vector<std::string> GroupImpl::exchange_with_all(std::string_view topic, std::string_view value,

@@ -43,7 +43,8 @@ public:
     /// Assigns the next operations to the caller's step of this number; 0: to none. The ranks compare the number, so
     /// that a rank that is a step behind gets an error instead of the others' data.
     void set_step(std::uint64_t step) EXCLUDES(mutex_);
-    /// Lets any thread submit operations, because the caller orders its threads itself.
+    /// Lets any thread submit operations, also to groups split from this one, because the caller orders its threads
+    /// itself.
     void allow_any_thread() { any_thread_ = true; }
     /// Does the same as submit() for sends and receives, which have numbers of their own.
     [[nodiscard]] Work transfer(TransferList batch, const OpOptions& options) EXCLUDES(mutex_);

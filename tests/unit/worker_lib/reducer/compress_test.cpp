@@ -2,6 +2,7 @@
 #include <cfenv>
 #include <cmath>
 #include <random>
+#include <thread>
 
 #include "ddp/ddp.hpp"
 #include "ddp/float16.hpp"
@@ -223,7 +224,40 @@ private:
     ddp::ProcessGroup* group_ = nullptr;
 };
 
+/// Exchanges buckets over a group of its own, as a hook does that treats machines and their leaders differently.
+class SplittingHook final : public ddp::CommHook {
+public:
+    void prepare(ddp::ProcessGroup& group, const ddp::BucketPlan&) override { part_ = group.split(0, 0, "part"); }
+    ddp::Work launch(const ddp::GradBucket& bucket) override {
+        return part_->all_reduce(bucket.buffer, ddp::ReduceOp::Avg);
+    }
+    void complete(const ddp::GradBucket&) override {}
+    void release() override { part_.reset(); }
+
+private:
+    std::unique_ptr<ddp::ProcessGroup> part_;
+};
+
 }  // namespace
+
+TEST_CASE("a hook's own group takes the calls of all threads that mark gradients", "[reducer][compress]") {
+    const auto averages = run_ranks({.ranks_per_node = {2}, .timeout = std::chrono::minutes(5)}, [](Context& context) {
+        constexpr std::size_t kLarge = 1 << 20;  // its bucket is in flight when the next one is launched
+        GradientReducer reducer(context.world(), {{"below", kLarge}, {"top", kLarge}},
+                                {.limits = {.bucket_cap_bytes = 1, .first_bucket_cap_bytes = 1},
+                                 .hook = std::make_shared<SplittingHook>()});
+        for (int step = 0; step < 5; ++step) {
+            reducer.begin_backward();
+            std::ranges::fill(values(reducer, 0), static_cast<float>(context.rank()));
+            std::ranges::fill(values(reducer, 1), static_cast<float>(context.rank()));
+            std::thread([&] { reducer.mark_ready(1); }).join();
+            reducer.mark_ready(0);
+            reducer.finish_backward();
+        }
+        return std::pair{values(reducer, 0)[7], values(reducer, 1)[7]};
+    });
+    CHECK(averages == std::vector(2, std::pair{0.5f, 0.5f}));
+}
 
 TEST_CASE("hooks can be put around hooks", "[reducer][compress]") {
     const auto outcomes = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
