@@ -31,6 +31,11 @@ STATEMENTS = [
     ("group.reduce(values, values, 0, ddp::ReduceOp::Sum).wait();", "ReduceOp"),
     ("ddp::Work work(3u);", "private"),
 ]
+# Options with which nothing can be compiled, and what the first error must contain.
+REFUSED = [
+    ("-std=c++17", "ddp needs C++20"),
+    ("-D_GLIBCXX_USE_CXX11_ABI=0", "C++11 ABI of libstdc++"),
+]
 FUNCTION = """#include <chrono>
 #include <ddp/ddp.hpp>
 #include <vector>
@@ -42,8 +47,8 @@ void f([[maybe_unused]] ddp::ProcessGroup& group, [[maybe_unused]] std::vector<f
 """
 
 
-def compile_text(compiler, include, text):
-    command = [compiler, *WARNINGS, "-I", include, "-isystem", LIBTORCH, "-x", "c++", "-"]
+def compile_text(compiler, include, text, *options):
+    command = [compiler, *WARNINGS, *options, "-I", include, "-isystem", LIBTORCH, "-x", "c++", "-"]
     return subprocess.run(command, input=text, capture_output=True, text=True)
 
 
@@ -66,6 +71,11 @@ def main():
                 problems.append(f"{compiler}: does not compile: {statement}\n{done.stderr}")
             if expected is not None and (done.returncode == 0 or expected not in done.stderr):
                 problems.append(f"{compiler}: expected an error with '{expected}': {statement}\n{done.stderr}")
+        for option, expected in REFUSED:
+            done = compile_text(compiler, include, "#include <ddp/ddp.hpp>\n", option)
+            first = re.search("error: .*", done.stderr)
+            if first is None or expected not in first.group():
+                problems.append(f"{compiler}: expected a first error with '{expected}' with {option}:\n{done.stderr}")
     print("\n".join(problems) or f"the public headers are right for {', '.join(compilers)}")
     return 1 if problems else 0
 
