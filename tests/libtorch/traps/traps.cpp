@@ -1,6 +1,7 @@
 // The ways in which gradients of LibTorch stop being views into buckets, and other traps, checked on every rank:
 //
 //     ddprun --nproc_per_node 2 traps
+//     ddprun --nproc_per_node 2 traps absent      // instead: a rank that takes no part in a backward
 //
 // Every rank knows the inputs of all ranks, so it computes by itself what the averages must be.
 
@@ -9,6 +10,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <fstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -54,6 +56,35 @@ torch::Tensor loss_of(const torch::Tensor& output) { return (output + 1).pow(2).
 
 Tensors parameters(const Net& net) { return {net->conv->weight, net->conv->bias, net->last->weight, net->last->bias}; }
 
+/// A step whose backward fails.
+struct Failing : torch::autograd::Function<Failing> {
+    static torch::Tensor forward(torch::autograd::AutogradContext*, const torch::Tensor& x) { return x.clone(); }
+    static torch::autograd::tensor_list backward(torch::autograd::AutogradContext*, torch::autograd::tensor_list) {
+        throw std::runtime_error("planted");
+    }
+};
+
+/// Returns the message of the exception of an action.
+template <typename Action>
+std::string failure_of(Action action) {
+    try {
+        action();
+    } catch (const std::exception& error) {
+        return error.what();
+    }
+    return "no error";
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+/// Returns how many of this process's mappings are shared memory of groups.
+int mapped_groups() {
+    std::ifstream maps("/proc/self/maps");
+    int count = 0;
+    for (std::string line; std::getline(maps, line);) count += contains(line, "memfd:ddp") ? 1 : 0;
+    return count;
+}
+
 class Traps {
 public:
     explicit Traps(ddp::Context& context) : context_(context) {
@@ -86,6 +117,23 @@ public:
             check(parameter.grad().isfinite().all().item<bool>(), "gradients are valid after the wrapper's end");
         allows_unused();
         refuses_unused();
+        averages_in_a_group();
+        keeps_gradients();
+        ends_with_an_exception();
+    }
+
+    /// Rank 0 takes no part in a backward. The others wait for it until the deadline, and their error names this cause.
+    void names_an_absent_rank() {
+        Model model(net_, context_);
+        const torch::Tensor loss = loss_of(model(input(context_.rank())));
+        if (context_.rank() == 0) {
+            torch::ones({1}, torch::requires_grad()).backward();
+        } else {
+            const std::string text = failure_of([&] { loss.backward(); });
+            check(contains(text, "rank 0") && contains(text, "whose loss uses no parameter"),
+                  "the peers' error names the backward without a parameter: " + text);
+        }
+        context_.world().monitored_barrier(std::chrono::seconds(60));
     }
 
 private:
@@ -202,15 +250,56 @@ private:
 
     void refuses_unused() {
         Model model(net_, context_);
-        std::string text = "no error";
-        try {
-            loss_of(model(input(context_.rank()), false)).backward();
-        } catch (const ddp::Error& error) {
-            text = error.what();
-        }
-        check(text.find("these parameters got no gradient in this backward: 'last.weight', 'last.bias'") !=
-                  std::string::npos,
+        const std::string text = failure_of([&] { loss_of(model(input(context_.rank()), false)).backward(); });
+        check(contains(text, "these parameters got no gradient in this backward: 'last.weight', 'last.bias'"),
               "the error names unused parameters: " + text);
+    }
+
+    /// Even and odd ranks train apart.
+    void averages_in_a_group() {
+        const int first = context_.rank() % 2;
+        const auto group = context_.world().split(first, context_.rank(), "half");
+        Model model(net_, *group);
+        for (const torch::Tensor& parameter : parameters(net_)) parameter.mutable_grad().reset();
+        torch::Tensor expected = torch::zeros({3, 3});
+        for (int rank = first; rank < context_.world_size(); rank += 2)
+            expected = expected + gradients(rank)[2] / group->size();
+        loss_of(model(input(context_.rank()))).backward();
+        check(close(net_->last->weight.grad(), expected), "the average of a group's ranks");
+    }
+
+    void keeps_gradients() {
+        const int before = mapped_groups();
+        torch::Tensor kept, values;
+        {
+            Model model(net_, context_);
+            loss_of(model(input(context_.rank()))).backward();
+            kept = net_->last->weight.grad().view({-1});
+            values = kept.clone();
+            check(mapped_groups() > before, "the exchange has a group of its own");
+        }
+        check(mapped_groups() == before, "a gradient that was kept does not keep the group");
+        check(torch::equal(kept, values), "a gradient that was kept is valid after the wrapper's end");
+    }
+
+    /// The backward of rank 0 fails after that of the last layer. The next one uses only other parameters.
+    void ends_with_an_exception() {
+        Model model(net_, context_, {.find_unused = true});
+        const torch::Tensor x = input(context_.rank());
+        const torch::Tensor output = model(x);
+        if (context_.rank() != 0) {
+            const std::string text = failure_of([&] { loss_of(output).backward(); });
+            check(contains(text, "rank 0") && contains(text, "an exception ended its backward"),
+                  "the peers of a failed backward learn of it: " + text);
+            return;
+        }
+        const torch::Tensor features = net_->norm(net_->conv(x)).mean({2, 3});
+        const torch::Tensor loss = loss_of(net_->last(Failing::apply(features)));
+        check(failure_of([&] { loss.backward(); }) == "planted", "an exception of a backward reaches the program");
+        check(net_->last->weight.grad().isfinite().all().item<bool>(), "gradients are valid after a failed backward");
+        for (const std::string& text : {failure_of([&] { features.sum().backward(); }), failure_of([&] { model(x); })})
+            check(contains(text, "an exception ended an earlier backward of this rank"),
+                  "no backward goes on without the exchange: " + text);
     }
 
     ddp::Context& context_;
@@ -219,9 +308,15 @@ private:
 
 }  // namespace
 
-int main() try {
-    ddp::Context context = ddp::init_from_env({.backend = ddp::Backend::Native, .timeout = std::chrono::seconds(60)});
-    Traps(context).run();
+int main(int argc, char**) try {
+    const bool absent = argc > 1;
+    ddp::Context context = ddp::init_from_env(
+        {.backend = ddp::Backend::Native, .timeout = absent ? std::chrono::seconds(2) : std::chrono::seconds(60)});
+    Traps traps(context);
+    if (absent)
+        traps.names_an_absent_rank();
+    else
+        traps.run();
     std::printf("rank %d avoids all traps\n", context.rank());
 } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());

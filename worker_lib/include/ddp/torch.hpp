@@ -10,6 +10,13 @@
 //     optimizer.step();
 //
 // All calls and all backwards are made by one thread. Double backward (create_graph) is not supported.
+//
+// Every rank makes the same sequence of backwards, each over at least one parameter of the module: a rank whose loss
+// uses none takes no part, and the others wait for it until their deadline. An exception that ends a backward ends the
+// exchange for good: the peers' backwards throw Error{Aborted} at once, and all ranks need a new wrapper.
+//
+// A program that includes this header names what it uses (`using ddp::Context;`): after `using namespace ddp;` the name
+// `torch` is both LibTorch's namespace and ddp::torch, and only `::torch::Tensor` compiles.
 
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
@@ -17,8 +24,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
+#include <thread>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -32,8 +41,9 @@ namespace ddp::torch {
 /// Options of a DistributedDataParallel. The same on every rank.
 struct DistributedDataParallelOptions {
     bool broadcast_buffers = true;  ///< rank 0's buffers, such as BatchNorm's statistics, replace all others in forward
-    /// Allows parameters without a gradient in a synchronised backward. If no rank has one for a parameter, its
-    /// gradient stays undefined, so that the optimiser skips it. Costs one small all_reduce per step.
+    /// Allows parameters without a gradient in a synchronised backward, but not a backward without any (see above). If
+    /// no rank has one for a parameter, its gradient stays undefined, so that the optimiser skips it. Costs one small
+    /// all_reduce per step.
     bool find_unused = false;
     BucketLimits limits = {};
     std::shared_ptr<CommHook> hook = nullptr;  ///< as ReducerOptions::hook
@@ -84,7 +94,7 @@ public:
                 buffers_.push_back(item.value());
         }
         state.insert(state.end(), buffers_.begin(), buffers_.end());
-        reducer_ = std::make_shared<GradientReducer>(
+        reducer_ = std::make_unique<GradientReducer>(
             group, std::move(specs),
             ReducerOptions{.limits = options_.limits, .find_unused = options_.find_unused, .hook = options_.hook});
         broadcast(state);
@@ -93,15 +103,16 @@ public:
     Gradients(const Gradients&) = delete;
     Gradients& operator=(const Gradients&) = delete;
     ~Gradients() {
-        const ::torch::NoGradGuard no_grad;
+        if (const auto backward = backward_.lock()) backward->gradients = nullptr;
         for (Parameter& parameter : parameters_) {
             if (parameter.accumulator) parameter.accumulator->del_post_hook(parameter.hook);
-            if (is_view(parameter)) parameter.tensor.mutable_grad() = parameter.view.clone();
         }
+        end();
     }
 
     /// Broadcasts rank 0's buffers where PyTorch does: in a forward that follows a synchronised one.
     void before_forward() {
+        refuse_after_exception();
         if (options_.broadcast_buffers && sync_buffers_ && !buffers_.empty()) {
             const ::torch::NoGradGuard no_grad;
             broadcast(buffers_);
@@ -109,9 +120,24 @@ public:
         sync_buffers_ = at::GradMode::is_enabled() && no_sync_guards_ == 0;
     }
     void add_no_sync_guards(int change) { no_sync_guards_ += change; }
-    [[nodiscard]] const GradientReducer& reducer() const { return *reducer_; }
+    [[nodiscard]] ReducerStats stats() const { return reducer_ ? reducer_->stats() : stats_; }
 
 private:
+    /// Belongs to the engine's callback at the end of a backward, which the engine destroys without a call if an
+    /// exception ends the backward.
+    struct Backward {
+        Gradients* gradients;
+        std::thread::id thread = std::this_thread::get_id();
+
+        explicit Backward(Gradients& of) : gradients(&of) {}
+        Backward(const Backward&) = delete;
+        Backward& operator=(const Backward&) = delete;
+        ~Backward() {
+            // One that a thread of the engine destroys last is found in the next call instead.
+            if (thread == std::this_thread::get_id() && gradients != nullptr && gradients->in_backward_)
+                gradients->end();
+        }
+    };
     using Accumulator = decltype(::torch::autograd::impl::grad_accumulator(std::declval<const at::Tensor&>()));
     struct Parameter {
         std::string name;
@@ -133,9 +159,7 @@ private:
         Parameter& parameter = parameters_[i];
         const at::Tensor& tensor = parameter.tensor;
         const at::Tensor model = tensor.is_non_overlapping_and_dense() ? tensor : tensor.contiguous();
-        // A tensor that the user has kept keeps the buckets alive.
-        parameter.view = ::torch::from_blob(
-            reducer_->grad(i).data, model.sizes(), model.strides(), [owner = reducer_](void*) {}, tensor.options());
+        parameter.view = ::torch::from_blob(reducer_->grad(i).data, model.sizes(), model.strides(), tensor.options());
         parameter.accumulator = ::torch::autograd::impl::grad_accumulator(tensor);
         using Tensors = std::vector<at::Tensor>;
         parameter.hook =
@@ -144,6 +168,28 @@ private:
                     mark(i);
                     return outputs;
                 }));
+    }
+
+    /// Ends the reducer, which aborts its group if a backward is going on. The gradients get memory of their own before
+    /// that, also in tensors that the user has kept: they must not delay the group's end.
+    void end() {
+        if (!reducer_) return;
+        for (const Parameter& parameter : parameters_) {
+            if (!parameter.view.defined()) continue;
+            const at::Storage& storage = parameter.view.storage();
+            at::DataPtr memory = c10::GetAllocator(at::kCPU)->allocate(storage.nbytes());
+            if (storage.nbytes() > 0) std::memcpy(memory.get(), parameter.view.data_ptr(), storage.nbytes());
+            storage.set_data_ptr(std::move(memory));
+        }
+        stats_ = reducer_->stats();
+        reducer_.reset();
+    }
+
+    void refuse_after_exception() const {
+        if (in_backward_ && backward_.expired())
+            throw Error(ErrorCode::Aborted,
+                        "DistributedDataParallel: an exception ended an earlier backward of this rank, and with it "
+                        "the exchange of gradients. Make a new DistributedDataParallel on all ranks");
     }
 
     /// Copies a gradient into the bucket if it is not there already: after zero_grad() to none autograd has made a new
@@ -161,13 +207,14 @@ private:
 
     void mark(std::size_t i) {
         const ::torch::NoGradGuard no_grad;
+        refuse_after_exception();
         if (!in_backward_) begin();
         Parameter& parameter = parameters_[i];
         if (parameter.marked)
             throw Error(ErrorCode::InvalidArgument,
                         "DistributedDataParallel: parameter '" + parameter.name +
-                            "' got a second gradient in one backward. Was an earlier backward ended by an exception? "
-                            "Then make a new DistributedDataParallel on all ranks");
+                            "' got a second gradient in one backward. A backward inside of another one is not "
+                            "supported");
         add(i);
     }
 
@@ -187,9 +234,11 @@ private:
     void begin() {
         sync_ = no_sync_guards_ == 0;
         reducer_->begin_backward(sync_);
-        in_backward_ = true;
         for (Parameter& parameter : parameters_) parameter.marked = false;
-        ::torch::autograd::Engine::get_default_engine().queue_callback([this] { finish(); });
+        const auto backward = std::make_shared<Backward>(*this);
+        backward_ = backward;
+        in_backward_ = true;
+        ::torch::autograd::Engine::get_default_engine().queue_callback([this, backward] { finish(); });
     }
 
     void finish() {
@@ -202,17 +251,23 @@ private:
             else
                 missing += (missing.empty() ? "'" : ", '") + parameters_[i].name + "'";
         }
+        in_backward_ = false;  // from here on a failure is the reducer's, which repeats it in later calls
         BackwardResult result;
         try {
             result = reducer_->finish_backward();
         } catch (const Error& error) {
+            if (error.code() == ErrorCode::Timeout)
+                throw error
+                    .reworded(std::string(error.what()) +
+                              ". A rank whose loss uses no parameter of the module takes no part in the "
+                              "backward: let each loss use one, for example with 0 * parameter.sum()")
+                    .in(error.group(), error.operation(), error.seq());
             if (missing.empty() || error.code() != ErrorCode::InvalidArgument) throw;
             // The peers have the reducer's text, which names the parameters as well.
             throw Error(ErrorCode::InvalidArgument,
                         "DistributedDataParallel: these parameters got no gradient in this backward: " + missing +
                             ". Use all of them in the loss on every rank, or pass {.find_unused = true} to allow it");
         }
-        in_backward_ = false;
         if (!result.synchronised) return;
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
             if (result.used.empty() || result.used[i]) parameters_[i].tensor.mutable_grad() = parameters_[i].view;
@@ -236,10 +291,12 @@ private:
     const DistributedDataParallelOptions options_;
     std::vector<Parameter> parameters_;
     std::vector<at::Tensor> buffers_;
-    std::shared_ptr<GradientReducer> reducer_;
+    std::unique_ptr<GradientReducer> reducer_;  // null after its end
+    ReducerStats stats_;                        // of a reducer that has ended
     int no_sync_guards_ = 0;
     bool sync_buffers_ = true;
     bool in_backward_ = false;
+    std::weak_ptr<Backward> backward_;  // expired while in_backward_ is set: an exception has ended it
     bool sync_ = true;
 };
 
@@ -254,8 +311,10 @@ public:
     /// already of its final type; its set of parameters must not change from then on. Throws Error{Mismatch} naming the
     /// first parameter that differs between ranks, Error{InvalidArgument} for parameters that cannot be reduced.
     DistributedDataParallel(Module module, Context& context, const DistributedDataParallelOptions& options = {})
-        : module_(std::move(module)),
-          gradients_(std::make_unique<detail::Gradients>(*module_, context.world(), options)) {}
+        : DistributedDataParallel(std::move(module), context.world(), options) {}
+    /// The same among the ranks of a group, for example one of split(). Rank 0 is the group's.
+    DistributedDataParallel(Module module, ProcessGroup& group, const DistributedDataParallelOptions& options = {})
+        : module_(std::move(module)), gradients_(std::make_unique<detail::Gradients>(*module_, group, options)) {}
 
     /// Returns the module's forward(arguments…). Collective, if the module has buffers.
     template <typename... Arguments>
@@ -285,7 +344,7 @@ public:
     [[nodiscard]] NoSync no_sync() { return NoSync(*gradients_); }
 
     /// Returns counts and times of the exchange.
-    [[nodiscard]] ReducerStats stats() const { return gradients_->reducer().stats(); }
+    [[nodiscard]] ReducerStats stats() const { return gradients_->stats(); }
 
 private:
     Module module_;
