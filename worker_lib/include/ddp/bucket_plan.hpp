@@ -16,29 +16,34 @@ namespace DDP_EXPORT ddp {
 
 /// A parameter whose gradient is reduced.
 struct ParamSpec {
-    std::string name;       ///< shown in errors
-    std::size_t count = 0;  ///< elements
-    DType dtype = DType::F32;
-    int uses = 1;  ///< mark_ready calls per backward, the last one completes it; several if layers share it
+    std::string name;          ///< shown in errors
+    std::size_t count = 0;     ///< elements
+    DType dtype = DType::F32;  ///< of the parameter and its gradient
+    int uses = 1;              ///< mark_ready calls per backward, the last one completes it; several if layers share it
 };
 
 /// Assigns each gradient to a slot of a bucket. It is the same on all ranks.
 struct BucketPlan {
+    /// The place of one gradient.
     struct Slot {
-        std::size_t param = 0;
-        std::size_t offset_bytes = 0;
+        std::size_t param = 0;         ///< index of the parameter
+        std::size_t offset_bytes = 0;  ///< from the beginning of the bucket
+        /// Compares all members.
         bool operator==(const Slot&) const = default;
     };
+    /// Gradients of one type that are exchanged together.
     struct Bucket {
-        DType dtype = DType::F32;
-        std::size_t bytes = 0;
-        std::vector<Slot> slots;
+        DType dtype = DType::F32;  ///< of all its gradients
+        std::size_t bytes = 0;     ///< with the padding between the gradients
+        std::vector<Slot> slots;   ///< in the order of their offsets
+        /// Compares all members.
         bool operator==(const Bucket&) const = default;
     };
     std::vector<Bucket> buckets;  ///< in launch order: the bucket that is expected to be complete first comes first
 
     /// Returns a hash of all buckets and slots: equal plans have equal hashes, on every rank.
     [[nodiscard]] std::uint64_t hash() const;
+    /// Compares all members.
     bool operator==(const BucketPlan&) const = default;
 
     /// Returns the plan as 64-bit words that a checkpoint can store.
@@ -49,7 +54,7 @@ struct BucketPlan {
 
 /// Sizes of buckets. The caps' defaults are those of PyTorch's DDP.
 struct BucketLimits {
-    std::size_t bucket_cap_bytes = 25u << 20;
+    std::size_t bucket_cap_bytes = 25u << 20;       ///< of every bucket but the first
     std::size_t first_bucket_cap_bytes = 1u << 20;  ///< small, so that communication starts early
     std::size_t align_bytes = 128;                  ///< of every gradient in its bucket; a multiple of 8, at most 4096
 };

@@ -1,6 +1,6 @@
 #pragma once
-// Buffer and ConstBuffer: the memory that an operation writes, and the memory that it only reads. They refer to memory
-// of the caller, which must stay valid until the operation is done. Standard library only.
+// Buffer and ConstBuffer: the memory that an operation writes, and the memory that it only reads. Standard library
+// only.
 
 #include <concepts>
 #include <cstddef>
@@ -22,8 +22,9 @@ concept Element = detail::dtype_if_any<std::remove_cv_t<T>>()
 template <Element T>
 inline constexpr DType dtype_of = *detail::dtype_if_any<std::remove_cv_t<T>>();
 
-/// `count` elements of `dtype`. Made from a vector, an array, a span or a single variable of an Element type, or from a
-/// pointer and a count, it takes the type from them:
+/// `count` elements of `dtype`, in memory of the caller that must stay valid until the operation is done. Made from a
+/// vector, an array, a span or a single variable of an Element type, or from a pointer and a count, it takes the type
+/// from them:
 ///
 ///     group.all_reduce(values, op);           // std::vector<float> values
 ///     group.all_reduce(loss, op);             // double loss
@@ -32,10 +33,10 @@ inline constexpr DType dtype_of = *detail::dtype_if_any<std::remove_cv_t<T>>();
 /// A vector without a name is refused, because it would end before the operation does.
 template <typename Memory>
 struct BasicBuffer {
-    Memory* data = nullptr;
-    std::size_t count = 0;
-    DType dtype = DType::F32;
-    Device device = Device::Cpu;
+    Memory* data = nullptr;       ///< the first element
+    std::size_t count = 0;        ///< elements
+    DType dtype = DType::F32;     ///< of the elements
+    Device device = Device::Cpu;  ///< where they are
 
     /// No memory: for a buffer that this rank does not use.
     constexpr BasicBuffer() = default;
@@ -66,10 +67,13 @@ struct BasicBuffer {
     constexpr BasicBuffer(const BasicBuffer<Writable>& other)
         : data(other.data), count(other.count), dtype(other.dtype), device(other.device) {}
 
+    /// Returns the size of the memory.
     [[nodiscard]] constexpr std::size_t bytes() const { return count * size_of(dtype); }
 };
 
+/// Memory that an operation writes.
 using Buffer = BasicBuffer<void>;
+/// Memory that an operation only reads.
 using ConstBuffer = BasicBuffer<const void>;
 
 }  // namespace ddp

@@ -1,17 +1,5 @@
 #pragma once
 // Checkpointer: saves and loads parameters so that a file is whole or absent, even if processes are killed at any time.
-// For native groups (host memory) so far.
-//
-// Every call is collective and fails on all ranks alike. The ranks compare their arguments before a file or a buffer is
-// touched, so a call in a group that has failed changes nothing on disk. One thread at a time.
-//
-// The directory holds "step-<n>.ckpt", during a save "step-<n>.ckpt.tmp.<…>", and under ddprun the empty file
-// "gen-<generation>.<session>", with ".<random>" while a Checkpointer exists: do not remove it. If workers of an older
-// generation still run (ddprun freezes or kills them first), their saves fail once a newer generation has made its
-// Checkpointer. Make one and keep it, so that this holds from the load on. On network file systems a save that ends in
-// the same moment may still commit, a whole file. The first save of a job shuts out the other jobs that have a
-// Checkpointer there; a job that only loads shuts out none. Under other launchers every save commits, because their
-// generations have no order: restart counts of torchrun begin at 0 on a new node.
 
 #include <cstdint>
 #include <filesystem>
@@ -34,8 +22,8 @@ namespace DDP_EXPORT ddp {
 
 /// Host memory with a name, which has to be the same for save and load.
 struct NamedBuffer {
-    std::string name;
-    Buffer buffer;
+    std::string name;  ///< unique in a checkpoint, and not empty
+    Buffer buffer;     ///< read by save(), written by load()
 };
 
 /// Options of a Checkpointer.
@@ -43,7 +31,19 @@ struct CheckpointerOptions {
     int keep = 3;  ///< how many checkpoints to keep, the newest ones; at least 1
 };
 
-/// Saves and loads checkpoints in one directory. It refers to its group, which must outlive it.
+/// Saves and loads checkpoints in one directory: a file is whole or absent, even if processes are killed at any time.
+/// It refers to its group, which must outlive it. For native groups (host memory) so far. One thread at a time.
+///
+/// Every call is collective and fails on all ranks alike. The ranks compare their arguments before a file or a buffer
+/// is touched, so a call in a group that has failed changes nothing on disk.
+///
+/// The directory holds `step-N.ckpt`, during a save `step-N.ckpt.tmp.…`, and under ddprun the empty file
+/// `gen-GENERATION.SESSION`, with `.RANDOM` while a Checkpointer exists: do not remove it. If workers of an older
+/// generation still run (ddprun freezes or kills them first), their saves fail once a newer generation has made its
+/// Checkpointer. Make one and keep it, so that this holds from the load on. On network file systems a save that ends in
+/// the same moment may still commit, a whole file. The first save of a job shuts out the other jobs that have a
+/// Checkpointer there; a job that only loads shuts out none. Under other launchers every save commits, because their
+/// generations have no order: restart counts of torchrun begin at 0 on a new node.
 class Checkpointer {
 public:
     /// Creates `dir` if it is missing (rank 0 of the group) and removes what older generations of this job left there;

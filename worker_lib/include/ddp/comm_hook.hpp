@@ -1,7 +1,5 @@
 #pragma once
-// CommHook: exchanges the buckets of a GradientReducer instead of its all_reduce. compress() is one.
-//
-//     ddp::GradientReducer reducer(group, params, {.hook = ddp::compress(ddp::DType::BF16)});
+// CommHook: exchanges the buckets of a GradientReducer instead of its all_reduce. compress() makes one.
 
 #include <cstddef>
 #include <memory>
@@ -18,17 +16,22 @@ namespace DDP_EXPORT ddp {
 
 /// A bucket as hooks and callbacks see it. The views are valid during the call.
 struct GradBucket {
+    /// One gradient of the bucket.
     struct Gradient {
         std::size_t param = 0;  ///< its index at registration
         Buffer values;          ///< a view into `buffer`
     };
-    std::size_t index = 0;  ///< in launch order, the same on all ranks
-    bool last = false;      ///< no bucket of the plan comes after it
-    Buffer buffer;          ///< all gradients and the padding between them, in the group's arena
-    std::span<const Gradient> gradients;
+    std::size_t index = 0;                ///< in launch order, the same on all ranks
+    bool last = false;                    ///< no bucket of the plan comes after it
+    Buffer buffer;                        ///< all gradients and the padding between them, in the group's arena
+    std::span<const Gradient> gradients;  ///< in the order of their offsets
 };
 
-/// Exchanges buckets. Each reducer needs an object of its own. A hook may pass its calls on to another hook, before or
+/// Exchanges the buckets of a GradientReducer instead of its all_reduce; compress() makes one.
+///
+///     ddp::GradientReducer reducer(group, params, {.hook = ddp::compress(ddp::DType::BF16)});
+///
+/// Each reducer needs an object of its own. A hook may pass its calls on to another hook, before or
 /// after work of its own, but must not call the reducer. An exception of any type ends the reducer: mark_ready or
 /// finish_backward throws it here, and the peers get Error{Aborted} with its text, in this backward or, if theirs has
 /// ended, in the next.

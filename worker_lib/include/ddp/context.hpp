@@ -30,18 +30,18 @@ struct InitOptions {
 
 /// The job as the launcher describes it in environment variables (docs/environment.md).
 struct Environment {
-    int rank = 0;
-    int world_size = 1;
-    int local_rank = 0;
-    int local_world_size = 1;
-    int node_rank = 0;
-    int restart_count = 0;
-    std::int64_t generation = 0;
-    std::string run_id;
-    std::string master_addr;
-    int master_port = 0;
-    std::string session;  ///< DDPRUN_SESSION beside DDPRUN_GENERATION; empty under other launchers
-    std::string secret;   ///< of this generation's ranks, from ddprun (DDPRUN_SECRET_FD); empty: they have none
+    int rank = 0;                 ///< RANK
+    int world_size = 1;           ///< WORLD_SIZE
+    int local_rank = 0;           ///< LOCAL_RANK
+    int local_world_size = 1;     ///< LOCAL_WORLD_SIZE
+    int node_rank = 0;            ///< GROUP_RANK
+    int restart_count = 0;        ///< TORCHELASTIC_RESTART_COUNT
+    std::int64_t generation = 0;  ///< DDPRUN_GENERATION
+    std::string run_id;           ///< TORCHELASTIC_RUN_ID
+    std::string master_addr;      ///< MASTER_ADDR
+    int master_port = 0;          ///< MASTER_PORT
+    std::string session;          ///< DDPRUN_SESSION beside DDPRUN_GENERATION; empty under other launchers
+    std::string secret;           ///< of this generation's ranks, from ddprun (DDPRUN_SECRET_FD); empty: they have none
 };
 
 /// Owns this process's connection to the store, and the world. One thread at a time.
@@ -49,17 +49,27 @@ class Context {
 public:
     /// Joins the job. Collective. For programs and tests with their own store and ranks; throws as init_from_env().
     Context(Environment environment, std::shared_ptr<Store> store, const InitOptions& options = {});
+    /// Leaves the other one without a job: it may only be destroyed or assigned to.
     Context(Context&&) noexcept;
+    /// Leaves this one's job as the destructor does.
     Context& operator=(Context&&) noexcept;
+    /// Leaves the job: ends the world as ~ProcessGroup does.
     ~Context();
 
+    /// Returns this process's rank in the job.
     [[nodiscard]] int rank() const { return environment_.rank; }
+    /// Returns the number of ranks of the job.
     [[nodiscard]] int world_size() const { return environment_.world_size; }
+    /// Returns this process's rank on its node.
     [[nodiscard]] int local_rank() const { return environment_.local_rank; }
+    /// Returns the number of ranks on this node.
     [[nodiscard]] int local_world_size() const { return environment_.local_world_size; }
+    /// Returns the number of this node in the job.
     [[nodiscard]] int node_rank() const { return environment_.node_rank; }
     /// Returns how often the job's workers were restarted; 0 in an undisturbed job.
     [[nodiscard]] int restart_count() const { return environment_.restart_count; }
+    /// Returns the number of this set of workers: a larger one is later. Under torchrun it is
+    /// restart_count().
     [[nodiscard]] std::int64_t generation() const { return environment_.generation; }
     /// Returns the job's name: --run-id of ddprun, --rdzv-id of torchrun; empty for a process started by hand.
     [[nodiscard]] const std::string& run_id() const { return environment_.run_id; }
@@ -69,17 +79,19 @@ public:
     /// agree_to_stop() (preemption.hpp). Costs one load of memory. Any thread.
     [[nodiscard]] bool preempted() const;
 
+    /// Returns the store of this generation's ranks, for keys of the program's own.
     [[nodiscard]] Store& store() { return *store_; }
+    /// Returns the group of all ranks, which lives as long as the context.
     [[nodiscard]] ProcessGroup& world() { return *world_; }
-    /// Collective over the world. Returns true on all ranks if every rank has passed true, else false on all. Throws as
+    /// Returns true on all ranks if every rank has passed true, else false on all. Collective over the world. Throws as
     /// a collective does. On NCCL it goes over the store, which keeps a key per call and rank, and throws as split():
     /// not for every step.
     [[nodiscard]] bool agree(bool yes);
-    /// Collective over the world. Makes the group of this machine's ranks, in their order. Machines are distinguished
+    /// Makes the group of this machine's ranks, in their order. Collective over the world. Machines are distinguished
     /// by the kernel's boot id, emulated nodes by their number, never by LOCAL_WORLD_SIZE. Throws as
     /// ProcessGroup::split.
     [[nodiscard]] std::unique_ptr<ProcessGroup> split_by_machine();
-    /// Collective over the world. Makes the group of all machines' first ranks; returns nullptr on other ranks.
+    /// Makes the group of all machines' first ranks; returns nullptr on other ranks. Collective over the world.
     [[nodiscard]] std::unique_ptr<ProcessGroup> split_leaders();
 
 private:

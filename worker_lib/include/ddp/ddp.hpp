@@ -1,6 +1,9 @@
 #pragma once
 // ddp: data-parallel training in C++. One include for a trainer; see worker_lib/examples/train for the tutorial.
 
+/// @namespace ddp
+/// Data-parallel training in C++.
+
 #include "ddp/bucket_plan.hpp"
 #include "ddp/buffer.hpp"
 #include "ddp/checkpoint.hpp"

@@ -12,6 +12,7 @@
 
 namespace DDP_EXPORT ddp {
 
+/// The kind of an Error.
 enum class ErrorCode {
     InvalidArgument,  ///< the call itself is wrong; the group stays usable
     Environment,      ///< RANK, WORLD_SIZE, … missing or contradictory
@@ -31,13 +32,15 @@ enum class ErrorCode {
 /// An error, with the group and the operation that failed, if there was one. A plain value, cheap to copy.
 class Error : public std::runtime_error {
 public:
-    /// Makes what() one line: control characters in `text`, which may come from labels and names, become \xHH.
+    /// Makes what() one line: control characters in `text`, which may come from labels and names, become `\xHH`.
     Error(ErrorCode code, const std::string& text, std::vector<int> culprits = {});
-    // No move: an error that was moved from has a code, too.
+    /// Copies; there is no move, so that an error that was moved from has a code, too.
     Error(const Error&) noexcept = default;
+    /// Copies.
     Error& operator=(const Error&) noexcept = default;
     ~Error() override = default;
 
+    /// Returns the kind of the error, to branch on.
     [[nodiscard]] ErrorCode code() const noexcept { return details_->code; }
     /// Returns the ranks of the group that the error is about; empty when unknown. The culprits of PeerLost and Timeout
     /// can be excluded by ProcessGroup::shrink(). A Mismatch is a bug in the program, which a smaller group has, too:
@@ -45,11 +48,12 @@ public:
     /// exception is a Mismatch of shrink() itself: its culprits are all ranks that one of two survivors excludes, and
     /// both have to exclude them.
     [[nodiscard]] const std::vector<int>& culprits() const noexcept { return details_->culprits; }
-    /// Return the group's name and the operation that ended with this error or was refused at the call: "#183
-    /// all_reduce sum f32[6572160] 'bucket 3'" is number 183 of its group. Empty, and 0, if there was none, for example
-    /// while a group is being made.
+    /// Returns the group's name; empty if the error is of no operation, for example while a group is being made.
     [[nodiscard]] const std::string& group() const noexcept { return details_->group; }
+    /// Returns the operation that ended with this error or was refused at the call: "#183 all_reduce sum f32[6572160]
+    /// 'bucket 3'" is number 183 of its group. Empty if there was none.
     [[nodiscard]] const std::string& operation() const noexcept { return details_->operation; }
+    /// Returns the number of that operation in its group; 0 if there was none.
     [[nodiscard]] std::uint64_t seq() const noexcept { return details_->seq; }
 
     /// Returns the same error with an operation. Only the library calls it.

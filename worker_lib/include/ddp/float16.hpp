@@ -62,10 +62,14 @@ namespace DDP_EXPORT ddp {
 class Float16 {
 public:
     Float16() = default;
+    /// Rounds to nearest, ties to even.
     constexpr explicit Float16(float value) : bits_(detail::f16_of_float(value)) {}
+    /// Returns the same value as a float.
     constexpr operator float() const { return detail::float_of_f16(bits_); }
 
+    /// Returns the value with this representation.
     [[nodiscard]] static constexpr Float16 from_bits(std::uint16_t bits) { return std::bit_cast<Float16>(bits); }
+    /// Returns the representation.
     [[nodiscard]] constexpr std::uint16_t bits() const { return bits_; }
 
 private:
@@ -76,10 +80,14 @@ private:
 class BFloat16 {
 public:
     BFloat16() = default;
+    /// Rounds to nearest, ties to even.
     constexpr explicit BFloat16(float value) : bits_(detail::bf16_of_float(value)) {}
+    /// Returns the same value as a float.
     constexpr operator float() const { return detail::float_of_bf16(bits_); }
 
+    /// Returns the value with this representation.
     [[nodiscard]] static constexpr BFloat16 from_bits(std::uint16_t bits) { return std::bit_cast<BFloat16>(bits); }
+    /// Returns the representation.
     [[nodiscard]] constexpr std::uint16_t bits() const { return bits_; }
 
 private:

@@ -1,9 +1,5 @@
 #pragma once
-// Join: lets ranks with different numbers of batches finish an epoch together, as PyTorch's Join context manager does.
-//
-//     ddp::Join join(context.world(), reducer);
-//     while (join.more(batches.has_next())) { …one step of training… }
-//     reducer.sync_parameters(parameters, join.last_active());
+// Join: lets ranks with different numbers of batches finish an epoch together.
 
 #include <cstdint>
 #include <memory>
@@ -17,11 +13,12 @@ namespace DDP_EXPORT ddp {
 
 /// Options of a Join.
 struct JoinOptions {
+    /// The treatment of a rank without batches while others have some.
     enum class Early : std::uint8_t {
         Shadow,  ///< a rank without batches takes part in the others' backwards with gradients of zero
         Throw,   ///< all ranks throw Error{InvalidArgument} together, naming the ranks without a batch
     };
-    Early early = Early::Shadow;
+    Early early = Early::Shadow;  ///< what happens when the first rank has no batch left
     /// true: gradients are divided by the number of all ranks, so a batch counts the same in every step. false: by the
     /// number of ranks that still have batches.
     bool divide_by_initial = true;
@@ -36,13 +33,19 @@ struct JoinStep {
     std::span<double> sums{};
 };
 
-/// Decides whether each rank makes another step. All ranks use a Join for the same steps. The reducer may be moved
+/// Lets ranks with different numbers of batches finish an epoch together, as PyTorch's Join context manager does.
+///
+///     ddp::Join join(context.world(), reducer);
+///     while (join.more(batches.has_next())) { …one step of training… }
+///     reducer.sync_parameters(parameters, join.last_active());
+///
+/// It decides whether each rank makes another step. All ranks use a Join for the same steps. The reducer may be moved
 /// meanwhile, but not destroyed. The loop may make no collective calls but the reducer's, because a rank without
 /// batches would not make them. The reducer's owner thread uses it.
 class Join {
 public:
-    /// Collective. `group` is the group that the reducer was made with. Throws Error{InvalidArgument} if it has another
-    /// size.
+    /// Begins the steps with `group`, the group that the reducer was made with. Collective. Throws
+    /// Error{InvalidArgument} if it has another size.
     Join(ProcessGroup& group, GradientReducer& reducer, JoinOptions options = {});
     ~Join();
     Join(const Join&) = delete;

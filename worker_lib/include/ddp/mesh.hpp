@@ -19,8 +19,8 @@ namespace DDP_EXPORT ddp {
 
 /// A dimension of a Mesh.
 struct MeshDimension {
-    std::string_view name;
-    int size = 1;
+    std::string_view name;  ///< unique in its mesh, and not empty
+    int size = 1;           ///< ranks along it
 };
 
 /// Owns one group per dimension: the ranks that differ from this one only in that coordinate. Ranks are numbered as
@@ -36,7 +36,9 @@ public:
     /// Returns the group of a dimension, in which this rank is number coordinate(dimension). Throws
     /// Error{InvalidArgument} with the names that exist, if there is none of that name.
     [[nodiscard]] ProcessGroup& operator[](std::string_view dimension);
+    /// Returns this rank's position along a dimension. Throws as operator[].
     [[nodiscard]] int coordinate(std::string_view dimension) const;
+    /// Returns the number of ranks along a dimension. Throws as operator[].
     [[nodiscard]] int size(std::string_view dimension) const;
 
 private:

@@ -1,12 +1,5 @@
 #pragma once
-// GradientReducer: averages gradients over the ranks of a group while backward is still running, as PyTorch's
-// DistributedDataParallel does. It owns the buckets; gradients are views into them, so nothing is copied. For native
-// groups (host memory) so far. One owner thread makes all calls but mark_ready and mark_unused, which any thread may
-// make.
-//
-//     reducer.begin_backward();
-//     …compute gradient i into reducer.grad(i)…, then reducer.mark_ready(i);   // in any order; best: last layer first
-//     reducer.finish_backward();                                               // all gradients are averages now
+// GradientReducer: averages gradients over the ranks of a group while backward is still running.
 
 #include <chrono>
 #include <cstddef>
@@ -51,8 +44,8 @@ struct ReducerOptions {
     /// the plan differs, the views move once, inside the next begin_backward: call grad(i) in every step. Bound buffers
     /// do not move. Off by default, because a write to an old view would have no effect.
     bool rebuild = false;
-    Average average = Average::Auto;
-    UnusedPolicy unused = UnusedPolicy::Error;
+    Average average = Average::Auto;            ///< the step at which the sum is divided
+    UnusedPolicy unused = UnusedPolicy::Error;  ///< how finish_backward() treats a gradient that was not marked
     /// Finds out in each step which gradients no rank has used (BackwardResult::used). Costs one small all_reduce.
     bool find_unused = false;
     /// Compares the ranks' steps in each begin_backward, so that a difference is Error{Mismatch} at once, not at the
@@ -67,7 +60,7 @@ struct ReducerOptions {
 
 /// Counts and times since a reducer was made.
 struct ReducerStats {
-    std::uint64_t steps = 0;
+    std::uint64_t steps = 0;              ///< synchronised backwards
     std::uint64_t bytes_reduced = 0;      ///< of the buckets; with compress() half of it travels
     std::chrono::nanoseconds backward{};  ///< begin_backward to finish_backward's return, summed; without sync too
     /// Part of `backward`: time in which finish_backward waited for communication. Scaling, copies, hooks and
@@ -80,27 +73,37 @@ struct ReducerStats {
 
 /// The result of a backward.
 struct BackwardResult {
-    bool synchronised = false;
+    bool synchronised = false;  ///< the gradients are averages now
     /// With ReducerOptions::find_unused, one flag per parameter: any rank has used it since the previous synchronised
     /// backward. The gradient of an unused parameter is zero; an optimiser with momentum should skip it. Empty without
     /// find_unused, and after a backward without sync.
     std::vector<bool> used = {};
 };
 
-/// Owns the buckets of one model's gradients, and the group that reduces them.
+/// Averages gradients over the ranks of a group while backward is still running, as PyTorch's DistributedDataParallel
+/// does. It owns the buckets of one model's gradients, and the group that reduces them. Gradients are views into the
+/// buckets, so nothing is copied. For native groups (host memory) so far. One owner thread makes all calls but
+/// mark_ready and mark_unused, which any thread may make.
+///
+///     reducer.begin_backward();
+///     …compute gradient i into reducer.grad(i)…, then reducer.mark_ready(i);   // in any order; best: last layer first
+///     reducer.finish_backward();                                               // all gradients are averages now
 class GradientReducer {
     class Impl;
 
 public:
-    /// Collective. Splits a group of its own from `group`, so that the user's collectives cannot interleave. Throws
+    /// Splits a group of its own from `group`, so that the user's collectives cannot interleave. Collective. Throws
     /// Error{Mismatch} naming the ranks and the first parameter that differs.
     GradientReducer(ProcessGroup& group, std::vector<ParamSpec> params, ReducerOptions options = {});
+    /// Frees the buckets, to which grad() has returned views. In a backward it aborts the reducer's group.
     ~GradientReducer();
+    /// Leaves the other one unusable. The views stay valid.
     GradientReducer(GradientReducer&&) noexcept;
 
     /// Returns the memory of gradient i: params[i].count elements, a view into its bucket or the bound buffer.
     [[nodiscard]] Buffer grad(std::size_t i);
-    /// Returns the same as a span. Throws Error{InvalidArgument} if the parameter is of another type than T.
+    /// Returns the same as a span of elements of T. Throws Error{InvalidArgument} if the parameter is of another type
+    /// than T.
     template <Element T>
     [[nodiscard]] std::span<T> grad(std::size_t i) {
         const Buffer found = grad(i, dtype_of<T>);
@@ -133,6 +136,7 @@ public:
     /// While this guard lives, begin_backward() means begin_backward(false). Use it alike on all ranks.
     class NoSync {
     public:
+        /// Begins it for a reducer, which may be moved meanwhile but must outlive the guard.
         explicit NoSync(GradientReducer& reducer);
         ~NoSync();
         NoSync(const NoSync&) = delete;
@@ -141,14 +145,15 @@ public:
     private:
         Impl& reducer_;
     };
+    /// Returns a NoSync for this reducer.
     [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
 
-    /// Collective. Broadcasts root's values and returns when they have arrived: call it once before training, with the
-    /// parameters. Every rank passes buffers of the same types and counts in the same order, else Error{Mismatch} or
+    /// Broadcasts root's values and returns when they have arrived: call it once before training, with the parameters.
+    /// Collective. Every rank passes buffers of the same types and counts in the same order, else Error{Mismatch} or
     /// {Timeout}; they may be anywhere in host memory. Throws what a broadcast throws, and the values are then
     /// unspecified, except root's.
     void sync_parameters(List<Buffer> params, int root = 0);
-    /// Collective. Throws Error{Mismatch} unless `params`, one buffer per parameter, hold the same bits on all ranks.
+    /// Throws Error{Mismatch} unless `params`, one buffer per parameter, hold the same bits on all ranks. Collective.
     /// It names the ranks, the first parameter that differs, and the first element with its values. Costs a pass over
     /// the memory and two all_reduces of 8 bytes per parameter.
     void verify_parameters(List<Buffer> params);

@@ -1,6 +1,5 @@
 #pragma once
-// DistributedSampler: decides which samples of a data set this rank sees, and in which order. Equal to PyTorch's, bit
-// for bit. One thread at a time.
+// DistributedSampler: decides which samples of a data set this rank sees, and in which order.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +18,8 @@ struct SamplerOptions {
     bool drop_last = false;
 };
 
-/// Computes the indices of this rank's samples in each epoch. A plain value.
+/// Computes the indices of this rank's samples in each epoch. Equal to PyTorch's, bit for bit. A plain value. One
+/// thread at a time.
 class DistributedSampler {
 public:
     /// Shards `n` samples over `replicas` ranks. Throws Error{InvalidArgument} for n = 0, replicas < 1, or a rank

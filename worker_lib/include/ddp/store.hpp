@@ -1,6 +1,5 @@
 #pragma once
-// Store: the key-value store through which the ranks of one generation find each other. An interface, so that the
-// library does not depend on how the values travel. Implementations may be called from any thread.
+// Store: the key-value store through which the ranks of one generation find each other.
 
 #include <algorithm>
 #include <chrono>
@@ -15,10 +14,13 @@
 
 namespace DDP_EXPORT ddp {
 
-/// Keys and values are bytes. Every wait has a timeout.
+/// The key-value store through which the ranks of one generation find each other. Keys and values are bytes. Every wait
+/// has a timeout. An interface, so that the library does not depend on how the values travel. Implementations may be
+/// called from any thread.
 class Store {
 public:
     virtual ~Store() = default;
+    /// Sets the key to `value`, which replaces an older one.
     virtual void set(std::string_view key, std::string_view value) = 0;
     /// Waits until the key exists and returns its value. Throws Error{Timeout} naming the key.
     [[nodiscard]] virtual std::string get(std::string_view key, std::chrono::milliseconds timeout) = 0;

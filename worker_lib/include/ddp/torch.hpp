@@ -1,22 +1,6 @@
 #pragma once
 // ddp::torch::DistributedDataParallel: data-parallel training of a LibTorch module, with the semantics of PyTorch's
-// DDP. Needs LibTorch (1.13 or newer) and dense parameters in host memory; ddp.hpp does not include it.
-//
-//     ddp::Context context = ddp::init_from_env({.backend = ddp::Backend::Native});
-//     ddp::torch::DistributedDataParallel model(net, context);      // net: a ModuleHolder or a shared_ptr
-//     …
-//     optimizer.zero_grad();                                        // to zero or to none, as you like
-//     loss_of(model(input)).backward();                             // gradients are averages when it returns
-//     optimizer.step();
-//
-// All calls and all backwards are made by one thread. Double backward (create_graph) is not supported.
-//
-// Every rank makes the same sequence of backwards, each over at least one parameter of the module: a rank whose loss
-// uses none takes no part, and the others wait for it until their deadline. An exception that ends a backward ends the
-// exchange for good: the peers' backwards throw Error{Aborted} at once, and all ranks need a new wrapper.
-//
-// A program that includes this header names what it uses (`using ddp::Context;`): after `using namespace ddp;` the name
-// `torch` is both LibTorch's namespace and ddp::torch, and only `::torch::Tensor` compiles.
+// DDP. Needs LibTorch (1.13 or newer); ddp.hpp does not include it.
 
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
@@ -36,16 +20,17 @@
 #include "ddp/error.hpp"
 #include "ddp/reducer.hpp"
 
+/// Data-parallel training of LibTorch modules.
 namespace ddp::torch {
 
 /// Options of a DistributedDataParallel. The same on every rank.
 struct DistributedDataParallelOptions {
     bool broadcast_buffers = true;  ///< rank 0's buffers, such as BatchNorm's statistics, replace all others in forward
-    /// Allows parameters without a gradient in a synchronised backward, but not a backward without any (see above). If
+    /// Allows parameters without a gradient in a synchronised backward, but not a backward without any. If
     /// no rank has one for a parameter, its gradient stays undefined, so that the optimiser skips it. Costs one small
     /// all_reduce per step.
     bool find_unused = false;
-    BucketLimits limits = {};
+    BucketLimits limits = {};                  ///< as ReducerOptions::limits
     std::shared_ptr<CommHook> hook = nullptr;  ///< as ReducerOptions::hook
 };
 
@@ -302,12 +287,29 @@ private:
 
 }  // namespace detail
 
-/// Wraps a module so that each backward leaves the averages over all ranks in its parameters' grads. The module itself
-/// is shared, not copied: pass its parameters to the optimiser, save it, and evaluate it as without the wrapper.
+/// Wraps a module so that each backward leaves the averages over all ranks in its parameters' grads, with the semantics
+/// of PyTorch's DDP. Needs dense parameters in host memory. The module itself is shared, not copied: pass its
+/// parameters to the optimiser, save it, and evaluate it as without the wrapper.
+///
+///     ddp::Context context = ddp::init_from_env({.backend = ddp::Backend::Native});
+///     ddp::torch::DistributedDataParallel model(net, context);      // net: a ModuleHolder or a shared_ptr
+///     …
+///     optimizer.zero_grad();                                        // to zero or to none, as you like
+///     loss_of(model(input)).backward();                             // gradients are averages when it returns
+///     optimizer.step();
+///
+/// All calls and all backwards are made by one thread. Double backward (create_graph) is not supported.
+///
+/// Every rank makes the same sequence of backwards, each over at least one parameter of the module: a rank whose loss
+/// uses none takes no part, and the others wait for it until their deadline. An exception that ends a backward ends the
+/// exchange for good: the peers' backwards throw Error{Aborted} at once, and all ranks need a new wrapper.
+///
+/// A program that includes this header names what it uses (`using ddp::Context;`): after `using namespace ddp;` the name
+/// `torch` is both LibTorch's namespace and ddp::torch, and only `::torch::Tensor` compiles.
 template <typename Module>
 class DistributedDataParallel {
 public:
-    /// Collective. Broadcasts rank 0's parameters and buffers. `module` is a ModuleHolder or a shared_ptr to a module,
+    /// Broadcasts rank 0's parameters and buffers. Collective. `module` is a ModuleHolder or a shared_ptr to a module,
     /// already of its final type; its set of parameters must not change from then on. Throws Error{Mismatch} naming the
     /// first parameter that differs between ranks, Error{InvalidArgument} for parameters that cannot be reduced.
     DistributedDataParallel(Module module, Context& context, const DistributedDataParallelOptions& options = {})
@@ -322,17 +324,20 @@ public:
         gradients_->before_forward();
         return module_->forward(std::forward<Arguments>(arguments)...);
     }
+    /// Does the same as forward().
     template <typename... Arguments>
     decltype(auto) operator()(Arguments&&... arguments) {
         return forward(std::forward<Arguments>(arguments)...);
     }
 
+    /// Returns the module that was passed to the constructor.
     [[nodiscard]] Module& module() { return module_; }
 
     /// While this guard lives, backwards accumulate gradients on this rank; the next one after it averages their sums.
     /// Use it alike on all ranks. Divide the loss by the number of backwards, as without the wrapper.
     class NoSync {
     public:
+        /// Only no_sync() calls it.
         explicit NoSync(detail::Gradients& gradients) : gradients_(gradients) { gradients_.add_no_sync_guards(+1); }
         ~NoSync() { gradients_.add_no_sync_guards(-1); }
         NoSync(const NoSync&) = delete;
@@ -341,6 +346,7 @@ public:
     private:
         detail::Gradients& gradients_;
     };
+    /// Returns a NoSync for this model.
     [[nodiscard]] NoSync no_sync() { return NoSync(*gradients_); }
 
     /// Returns counts and times of the exchange.

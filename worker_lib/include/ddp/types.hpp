@@ -17,9 +17,12 @@
 
 namespace DDP_EXPORT ddp {
 
-/// Bool: a byte that is 0 or 1.
+/// The type of a buffer's elements. Bool is a byte that is 0 or 1, F16 IEEE 754 binary16, BF16 the upper half of an
+/// f32.
 enum class DType : std::uint8_t { Bool, I8, U8, I16, U16, I32, U32, I64, U64, F16, BF16, F32, F64 };
 
+/// The operator of a reduction.
+///
 /// Of Bool, Sum and Max are the logical or, Product and Min the logical and.
 /// BitAnd, BitOr, BitXor: integers and Bool only, native backend only.
 /// Avg: floats only. The sum of P ranks is multiplied by 1/P, rounded to the type of the summation (f32 for f16 and
@@ -27,8 +30,11 @@ enum class DType : std::uint8_t { Bool, I8, U8, I16, U16, I32, U32, I64, U64, F1
 /// 1/P rounded to the buffer's type, which makes a larger difference for f16 and bf16.
 enum class ReduceOp : std::uint8_t { Sum, Avg, Min, Max, Product, BitAnd, BitOr, BitXor };
 
+/// The kind of memory that a buffer refers to.
 enum class Device : std::uint8_t { Cpu, Cuda };
 
+/// The transport of a group. Native: shared memory and TCP, for host memory. Nccl: for memory of CUDA devices. Auto:
+/// see InitOptions::backend.
 enum class Backend : std::uint8_t { Auto, Native, Nccl };
 
 /// Returns the bytes of one element; 0 for a value outside the enumeration.
@@ -51,13 +57,16 @@ enum class Backend : std::uint8_t { Auto, Native, Nccl };
     return 0;
 }
 
+/// Returns whether the type is a floating-point type; only these have gradients.
 [[nodiscard]] constexpr bool is_float(DType type) {
     return type == DType::F16 || type == DType::BF16 || type == DType::F32 || type == DType::F64;
 }
 
-/// Return the names in errors and on command lines: "f32", "sum", "native".
+/// Returns the name in errors and on command lines: "f32".
 [[nodiscard]] std::string_view to_string(DType type);
+/// Returns the name in errors and on command lines: "sum".
 [[nodiscard]] std::string_view to_string(ReduceOp op);
+/// Returns the name in errors and on command lines: "native".
 [[nodiscard]] std::string_view to_string(Backend backend);
 
 namespace detail {
@@ -85,7 +94,7 @@ template <typename T>
 /// A cudaStream_t on which buffers of device memory are ready, and which waits for the result. null: CUDA's legacy
 /// default stream.
 struct Stream {
-    void* handle = nullptr;
+    void* handle = nullptr;  ///< the cudaStream_t
 };
 
 /// A list that a call reads before it returns: a vector, an array, a span, or its elements in braces. Only for
@@ -93,11 +102,14 @@ struct Stream {
 template <typename T>
 class List {
 public:
+    /// The elements in braces.
     constexpr List(std::initializer_list<T> elements) : elements_(elements.begin(), elements.size()) {}
+    /// The elements of a vector, an array or a span.
     template <typename Range>
     requires std::convertible_to<Range&&, std::span<const T>>
     constexpr List(Range&& range) : elements_(std::forward<Range>(range)) {}
 
+    /// Returns the elements, which belong to the caller.
     [[nodiscard]] constexpr std::span<const T> elements() const { return elements_; }
 
 private:

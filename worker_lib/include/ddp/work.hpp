@@ -1,5 +1,5 @@
 #pragma once
-// Work: a handle on an operation in flight. Any thread may wait on it. Copies share one state.
+// Work: a handle on an operation in flight.
 
 #include <chrono>
 #include <cstdint>
@@ -17,12 +17,16 @@ class WorkState;
 
 namespace DDP_EXPORT ddp {
 
-/// Refers to the state of one operation. A default-constructed Work is done.
+/// A handle on an operation in flight. Any thread may wait on it. Copies share one state. A default-constructed Work is
+/// done.
 class [[nodiscard]] Work {
 public:
     Work() = default;  ///< done from the start
+    /// Shares the operation of `other`.
     Work(const Work& other);
+    /// Takes over the operation of `other`, which is done then.
     Work(Work&& other) noexcept;
+    /// Lets go of this operation as the destructor does, and refers to that of `other`.
     Work& operator=(Work other) noexcept;
     /// Does not end the operation: it goes on, and its buffers belong to the library until it has ended. But if
     /// the last handle dies because an exception leaves its block before a wait(), the buffers are about to die too:
