@@ -14,6 +14,7 @@ ddprun_say("NCCL backend " DDP_NCCL_BACKEND "no CUDA Toolkit >= 12 with nccl.h, 
 ddprun_say("example train" DDP_BUILD_EXAMPLES "DDP_BUILD_EXAMPLES=OFF")
 ddprun_say("OpenBLAS     " DDP_OPENBLAS_LIBRARY "for the example train, which is slower without: install libopenblas-dev")
 ddprun_say("tests        " DDP_BUILD_TESTS "DDP_BUILD_TESTS=OFF")
+ddprun_say("api_docs     " DDP_API_DOCS "no Doxygen, which makes the pages of the interface: install doxygen")
 ddprun_say("ccache       " CCACHE "not installed; rebuilding is slower")
 if(DDP_SANITIZE)
     message(STATUS "  sanitizers   : ${DDP_SANITIZE}")
