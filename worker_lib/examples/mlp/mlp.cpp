@@ -157,7 +157,7 @@ int main(int argc, char** argv) try {
             double loss = 0;
             float size = 0;
             for (std::size_t i = first; i < std::min(first + kBatch, order.size()); ++i, ++size)
-                loss += forward(model, batch.emplace_back(Pass{&samples.begin()[order[i]]}));
+                loss += forward(model, batch.emplace_back(Pass{&samples[order[i]]}));
             losses += loss / size, ++batches;
 
             reducer.zero_grads();
