@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <vector>
 
 namespace {
 
@@ -23,28 +24,30 @@ constexpr std::uint8_t kFont[10][7] = {
     {14, 17, 17, 14, 17, 17, 14}, {14, 17, 17, 15, 1, 2, 12}};
 
 struct Digits {
-    torch::Tensor images = torch::empty({kSamples, 1, kSide, kSide});
-    torch::Tensor labels = torch::empty({kSamples}, torch::kLong);
+    torch::Tensor images, labels;
 
     Digits() {
         std::uint64_t state = 1;
-        const auto random = [&state](std::uint64_t below) {
+        const auto random = [&state](std::int64_t below) {
             state = state * 6364136223846793005u + 1442695040888963407u;
-            return static_cast<int>((state >> 33) % below);
+            const std::int64_t high_bits = state >> 33;
+            return high_bits % below;
         };
-        float* pixel = images.data_ptr<float>();
+        std::vector<std::int64_t> digits, ink, noise;
         for (int i = 0; i < kSamples; ++i) {
-            const int digit = random(10), top = random(kSide - 6), left = random(kSide - 4);
-            labels.data_ptr<std::int64_t>()[i] = digit;
+            const auto digit = random(10), top = random(kSide - 6), left = random(kSide - 4);
+            digits.push_back(digit);
             for (int y = 0; y < kSide; ++y) {
                 for (int x = 0; x < kSide; ++x) {
-                    const int line = y - top, column = x - left;
+                    const auto line = y - top, column = x - left;
                     const bool inside = line >= 0 && line < 7 && column >= 0 && column < 5;
-                    const bool ink = inside && (kFont[digit][line] >> (4 - column)) % 2 == 1;
-                    *pixel++ = static_cast<float>(random(256)) / 512.0F + (ink ? 1.0F : 0.0F);
+                    ink.push_back(inside ? (kFont[digit][line] >> (4 - column)) % 2 : 0);
+                    noise.push_back(random(256));
                 }
             }
         }
+        labels = torch::tensor(digits);
+        images = (torch::tensor(ink) + torch::tensor(noise) / 512.0).view({kSamples, 1, kSide, kSide});
     }
 };
 
@@ -67,7 +70,7 @@ TORCH_MODULE(Net);
 
 int main() try {
     ddp::Context context = ddp::init_from_env({.backend = ddp::Backend::Native});  // DDP
-    torch::manual_seed(static_cast<std::uint64_t>(context.rank()));  // all ranks begin with the weights of rank 0
+    torch::manual_seed(context.rank());  // all ranks begin with the weights of rank 0
     const Digits digits;
     Net net;
     ddp::torch::DistributedDataParallel model(net, context);                          // DDP
@@ -77,7 +80,7 @@ int main() try {
     for (unsigned epoch = 0; epoch < kEpochs; ++epoch) {
         sampler.set_epoch(epoch);  // DDP
         const torch::Tensor order = torch::tensor(sampler.indices());
-        double sum = 0;
+        double losses = 0, batches = 0;
         const auto began = std::chrono::steady_clock::now();
         for (const torch::Tensor& batch : order.split(kBatch)) {
             optimizer.zero_grad();
@@ -85,9 +88,10 @@ int main() try {
             const torch::Tensor loss = torch::cross_entropy_loss(output, digits.labels.index_select(0, batch));
             loss.backward();
             optimizer.step();
-            sum += loss.item<double>();
+            losses += loss.item<double>();
+            ++batches;
         }
-        double mean = sum / static_cast<double>((order.size(0) + kBatch - 1) / kBatch);
+        double mean = losses / batches;
         context.world().all_reduce(mean, ddp::ReduceOp::Avg).wait();  // DDP
         const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - began;
         if (context.rank() == 0)
