@@ -11,11 +11,13 @@ def accumulate_and_join(ranks):
     counts = [4 * (25 + 5 * rank) for rank in range(ranks)]
     slope = offset = 0.0
     gradients = [0.0, 0.0]
+    losses = []
     for batch in range(max(counts)):
         for rank in range(ranks):
             if batch < counts[rank]:
                 x = (7 * batch + 3 * rank) % 16 / 16
                 error = slope * x + offset - (3 * x + 1)
+                losses.append(error * error)
                 gradients[0] += error * x / 4 / ranks
                 gradients[1] += error / 4 / ranks
         if batch % 4 == 3:
@@ -23,7 +25,10 @@ def accumulate_and_join(ranks):
             offset -= 0.2 * gradients[1]
             gradients = [0.0, 0.0]
     for rank, count in enumerate(counts):
-        yield f"rank {rank}: {count} batches, {count // 4} updates, y = {slope:.6f} x + {offset:.6f}"
+        yield (
+            f"rank {rank}: {count} batches, {count // 4} updates, y = {slope:.6f} x + {offset:.6f}"
+            f", mean loss {sum(losses) / len(losses):.6f} of {len(losses)} samples"
+        )
 
 
 def comm_hook(ranks):

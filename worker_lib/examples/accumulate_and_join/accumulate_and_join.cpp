@@ -8,6 +8,7 @@
 
 #include <ddp/ddp.hpp>
 
+#include <array>
 #include <cstdio>
 
 namespace {
@@ -29,12 +30,19 @@ int main() try {
     ddp::Join join(context.world(), reducer);
 
     int updates = 0;
+    double own_loss = 0, own_samples = 0, loss = 0, samples = 0;
     for (int batch = 0;; ++batch) {
         const bool sync = batch % kAccumulated == kAccumulated - 1;
-        if (!join.more(batch < batches, sync)) break;  // false on all ranks at the same time
+        std::array sums{own_loss, own_samples};  // of the batch before: they are summed in the same exchange
+        const bool more = join.more(batch < batches, {.sync = sync, .sums = sums});
+        loss += sums[0];
+        samples += sums[1];
+        if (!more) break;  // all ranks leave the loop at the same time
 
         const double x = (7 * batch + 3 * rank) % 16 / 16.0;  // a batch of one sample of y = 3x + 1
         const double error = slope * x + offset - (3 * x + 1);
+        own_loss = error * error;
+        own_samples = 1;
         if (batch % kAccumulated == 0) reducer.zero_grads();
         reducer.begin_backward(sync);
         offset_gradient += error / kAccumulated;
@@ -49,7 +57,8 @@ int main() try {
     }
     // A rank that ended earlier has missed the last updates.
     reducer.sync_parameters({slope, offset}, join.last_active());
-    std::printf("rank %d: %d batches, %d updates, y = %.6f x + %.6f\n", rank, batches, updates, slope, offset);
+    std::printf("rank %d: %d batches, %d updates, y = %.6f x + %.6f, mean loss %.6f of %.0f samples\n", rank, batches,
+                updates, slope, offset, loss / samples, samples);
 } catch (const ddp::Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

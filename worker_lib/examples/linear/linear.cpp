@@ -33,7 +33,8 @@ int main() try {
         }
     }
     context.world().all_reduce(loss, ddp::ReduceOp::Sum).wait();
-    std::printf("rank %d of %d: y = %.3f x + %.3f, loss %g\n", context.rank(), context.world_size(), slope, offset, loss);
+    std::printf("rank %d of %d: y = %.3f x + %.3f, loss %g\n", context.rank(), context.world_size(), slope, offset,
+                loss);
 } catch (const ddp::Error& error) {
     std::fprintf(stderr, "%s\n", error.what());  // names the rank, its host, the operation and the cause
     return 1;
