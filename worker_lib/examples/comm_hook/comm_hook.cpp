@@ -1,5 +1,4 @@
-// A communication hook of one's own: instead of a whole bucket it sends the sixteenth with the largest gradients
-// (top-k).
+// A communication hook of one's own: of each bucket it sends only the sixteenth with the largest gradients (top-k).
 //
 //     ddprun --nproc-per-node 4 comm_hook
 //

@@ -45,7 +45,7 @@ std::vector<Sample> read_digits(const std::string& path) {
     }
     if (samples.empty())
         throw std::runtime_error(
-            path + ": cannot be read, or is empty. The first lines of mlp.cpp show how to get the digits");
+            path + ": cannot be read, or has no digits. The first lines of mlp.cpp show how to get the digits");
     return samples;
 }
 
@@ -146,7 +146,7 @@ int main(int argc, char** argv) try {
     } else {
         reducer.sync_parameters(values);  // DDP
     }
-    const std::size_t epoch_to_fail_in = argc == 4 && context.restart_count() == 0 ? std::stoul(argv[3]) : 0;
+    const std::string epoch_to_fail_in = argc == 4 && context.restart_count() == 0 ? argv[3] : "";
 
     for (; epoch <= kEpochs; ++epoch) {
         sampler.set_epoch(epoch);  // DDP
@@ -176,7 +176,8 @@ int main(int argc, char** argv) try {
             reducer.finish_backward();  // DDP: now all are the averages of all ranks
             for (std::size_t i = 0; i < parameters.size(); ++i) update(*parameters[i], reducer.grad<float>(i));
         }
-        if (epoch == epoch_to_fail_in && context.rank() == context.world_size() - 1) std::raise(SIGKILL);
+        if (std::to_string(epoch) == epoch_to_fail_in && context.rank() == context.world_size() - 1)
+            std::raise(SIGKILL);
 
         double mean = losses / batches;
         context.world().all_reduce(mean, ddp::ReduceOp::Avg).wait();  // DDP
