@@ -7,6 +7,14 @@ import math
 import sys
 
 
+def hello_all_reduce(ranks):
+    for rank in range(ranks):
+        yield (
+            f"rank {rank}: {ranks} ranks, sum of ranks {sum(range(ranks))}"
+            f", of their squares {sum(r * r for r in range(ranks))}"
+        )
+
+
 def accumulate_and_join(ranks):
     counts = [4 * (25 + 5 * rank) for rank in range(ranks)]
     slope = offset = 0.0

@@ -6,9 +6,11 @@ int main() try {
     // Finds the other ranks by the environment that ddprun or torchrun has set. Started by hand it is a world of one.
     ddp::Context context = ddp::init_from_env({.backend = ddp::Backend::Native});  // the model lives in host memory
 
-    // 64 points on y = 3x + 1. The sampler gives each rank its share, in a new order each epoch.
-    ddp::DistributedSampler sampler(64, context.world_size(), context.rank());
-    float slope = static_cast<float>(context.rank()), offset = 0, loss = 0;
+    float points[64];  // on y = 3x + 1
+    for (float next = 0; float& x : points) x = next += 1.0F / 64;
+
+    ddp::DistributedSampler sampler(64, context.world_size(), context.rank());  // a new order in each epoch
+    float slope = 0, offset = 0, loss = 0;
     ddp::GradientReducer reducer(context.world(), {{"slope", 1}, {"offset", 1}});
     reducer.sync_parameters({slope, offset});  // all ranks begin with the parameters of rank 0
     const auto grad = [&](std::size_t i) -> float& { return reducer.grad<float>(i)[0]; };
@@ -16,8 +18,8 @@ int main() try {
     for (unsigned epoch = 0; epoch < 50; ++epoch) {
         sampler.set_epoch(epoch);
         loss = 0;
-        for (const auto sample : sampler.indices()) {
-            const float x = static_cast<float>(sample) / 64;
+        for (const auto sample : sampler.indices()) {  // this rank's share of the points
+            const float x = points[sample];
             const float error = slope * x + offset - (3 * x + 1);  // forward
             loss += error * error;
 
