@@ -304,8 +304,8 @@ private:
 /// uses none takes no part, and the others wait for it until their deadline. An exception that ends a backward ends the
 /// exchange for good: the peers' backwards throw Error{Aborted} at once, and all ranks need a new wrapper.
 ///
-/// A program that includes this header names what it uses (`using ddp::Context;`): after `using namespace ddp;` the name
-/// `torch` is both LibTorch's namespace and ddp::torch, and only `::torch::Tensor` compiles.
+/// A program that includes this header names what it uses (`using ddp::Context;`): after `using namespace ddp;` the
+/// name `torch` is both LibTorch's namespace and ddp::torch, and the former has to be written with a leading `::`.
 template <typename Module>
 class DistributedDataParallel {
 public:
