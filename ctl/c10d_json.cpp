@@ -25,8 +25,9 @@ constexpr int kMaxMembers = 1 << 16;
 /// Returns the name in c10d's ScalarType.
 std::string c10d_type(const std::string& dtype) {
     static const std::map<std::string, std::string> names{
-        {"i8", "Char"},    {"u8", "Byte"},  {"i32", "Int"},   {"u32", "UInt32"},    {"i64", "Long"},
-        {"u64", "UInt64"}, {"f16", "Half"}, {"f32", "Float"}, {"bf16", "BFloat16"}, {"f64", "Double"}};
+        {"bool", "Bool"}, {"i8", "Char"},       {"u8", "Byte"},   {"i16", "Short"},  {"u16", "UInt16"},
+        {"i32", "Int"},   {"u32", "UInt32"},    {"i64", "Long"},  {"u64", "UInt64"}, {"f16", "Half"},
+        {"f32", "Float"}, {"bf16", "BFloat16"}, {"f64", "Double"}};
     const auto found = names.find(dtype);
     return found == names.end() ? dtype : found->second;
 }

@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <limits>
 
 #include "ddp/export.hpp"
 
@@ -28,12 +29,16 @@ constexpr std::uint16_t bf16_of_float(float value) {
 }
 
 constexpr float float_of_f16(std::uint16_t value) {
-    // The exponent and mantissa moved into place are the value times 2^-112, subnormals included; multiplying is exact.
     const std::uint32_t magnitude = value & 0x7fffu;
-    const float scaled = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
+    const std::uint32_t normal = (magnitude << 13) + (112u << 23);  // rebias the exponent
+    // Subnormal: as the mantissa of a number from 2^-14 on, less 2^-14. No float here is subnormal, which a program may
+    // have chosen to take for 0.
+    const float above = std::bit_cast<float>((magnitude << 13) + (113u << 23));
+    const auto subnormal = std::bit_cast<std::uint32_t>(above - 0x1p-14f);
+    const std::uint32_t finite = choose(magnitude < 0x0400u, subnormal, normal);
     const std::uint32_t special = choose(magnitude >= 0x7c00u, 0x7f800000u, 0u);
     const std::uint32_t sign = std::uint32_t{value & 0x8000u} << 16;
-    return std::bit_cast<float>(std::bit_cast<std::uint32_t>(scaled) | special | sign);
+    return std::bit_cast<float>(finite | special | sign);
 }
 
 constexpr std::uint16_t f16_of_float(float value) {
@@ -58,7 +63,8 @@ constexpr std::uint16_t f16_of_float(float value) {
 namespace DDP_EXPORT ddp {
 
 /// IEEE binary16 (f16). Arithmetic is that of float: a Float16 becomes one by itself, and is made from one by rounding
-/// to nearest, ties to even. Values from 65520 on become infinite. A NaN stays a NaN.
+/// to nearest, ties to even. Values from 65520 on become infinite. A NaN stays a NaN. In a
+/// conditional expression the other operand needs to be a float, too: `c ? half : 0` is an int.
 class Float16 {
 public:
     Float16() = default;
@@ -95,3 +101,35 @@ private:
 };
 
 }  // namespace ddp
+
+/// The limits of f16. Without them std::numeric_limits would have the values of no type, which are 0.
+template <>
+struct std::numeric_limits<ddp::Float16> : std::numeric_limits<float> {
+    static constexpr int digits = 11, digits10 = 3, max_digits10 = 5;
+    static constexpr int min_exponent = -13, min_exponent10 = -4, max_exponent = 16, max_exponent10 = 4;
+    static constexpr bool is_iec559 = true;
+    static constexpr ddp::Float16 min() noexcept { return ddp::Float16::from_bits(0x0400); }
+    static constexpr ddp::Float16 max() noexcept { return ddp::Float16::from_bits(0x7bff); }
+    static constexpr ddp::Float16 lowest() noexcept { return ddp::Float16::from_bits(0xfbff); }
+    static constexpr ddp::Float16 epsilon() noexcept { return ddp::Float16::from_bits(0x1400); }
+    static constexpr ddp::Float16 round_error() noexcept { return ddp::Float16::from_bits(0x3800); }
+    static constexpr ddp::Float16 infinity() noexcept { return ddp::Float16::from_bits(0x7c00); }
+    static constexpr ddp::Float16 quiet_NaN() noexcept { return ddp::Float16::from_bits(0x7e00); }
+    static constexpr ddp::Float16 signaling_NaN() noexcept { return ddp::Float16::from_bits(0x7d00); }
+    static constexpr ddp::Float16 denorm_min() noexcept { return ddp::Float16::from_bits(0x0001); }
+};
+
+/// The limits of bf16.
+template <>
+struct std::numeric_limits<ddp::BFloat16> : std::numeric_limits<float> {
+    static constexpr int digits = 8, digits10 = 2, max_digits10 = 4;
+    static constexpr ddp::BFloat16 min() noexcept { return ddp::BFloat16::from_bits(0x0080); }
+    static constexpr ddp::BFloat16 max() noexcept { return ddp::BFloat16::from_bits(0x7f7f); }
+    static constexpr ddp::BFloat16 lowest() noexcept { return ddp::BFloat16::from_bits(0xff7f); }
+    static constexpr ddp::BFloat16 epsilon() noexcept { return ddp::BFloat16::from_bits(0x3c00); }
+    static constexpr ddp::BFloat16 round_error() noexcept { return ddp::BFloat16::from_bits(0x3f00); }
+    static constexpr ddp::BFloat16 infinity() noexcept { return ddp::BFloat16::from_bits(0x7f80); }
+    static constexpr ddp::BFloat16 quiet_NaN() noexcept { return ddp::BFloat16::from_bits(0x7fc0); }
+    static constexpr ddp::BFloat16 signaling_NaN() noexcept { return ddp::BFloat16::from_bits(0x7fa0); }
+    static constexpr ddp::BFloat16 denorm_min() noexcept { return ddp::BFloat16::from_bits(0x0001); }
+};

@@ -29,7 +29,7 @@ struct JoinStep {
     /// Whether the step's one backward will be synchronised. It must be the same on all ranks that have a batch.
     bool sync = true;
     /// Values to sum over the ranks with the same exchange, such as the loss and the number of samples of the step
-    /// before. As many on every rank.
+    /// before. A rank with another number of them is Error{Mismatch}.
     std::span<double> sums{};
 };
 

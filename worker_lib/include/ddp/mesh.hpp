@@ -29,7 +29,8 @@ struct MeshDimension {
 class Mesh {
 public:
     /// Collective over the world. The product of the sizes is the world size. Throws Error{InvalidArgument} if it is
-    /// not, for a size below 1 and for a name that is empty or given twice; else as ProcessGroup::split. Must not
+    /// not, for a size below 1 and for a name that is empty or given twice; Error{Mismatch} if the ranks make different
+    /// meshes; else as ProcessGroup::split. Must not
     /// outlive the context.
     Mesh(Context& context, List<MeshDimension> dimensions);
 

@@ -17,8 +17,8 @@
 
 namespace DDP_EXPORT ddp {
 
-/// The type of a buffer's elements. Bool is a byte that is 0 or 1, F16 IEEE 754 binary16, BF16 the upper half of an
-/// f32.
+/// The type of a buffer's elements. Bool is a byte that is 0 or 1, else results are unspecified, F16 IEEE 754 binary16,
+/// BF16 the upper half of an f32.
 enum class DType : std::uint8_t { Bool, I8, U8, I16, U16, I32, U32, I64, U64, F16, BF16, F32, F64 };
 
 /// The operator of a reduction.

@@ -8,6 +8,7 @@
 
 #include "common/text/list.hpp"
 #include "ddp/error.hpp"
+#include "worker_lib/src/group/agreement.hpp"
 
 namespace ddp {
 
@@ -19,29 +20,37 @@ std::string text_of(std::span<const MeshDimension> dimensions) {
     return fmt::format("{}", fmt::join(parts, " x "));
 }
 
-[[noreturn]] void refuse(const std::string& text) { throw Error(ErrorCode::InvalidArgument, "Mesh: " + text); }
+[[noreturn]] void refuse(const Context& context, const std::string& text) {
+    throw Error(ErrorCode::InvalidArgument, fmt::format("Mesh: rank {}: {}", context.rank(), text));
+}
 
-void check(std::span<const MeshDimension> dimensions, int world_size) {
+void check(std::span<const MeshDimension> dimensions, const Context& context) {
+    const int world_size = context.world_size();
     std::int64_t ranks = 1;
     for (std::size_t i = 0; i < dimensions.size(); ++i) {
         const auto& [name, size] = dimensions[i];
-        if (name.empty()) refuse(fmt::format("dimension {} has no name", i));
+        if (name.empty()) refuse(context, fmt::format("dimension {} has no name. Give it one", i));
         const auto before = dimensions.first(i);
         if (std::ranges::find(before, name, &MeshDimension::name) != before.end())
-            refuse(fmt::format("two dimensions have the name '{}'", name));
-        if (size < 1) refuse(fmt::format("dimension '{}' has the size {}, and at least 1 is needed", name, size));
+            refuse(context, fmt::format("two dimensions have the name '{}'. Give each its own", name));
+        if (size < 1)
+            refuse(context, fmt::format("dimension '{}' has the size {}, and at least 1 is needed", name, size));
         ranks = std::min<std::int64_t>(ranks * size, std::int64_t{1} << 32);  // no overflow
     }
     if (ranks == world_size) return;
-    refuse(fmt::format("{} does not hold a world of {} ranks. Make the product of the sizes equal to it",
-                       dimensions.empty() ? "a mesh without dimensions" : text_of(dimensions), world_size));
+    refuse(context, fmt::format("{} does not hold a world of {} ranks. Make the product of the sizes equal to it",
+                                dimensions.empty() ? "a mesh without dimensions" : text_of(dimensions), world_size));
 }
 
 }  // namespace
 
 Mesh::Mesh(Context& context, List<MeshDimension> dimensions) {
     const std::span<const MeshDimension> list = dimensions.elements();
-    check(list, context.world_size());
+    check(list, context);
+    if (context.world().backend() == Backend::Native) {  // NCCL would compare only device memory
+        detail::require_agreement(context.world(), "the mesh", std::vector{text_of(list)},
+                                  "Make the same mesh on every rank.");
+    }
     int stride = context.world_size();
     for (const auto& [name, size] : list) {
         const int outside = context.rank() / stride;  // the coordinates before this one
@@ -64,7 +73,8 @@ const Mesh::Axis& Mesh::axis(std::string_view name) const {
     if (found != axes_.end()) return *found;
     std::vector<std::string> names;
     for (const Axis& one : axes_) names.push_back(fmt::format("'{}'", one.name));
-    refuse(fmt::format("there is no dimension '{}'; there is {}", name, ddprun::list_of(std::move(names))));
+    throw Error(ErrorCode::InvalidArgument,
+                fmt::format("Mesh: there is no dimension '{}'; there is {}", name, ddprun::list_of(std::move(names))));
 }
 
 ProcessGroup& Mesh::operator[](std::string_view dimension) { return *axis(dimension).group; }

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <numeric>
 #include <span>
 
@@ -32,6 +33,16 @@ std::vector<std::size_t> sizes_of(ProcessGroup& group, std::string_view bytes, c
     const std::size_t own = bytes.size();
     group.all_gather(own, sizes, options).wait();
     return sizes;
+}
+
+/// Resizes `bytes` for what is about to arrive. Without the memory it aborts the group, because the others wait.
+void resize(ProcessGroup& group, std::string& bytes, std::size_t size, std::string_view call) {
+    try {
+        bytes.resize(size);
+    } catch (const std::exception&) {  // no memory, or more than a string can hold
+        group.abort(fmt::format("{}: there is no memory for {} bytes", call, size));
+        throw;
+    }
 }
 
 std::size_t total_of(std::span<const std::size_t> sizes) {
@@ -64,14 +75,15 @@ void broadcast_string(ProcessGroup& group, std::string& bytes, int root, const O
     const OpOptions named = labelled(options, "broadcast_string()");
     std::size_t size = bytes.size();
     group.broadcast(size, root, named).wait();
-    bytes.resize(size);
+    resize(group, bytes, size, named.label);
     group.broadcast(bytes, root, named).wait();
 }
 
 std::vector<std::string> all_gather_strings(ProcessGroup& group, std::string_view bytes, const OpOptions& options) {
     const OpOptions named = labelled(options, "all_gather_strings()");
     const std::vector<std::size_t> sizes = sizes_of(group, bytes, named);
-    std::string all(total_of(sizes), '\0');
+    std::string all;
+    resize(group, all, total_of(sizes), named.label);
     group.all_gather_v(bytes, all, sizes, named).wait();
     return cut(all, sizes);
 }
@@ -81,7 +93,8 @@ std::vector<std::string> gather_strings(ProcessGroup& group, std::string_view by
     const OpOptions named = labelled(options, "gather_strings()");
     const std::vector<std::size_t> sizes = sizes_of(group, bytes, named);
     const bool is_root = group.rank() == root;
-    std::string all(is_root ? total_of(sizes) : 0, '\0');
+    std::string all;
+    resize(group, all, is_root ? total_of(sizes) : 0, named.label);
     group.gather_v(bytes, all, sizes, root, named).wait();
     return is_root ? cut(all, sizes) : std::vector<std::string>();
 }
@@ -102,16 +115,22 @@ void all_reduce_coalesced(ProcessGroup& group, List<Buffer> buffers, ReduceOp op
                    fmt::format("buffer {} is of type {}, and buffer 0 of {}. Make one call for each type", i,
                                to_string(one.dtype), to_string(type)));
         }
-        if (one.data == nullptr && one.count > 0) refuse(group, kCall, fmt::format("buffer {} is null", i));
+        if (one.data == nullptr && one.count > 0)
+            refuse(group, kCall, fmt::format("buffer {} is null and has {} elements", i, one.count));
         count += one.count;
     }
+    // The ranks compare labels, and so the counts: equal totals of different counts would add up unlike buffers.
+    std::string label(options.label.empty() ? "coalesced" : options.label);
+    for (const Buffer& one : list) label += fmt::format("{}{}", &one == list.data() ? ' ' : ',', one.count);
+    OpOptions named = options;
+    named.label = label;
     std::vector<std::byte> together(count * size_of(type));
     std::size_t at = 0;
     for (const Buffer& one : list) {
         if (one.count > 0) std::memcpy(&together[at], one.data, one.bytes());
         at += one.bytes();
     }
-    group.all_reduce({together.data(), count, type}, op, labelled(options, kCall)).wait();
+    group.all_reduce({together.data(), count, type}, op, named).wait();
     at = 0;
     for (const Buffer& one : list) {
         if (one.count > 0) std::memcpy(one.data, &together[at], one.bytes());
@@ -123,14 +142,19 @@ double weighted_mean(ProcessGroup& group, Buffer values, double weight, const Op
     constexpr std::string_view kCall = "weighted_mean()";
     const OpOptions named = labelled(options, kCall);
     if (!std::isfinite(weight) || weight < 0)
-        refuse(group, kCall, fmt::format("the weight is {}, and must be finite and not negative", weight));
-    if (values.device != Device::Cpu) refuse(group, kCall, "the values are device memory, and host memory is expected");
+        refuse(group, kCall,
+               fmt::format("the weight is {}, and must be finite and not negative. Pass the size of this rank's batch",
+                           weight));
+    if (values.device != Device::Cpu)
+        refuse(group, kCall, "the values are device memory, and host memory is expected. Copy them before");
     if (values.data == nullptr && values.count > 0) refuse(group, kCall, "the values are null");
     if (values.dtype == DType::F32)
         return mean_of(group, std::span(static_cast<float*>(values.data), values.count), weight, named);
     if (values.dtype == DType::F64)
         return mean_of(group, std::span(static_cast<double*>(values.data), values.count), weight, named);
-    refuse(group, kCall, fmt::format("the values are of type {}, and must be f32 or f64", to_string(values.dtype)));
+    refuse(
+        group, kCall,
+        fmt::format("the values are of type {}, and must be f32 or f64. Convert them before", to_string(values.dtype)));
 }
 
 }  // namespace ddp

@@ -164,8 +164,8 @@ T load(const Buffer& buffer, std::size_t index) {
 /// Returns an element with as many digits as its type has.
 std::string text_of(const Buffer& buffer, std::size_t index) {
     switch (buffer.dtype) {
-        case DType::Bool: return fmt::to_string(load<bool>(buffer, index));
         case DType::I8: return fmt::to_string(load<std::int8_t>(buffer, index));
+        case DType::Bool:  // any byte
         case DType::U8: return fmt::to_string(load<std::uint8_t>(buffer, index));
         case DType::I16: return fmt::to_string(load<std::int16_t>(buffer, index));
         case DType::U16: return fmt::to_string(load<std::uint16_t>(buffer, index));

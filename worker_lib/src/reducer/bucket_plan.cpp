@@ -12,7 +12,7 @@
 namespace ddp {
 namespace {
 
-constexpr std::uint64_t kWordsVersion = 0x6464702d706c616e;  // "ddp-plan"
+constexpr std::uint64_t kWordsVersion = 0x6464702d706c6132;  // "ddp-pla2"
 
 [[noreturn]] void refuse_plan(const std::string& text) {
     throw Error(ErrorCode::InvalidArgument, "bucket plan: " + text);

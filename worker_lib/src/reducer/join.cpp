@@ -34,7 +34,7 @@ std::vector<std::uint8_t> exchange(ProcessGroup& group, std::uint8_t plan, std::
                                    std::span<double> sums) {
     std::vector<std::byte> own(1 + values.size_bytes());
     own[0] = std::byte{plan};
-    std::memcpy(&own[1], values.data(), values.size_bytes());
+    std::ranges::copy(std::as_bytes(values), own.begin() + 1);
     const auto ranks = static_cast<std::size_t>(group.size());
     std::vector<std::byte> all(ranks * own.size());
     group.all_gather(own, all, {.label = "Join::more()"}).wait();

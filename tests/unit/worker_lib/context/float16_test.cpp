@@ -1,7 +1,12 @@
 #include "ddp/float16.hpp"
 
+#ifdef __SSE2__
+#include <immintrin.h>
+#endif
+
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <random>
 #include <string>
 
@@ -71,4 +76,51 @@ TEST_CASE("floats are rounded to the nearest bf16, ties to even", "[native][unit
         }
     });
     CHECK(wrong == "");
+}
+
+#ifdef __SSE2__
+namespace {
+
+/// During its lifetime this thread takes subnormal floats for 0, as a program linked with -ffast-math does.
+class SubnormalsAsZero {
+public:
+    SubnormalsAsZero() : before_(_mm_getcsr()) { _mm_setcsr(before_ | 0x8040U); }  // DAZ, FTZ
+    ~SubnormalsAsZero() { _mm_setcsr(before_); }
+    SubnormalsAsZero(const SubnormalsAsZero&) = delete;
+    SubnormalsAsZero& operator=(const SubnormalsAsZero&) = delete;
+
+private:
+    const unsigned int before_;
+};
+
+}  // namespace
+
+TEST_CASE("subnormal f16 keep their values where a program takes subnormal floats for 0", "[native][unit]") {
+    std::string wrong;
+    const SubnormalsAsZero mode;
+    for (std::uint16_t bits = 0; bits < 0x0400; ++bits) {
+        const auto value = Float16::from_bits(bits);
+        if (float{value} != reference::decode_f16(bits) || Float16(float{value}).bits() != bits)
+            wrong += " " + std::to_string(bits);
+    }
+    CHECK(wrong == "");
+}
+#endif
+
+TEST_CASE("the limits of 16-bit floats are those of their types", "[native][unit]") {
+    using Half = std::numeric_limits<Float16>;
+    using Brain = std::numeric_limits<BFloat16>;
+    CHECK(float{Half::max()} == 65504.0F);
+    CHECK(float{Half::lowest()} == -65504.0F);
+    CHECK(float{Half::min()} == 0x1p-14F);
+    CHECK(float{Half::denorm_min()} == 0x1p-24F);
+    CHECK(float{Half::epsilon()} == 0x1p-10F);
+    CHECK(float{Half::round_error()} == 0.5F);
+    CHECK(std::isinf(float{Half::infinity()}));
+    CHECK(std::isnan(float{Half::quiet_NaN()}));
+    CHECK(float{Brain::max()} == 0x1.fep127F);
+    CHECK(float{Brain::min()} == 0x1p-126F);
+    CHECK(float{Brain::epsilon()} == 0x1p-7F);
+    CHECK(std::isinf(float{Brain::infinity()}));
+    CHECK(std::isnan(float{Brain::quiet_NaN()}));
 }

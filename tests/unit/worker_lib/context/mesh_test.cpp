@@ -64,8 +64,9 @@ TEST_CASE("a mesh that does not fit the world is refused, and so is a dimension 
                            error_of(context, {{"a", 1 << 30}, {"b", 1 << 30}, {"c", 1 << 30}}),
                            unknown};
     });
-    CHECK_THAT(errors[0][0], Contains("InvalidArgument: Mesh: 'a' 2 x 'b' 2 does not hold a world of 2 ranks. Make the "
-                                      "product of the sizes equal to it"));
+    CHECK_THAT(errors[0][0],
+               Contains("InvalidArgument: Mesh: rank 0: 'a' 2 x 'b' 2 does not hold a world of 2 ranks. Make the "
+                        "product of the sizes equal to it"));
     CHECK_THAT(errors[0][1], Contains("a mesh without dimensions does not hold a world of 2 ranks"));
     CHECK_THAT(errors[0][2], Contains("dimension 1 has no name"));
     CHECK_THAT(errors[0][3], Contains("two dimensions have the name 'a'"));
@@ -80,8 +81,9 @@ TEST_CASE("ranks that make different meshes learn it", "[context][unit]") {
             const int rows = context.rank() == 0 ? 4 : 2;
             const Mesh mesh(context, {{"row", rows}, {"column", 4 / rows}});
         });
-    // The rows of the others have two ranks; rank 0's has one more than it can have, or one that is missing.
-    std::string all;
-    for (const auto& outcome : outcomes) all += outcome.text() + "\n";
-    CHECK_THAT(all, Contains("Make the same mesh on every rank"));
+    for (const auto& outcome : outcomes) {
+        CHECK_THAT(outcome.text(), Contains("the ranks disagree on the mesh") && Contains("'row' 4 x 'column' 1") &&
+                                       Contains("'row' 2 x 'column' 2") &&
+                                       Contains("Make the same mesh on every rank"));
+    }
 }

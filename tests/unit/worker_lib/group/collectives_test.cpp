@@ -3,8 +3,10 @@
 #include "ddp/collectives.hpp"
 
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <exception>
 #include <limits>
 #include <string>
 #include <vector>
@@ -74,6 +76,39 @@ TEST_CASE("many buffers are reduced by one operation, as if each was reduced by 
     CHECK(seen == std::vector<std::vector<float>>(3, {3, 6, 9, 1.5F, 1}));
 }
 
+TEST_CASE("buffers whose counts differ between ranks are not added up, even if the totals are equal", "[group][unit]") {
+    const auto outcomes = try_ranks({.ranks_per_node = {2}}, [](Context& context) {
+        std::vector<float> first(context.rank() == 0 ? 3 : 2, 1);
+        std::vector<float> second(context.rank() == 0 ? 2 : 3, 1);
+        all_reduce_coalesced(context.world(), {first, second}, ReduceOp::Sum);
+    });
+    for (const auto& outcome : outcomes) {
+        REQUIRE(outcome.ddp_error());
+        CHECK(outcome.ddp_error()->code() == ErrorCode::Mismatch);
+        CHECK_THAT(outcome.text(), Contains("'coalesced 3,2'") && Contains("'coalesced 2,3'"));
+    }
+}
+
+TEST_CASE("a string that a rank has no memory for fails on all ranks, with the reason", "[group][unit]") {
+    const auto errors = run_ranks({.ranks_per_node = {2}, .timeout = std::chrono::minutes(5)}, [](Context& context) {
+        try {
+            if (context.rank() == 0) {  // announces a size that no string can have, as broadcast_string does
+                std::size_t size = SIZE_MAX / 2 + 1;
+                context.world().broadcast(size, 0, {.label = "broadcast_string()"}).wait();
+                context.world().barrier().wait();
+            } else {
+                std::string text;
+                broadcast_string(context.world(), text, 0);
+            }
+        } catch (const std::exception& error) {
+            return std::string(error.what());
+        }
+        return std::string();
+    });
+    CHECK_THAT(errors[0], Contains("broadcast_string(): there is no memory for 9223372036854775808 bytes"));
+    CHECK(!errors[1].empty());
+}
+
 TEST_CASE("all_reduce_coalesced refuses what it cannot put together, and names the buffer", "[group][unit]") {
     const auto errors = run_ranks({.ranks_per_node = {1}}, [](Context& context) {
         ProcessGroup& world = context.world();
@@ -95,7 +130,7 @@ TEST_CASE("all_reduce_coalesced refuses what it cannot put together, and names t
     CHECK_THAT(errors[0][0], Contains("InvalidArgument: group 'world': rank 0") &&
                                  Contains("buffer 1 is of type f64, and buffer 0 of f32. Make one call for each type"));
     CHECK_THAT(errors[0][1], Contains("buffer 1 is device memory"));
-    CHECK_THAT(errors[0][2], Contains("buffer 0 is null"));
+    CHECK_THAT(errors[0][2], Contains("buffer 0 is null and has 2 elements"));
     CHECK_THAT(errors[0][3], Contains("integers only"));
 }
 

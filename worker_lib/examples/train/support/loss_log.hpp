@@ -1,6 +1,9 @@
 #pragma once
 // LossLog: writes a line "step loss" after each step, for plots and for comparing runs bit by bit. Rank 0 only.
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -20,6 +23,7 @@ public:
         if (path_.empty()) return;
         std::string kept;
         std::error_code absent;
+        if (std::filesystem::is_fifo(path_, absent)) check_reader();
         // A pipe or a device is only written to: reading it may never end.
         if (std::filesystem::is_regular_file(path_, absent)) {
             std::ifstream earlier(path_);
@@ -38,6 +42,15 @@ public:
     }
 
 private:
+    /// Throws for a pipe that no program reads, because opening it would wait for one.
+    void check_reader() const {
+        const int pipe = ::open(path_.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+        if (pipe < 0 && errno == ENXIO)
+            throw UserError(concat("cannot write loss log ", path_.string(),
+                                   ": this pipe has no reader. Start its reader first, or pass another --loss-log"));
+        if (pipe >= 0) ::close(pipe);
+    }
+
     template <typename... Parts>
     void put(const Parts&... parts) {
         (file_ << ... << parts).flush();

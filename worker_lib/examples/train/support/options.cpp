@@ -51,17 +51,22 @@ const std::map<std::string, Setter> kSetters = {
 
 Options parse_options(const std::vector<std::string>& arguments) {
     Options options;
+    bool saves = false;
     for (auto argument = arguments.begin(); argument != arguments.end(); ++argument) {
         const std::size_t equals = argument->find('=');
         const std::string name = argument->substr(0, equals);
         const auto setter = kSetters.find(name);
+        saves = saves || name == "--checkpoint-every";
         try {
             if (*argument == "--help") {
                 options.help = true;
             } else if (*argument == "--no-overlap") {
                 options.overlap = false;
             } else if (setter == kSetters.end()) {
-                throw UserError(name.starts_with("-") ? "no such option" : "unexpected argument");
+                const bool is_flag = name == "--help" || name == "--no-overlap";
+                throw UserError(is_flag                 ? "this option takes no value"
+                                : name.starts_with("-") ? "no such option"
+                                                        : "unexpected argument");
             } else if (equals != std::string::npos) {
                 setter->second(options, argument->substr(equals + 1));
             } else if (++argument != arguments.end()) {
@@ -73,6 +78,8 @@ Options parse_options(const std::vector<std::string>& arguments) {
             throw UserError(name + ": " + error.what() + ". See train --help");
         }
     }
+    if (saves && options.checkpoint_dir.empty())
+        throw UserError("--checkpoint-every: there is no directory to save to. Pass --checkpoint-dir, too");
     return options;
 }
 

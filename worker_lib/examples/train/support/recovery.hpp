@@ -46,7 +46,7 @@ public:
                                "new run"));
     }
 
-    /// Saves a checkpoint if one is due, or with `now` unless that of this step is there. Returns whether there is one.
+    /// Saves a checkpoint if one is due, or with `now` in any case, but each step once. Returns whether there is one.
     /// Call it after each step. Collective.
     bool save(std::size_t step, bool now = false) {
         const bool due =

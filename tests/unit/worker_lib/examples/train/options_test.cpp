@@ -56,6 +56,9 @@ TEST_CASE("a bad value is quoted, with what is expected", "[train]") {
     for (const std::string bad : {"0", "-1", "nan", "inf", "x", ""}) {
         CHECK_THROWS_WITH(parse_options({"--lr=" + bad}), Contains("--lr: '" + bad + "' is not a positive number"));
     }
+    CHECK_THROWS_WITH(parse_options({"--checkpoint-every", "10"}),
+                      "--checkpoint-every: there is no directory to save to. Pass --checkpoint-dir, too");
+    CHECK_THROWS_WITH(parse_options({"--no-overlap=1"}), "--no-overlap: this option takes no value. See train --help");
     CHECK_THROWS_WITH(parse_options({"--progress", "loud"}), Contains("'loud' is not plain or none"));
 }
 

@@ -70,6 +70,7 @@ TEST_CASE("a loss log that is not a regular file is written to, never read", "[t
     const TemporaryDirectory directory;
     const auto path = directory.path() / "pipe";
     REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+    CHECK_THROWS_WITH(train::LossLog(path, 7), Contains("this pipe has no reader. Start its reader first"));
     const int reader = ::open(path.c_str(), O_RDONLY | O_NONBLOCK);
     REQUIRE(reader >= 0);
     train::LossLog(path, 7).write(8, 1.5);
