@@ -12,9 +12,9 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 #include <numeric>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -30,8 +30,7 @@ public:
         buckets_.clear();
         for (const ddp::BucketPlan::Bucket& bucket : plan.buckets) {
             const std::size_t count = bucket.bytes / sizeof(double), sent = count / 16, ranks = group.size();
-            buckets_.push_back({.values = std::vector<double>(count),
-                                .rest = std::vector<double>(count),
+            buckets_.push_back({.rest = std::vector<double>(count),
                                 .largest = std::vector<double>(sent),
                                 .indices = std::vector<std::uint32_t>(sent),
                                 .all_largest = std::vector<double>(sent * ranks),
@@ -41,8 +40,8 @@ public:
 
     ddp::Work launch(const ddp::GradBucket& bucket) override {
         Bucket& own = buckets_[bucket.index];
-        std::memcpy(own.values.data(), bucket.buffer.data, bucket.buffer.bytes());
-        for (std::size_t i = 0; i < own.rest.size(); ++i) own.rest[i] += own.values[i];
+        const std::span<double> gradients = bucket.buffer.as<double>();
+        for (std::size_t i = 0; i < own.rest.size(); ++i) own.rest[i] += gradients[i];
 
         std::vector<std::uint32_t> order(own.rest.size());
         std::iota(order.begin(), order.end(), 0U);
@@ -58,10 +57,10 @@ public:
     void complete(const ddp::GradBucket& bucket) override {
         Bucket& own = buckets_[bucket.index];
         own.exchange_of_indices.wait();  // it has ended before the operation that launch() returned
-        std::ranges::fill(own.values, 0);
+        const std::span<double> average = bucket.buffer.as<double>();
+        std::ranges::fill(average, 0);
         for (std::size_t i = 0; i < own.all_indices.size(); ++i)
-            own.values[own.all_indices[i]] += own.all_largest[i] / group_->size();
-        std::memcpy(bucket.buffer.data, own.values.data(), bucket.buffer.bytes());
+            average[own.all_indices[i]] += own.all_largest[i] / group_->size();
     }
 
     /// Returns what this rank contributes to a step.
@@ -73,8 +72,7 @@ public:
 
 private:
     struct Bucket {
-        std::vector<double> values;  ///< of the gradients, and later of their average
-        std::vector<double> rest;    ///< gradients of this rank that have not been sent yet
+        std::vector<double> rest;  ///< gradients of this rank that have not been sent yet
         std::vector<double> largest;
         std::vector<std::uint32_t> indices;
         std::vector<double> all_largest;

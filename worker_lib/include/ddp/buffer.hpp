@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <memory>
 #include <ranges>
+#include <span>
 #include <type_traits>
 
 #include "ddp/export.hpp"
@@ -21,6 +22,13 @@ concept Element = detail::dtype_if_any<std::remove_cv_t<T>>()
 /// The DType of a C++ type.
 template <Element T>
 inline constexpr DType dtype_of = *detail::dtype_if_any<std::remove_cv_t<T>>();
+
+namespace detail {
+
+/// Throws Error{InvalidArgument} unless the elements are `wanted`, in host memory.
+void check_elements(DType found, DType wanted, Device device);
+
+}  // namespace detail
 
 /// `count` elements of `dtype`, in memory of the caller that must stay valid until the operation is done. Made from a
 /// vector, an array, a span or a single variable of an Element type, or from a pointer and a count, it takes the type
@@ -69,6 +77,14 @@ struct BasicBuffer {
 
     /// Returns the size of the memory.
     [[nodiscard]] constexpr std::size_t bytes() const { return count * size_of(dtype); }
+    /// Returns the elements, which can be written only through a Buffer. Throws Error{InvalidArgument} if they are of
+    /// another type than T, or device memory.
+    template <Element T>
+    [[nodiscard]] auto as() const {
+        detail::check_elements(dtype, dtype_of<T>, device);
+        using Member = std::conditional_t<std::is_const_v<Memory>, const T, T>;
+        return std::span<Member>(static_cast<Member*>(data), count);
+    }
 };
 
 /// Memory that an operation writes.

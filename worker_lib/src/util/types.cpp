@@ -1,6 +1,19 @@
 #include "ddp/types.hpp"
 
+#include <string>
+
+#include "ddp/buffer.hpp"
+#include "ddp/error.hpp"
+
 namespace ddp {
+
+void detail::check_elements(DType found, DType wanted, Device device) {
+    if (device != Device::Cpu)
+        throw Error(ErrorCode::InvalidArgument, "Buffer::as: the elements are device memory. Copy them to the host");
+    if (found == wanted) return;
+    throw Error(ErrorCode::InvalidArgument, "Buffer::as: the elements are " + std::string(to_string(found)) + ", not " +
+                                                std::string(to_string(wanted)) + ". Ask for their type (dtype)");
+}
 
 std::string_view to_string(DType type) {
     switch (type) {

@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "ddp/error.hpp"
 #include "tests/catch.hpp"
 
 using namespace ddp;
@@ -78,6 +79,18 @@ TEST_CASE("a buffer takes count and type from what it is made of", "[context][un
     check(raw, raw, 8, DType::U8);
     check({raw, 4, DType::BF16}, raw, 4, DType::BF16);
     check({}, nullptr, 0, DType::F32);
+}
+
+TEST_CASE("a buffer gives its elements in their own type only", "[context][unit]") {
+    std::vector<double> values{1, 2};
+    const Buffer buffer = values;
+    buffer.as<double>()[1] = 3;
+    CHECK(values == std::vector<double>{1, 3});
+    static_assert(std::is_same_v<decltype(ConstBuffer(buffer).as<double>()), std::span<const double>>);
+    CHECK(Buffer().as<float>().empty());
+    CHECK_THROWS_WITH(buffer.as<float>(), "Buffer::as: the elements are f64, not f32. Ask for their type (dtype)");
+    CHECK_THROWS_WITH(Buffer(values.data(), 2, Device::Cuda).as<double>(),
+                      "Buffer::as: the elements are device memory. Copy them to the host");
 }
 
 TEST_CASE("a list is numbers in braces, a vector, an array or a span", "[context][unit]") {
