@@ -25,9 +25,22 @@ configure_file(cmake/ddp.pc.in ddp.pc @ONLY)
 configure_file(cmake/ddp-static.pc.in ddp-static.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/ddp.pc ${PROJECT_BINARY_DIR}/ddp-static.pc DESTINATION ${DDP_PC_DIR})
 
-install(FILES README.md CHANGELOG.md SECURITY.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md" PATTERN man EXCLUDE)
 install(DIRECTORY worker_lib/examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY scripts/slurm scripts/k8s DESTINATION ${CMAKE_INSTALL_DOCDIR}/scripts USE_SOURCE_PERMISSIONS)
+# Their links lead to examples and headers where these are installed.
+install(CODE "set(documents ${CMAKE_INSTALL_DOCDIR})")
+install(CODE [[
+    cmake_path(ABSOLUTE_PATH documents BASE_DIRECTORY "${CMAKE_INSTALL_PREFIX}")
+    file(GLOB_RECURSE pages "$ENV{DESTDIR}${documents}/*.md")
+    foreach(page IN LISTS pages)
+        file(READ "${page}" text)
+        string(REPLACE "worker_lib/examples" "examples" text "${text}")
+        string(REPLACE "../worker_lib/include" "../../../../include" text "${text}")
+        file(WRITE "${page}" "${text}")
+    endforeach()
+]])
 
 # The Debian package, by scripts/package. A project that contains this one has packages of its own.
 if(PROJECT_IS_TOP_LEVEL)

@@ -82,7 +82,7 @@ TEST_CASE("each wrong value of ddp-bench's options gets one message in the user'
         {{"--json", ""}, "--json: pass the name of a file, or - for stdout"},
         {{"--check=maybe"}, "--check: takes no value"},
         {{"--no-check=yes"}, "--no-check: takes no value"},
-        {{"-d", "float"}, "--type: float not in {i8,u8,i32,u32,i64,u64,f16,bf16,f32,f64}"},
+        {{"-d", "float"}, "--type: float not in {i8,u8,i16,u16,i32,u32,i64,u64,f16,bf16,f32,f64}"},
         {{"surplus"}, "The following argument was not expected: surplus"},
     }));
     std::vector<std::string> argv{(e2e::bin() / "ddp-bench").string()};

@@ -63,8 +63,8 @@ constexpr std::uint16_t f16_of_float(float value) {
 namespace DDP_EXPORT ddp {
 
 /// IEEE binary16 (f16). Arithmetic is that of float: a Float16 becomes one by itself, and is made from one by rounding
-/// to nearest, ties to even. Values from 65520 on become infinite. A NaN stays a NaN. In a
-/// conditional expression the other operand needs to be a float, too: `c ? half : 0` is an int.
+/// to nearest, ties to even: `sum = Float16(sum + value)`. Values from 65520 on become infinite. A NaN stays a NaN. In
+/// a conditional expression the other operand needs to be a float, too: `c ? half : 0` is an int.
 class Float16 {
 public:
     Float16() = default;
