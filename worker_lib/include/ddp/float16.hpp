@@ -102,6 +102,8 @@ private:
 
 }  // namespace ddp
 
+/// @cond  Doxygen does not know std
+
 /// The limits of f16. Without them std::numeric_limits would have the values of no type, which are 0.
 template <>
 struct std::numeric_limits<ddp::Float16> : std::numeric_limits<float> {
@@ -133,3 +135,5 @@ struct std::numeric_limits<ddp::BFloat16> : std::numeric_limits<float> {
     static constexpr ddp::BFloat16 signaling_NaN() noexcept { return ddp::BFloat16::from_bits(0x7fa0); }
     static constexpr ddp::BFloat16 denorm_min() noexcept { return ddp::BFloat16::from_bits(0x0001); }
 };
+
+/// @endcond
