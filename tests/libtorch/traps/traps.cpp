@@ -311,7 +311,7 @@ private:
 int main(int argc, char**) try {
     const bool absent = argc > 1;
     ddp::Context context = ddp::init_from_env(
-        {.backend = ddp::Backend::Native, .timeout = absent ? std::chrono::seconds(2) : std::chrono::seconds(60)});
+        {.backend = ddp::Backend::Native, .timeout = absent ? std::chrono::seconds(10) : std::chrono::seconds(60)});
     Traps traps(context);
     if (absent)
         traps.names_an_absent_rank();

@@ -29,7 +29,7 @@ public:
         group_ = &group;
         buckets_.clear();
         for (const ddp::BucketPlan::Bucket& bucket : plan.buckets) {
-            const std::size_t count = bucket.bytes / sizeof(double), sent = count / 16, ranks = group.size();
+            const std::size_t count = bucket.bytes / sizeof(double), sent = (count + 15) / 16, ranks = group.size();
             buckets_.push_back({.rest = std::vector<double>(count),
                                 .largest = std::vector<double>(sent),
                                 .indices = std::vector<std::uint32_t>(sent),

@@ -43,6 +43,8 @@ std::vector<Sample> read_digits(const std::string& path) {
             throw std::runtime_error(path + ", line " + std::to_string(samples.size() + 1) +
                                      ": expected 64 pixels and a digit, separated by commas");
     }
+    if (!samples.empty() && !file.eof())
+        throw std::runtime_error(path + ", line " + std::to_string(samples.size() + 1) + ": expected a number");
     if (samples.empty())
         throw std::runtime_error(
             path + ": cannot be read, or has no digits. The first lines of mlp.cpp show how to get the digits");

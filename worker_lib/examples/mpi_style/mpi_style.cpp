@@ -24,7 +24,7 @@ int sum_around_ring(ddp::ProcessGroup& world, int value) {
     int sum = value;
     for (int i = 1; i < world.size(); ++i) {
         int received = 0;
-        ddp::TransferBatch batch = world.batch();  // so that no rank waits in send() for one that does so, too
+        ddp::TransferBatch batch = world.batch();  // so that no rank waits for its send before it receives
         batch.send(value, right).recv(received, left);
         batch.start().wait();
         value = received;

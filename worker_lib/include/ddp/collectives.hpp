@@ -25,7 +25,7 @@ void broadcast_string(ProcessGroup& group, std::string& bytes, int root, const O
                                                       const OpOptions& options = {});
 
 /// Reduces each of many small buffers, as all_reduce does, in one operation: it copies them together. They have one
-/// type, and the same counts on every rank: a difference is Error{Mismatch}, as of labels. Throws
+/// type, and the same counts on every rank, which a second small operation compares. Throws
 /// Error{InvalidArgument} for different types.
 void all_reduce_coalesced(ProcessGroup& group, List<Buffer> buffers, ReduceOp op, const OpOptions& options = {});
 

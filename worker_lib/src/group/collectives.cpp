@@ -11,6 +11,7 @@
 #include <span>
 
 #include "ddp/error.hpp"
+#include "worker_lib/src/group/agreement.hpp"
 
 namespace ddp {
 
@@ -40,8 +41,10 @@ void resize(ProcessGroup& group, std::string& bytes, std::size_t size, std::stri
     try {
         bytes.resize(size);
     } catch (const std::exception&) {  // no memory, or more than a string can hold
-        group.abort(fmt::format("{}: there is no memory for {} bytes", call, size));
-        throw;
+        const std::string why = fmt::format("{}: there is no memory for {} bytes", call, size);
+        group.abort(why);
+        throw Error(ErrorCode::System,
+                    fmt::format("group '{}': {}: {}", group.name(), group.name_of(group.rank()), why));
     }
 }
 
@@ -119,18 +122,19 @@ void all_reduce_coalesced(ProcessGroup& group, List<Buffer> buffers, ReduceOp op
             refuse(group, kCall, fmt::format("buffer {} is null and has {} elements", i, one.count));
         count += one.count;
     }
-    // The ranks compare labels, and so the counts: equal totals of different counts would add up unlike buffers.
-    std::string label(options.label.empty() ? "coalesced" : options.label);
-    for (const Buffer& one : list) label += fmt::format("{}{}", &one == list.data() ? ' ' : ',', one.count);
-    OpOptions named = options;
-    named.label = label;
+    // The all-reduce compares only the sum of the counts: other counts with the same sum would add up unlike buffers.
+    std::vector<std::string> items;
+    for (std::size_t i = 0; i < list.size(); ++i)
+        items.push_back(fmt::format("buffer {} {}[{}]", i, to_string(type), list[i].count));
+    detail::require_agreement(group, "the buffers of all_reduce_coalesced()", items,
+                              "Pass the same buffers in the same order on every rank.", options.timeout);
     std::vector<std::byte> together(count * size_of(type));
     std::size_t at = 0;
     for (const Buffer& one : list) {
         if (one.count > 0) std::memcpy(&together[at], one.data, one.bytes());
         at += one.bytes();
     }
-    group.all_reduce({together.data(), count, type}, op, named).wait();
+    group.all_reduce({together.data(), count, type}, op, labelled(options, kCall)).wait();
     at = 0;
     for (const Buffer& one : list) {
         if (one.count > 0) std::memcpy(one.data, &together[at], one.bytes());

@@ -23,7 +23,7 @@ public:
         if (path_.empty()) return;
         std::string kept;
         std::error_code absent;
-        if (std::filesystem::is_fifo(path_, absent)) check_reader();
+        const int pipe = std::filesystem::is_fifo(path_, absent) ? open_with_reader() : -1;
         // A pipe or a device is only written to: reading it may never end.
         if (std::filesystem::is_regular_file(path_, absent)) {
             std::ifstream earlier(path_);
@@ -32,6 +32,7 @@ public:
                 kept += concat(step, ' ', loss, '\n');
         }
         file_.open(path_);
+        if (pipe >= 0) ::close(pipe);
         file_.precision(std::numeric_limits<double>::max_digits10);
         put(kept);
     }
@@ -42,13 +43,13 @@ public:
     }
 
 private:
-    /// Throws for a pipe that no program reads, because opening it would wait for one.
-    void check_reader() const {
+    /// Opens a pipe, so that opening it again does not wait for a reader. Throws if it has none now. -1: another error.
+    [[nodiscard]] int open_with_reader() const {
         const int pipe = ::open(path_.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
         if (pipe < 0 && errno == ENXIO)
             throw UserError(concat("cannot write loss log ", path_.string(),
                                    ": this pipe has no reader. Start its reader first, or pass another --loss-log"));
-        if (pipe >= 0) ::close(pipe);
+        return pipe;
     }
 
     template <typename... Parts>
