@@ -29,12 +29,16 @@ install(FILES README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE DESTINA
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md" PATTERN man EXCLUDE)
 install(DIRECTORY worker_lib/examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY scripts/slurm scripts/k8s DESTINATION ${CMAKE_INSTALL_DOCDIR}/scripts USE_SOURCE_PERMISSIONS)
-# Their links lead to examples and headers where these are installed.
-install(CODE "set(documents ${CMAKE_INSTALL_DOCDIR})")
+# Their links lead to examples and headers where these are installed. An installation of symbolic links leads to the sources.
+install(CODE "set(documents \"${CMAKE_INSTALL_DOCDIR}\")")
 install(CODE [[
     cmake_path(ABSOLUTE_PATH documents BASE_DIRECTORY "${CMAKE_INSTALL_PREFIX}")
-    file(GLOB_RECURSE pages "$ENV{DESTDIR}${documents}/*.md")
-    foreach(page IN LISTS pages)
+    string(PREPEND documents "$ENV{DESTDIR}")
+    file(GLOB_RECURSE pages "${documents}/docs/*.md" "${documents}/examples/*.md")
+    foreach(page IN LISTS pages ITEMS "${documents}/README.md" "${documents}/CHANGELOG.md" "${documents}/CONTRIBUTING.md")
+        if(NOT EXISTS "${page}" OR IS_SYMLINK "${page}")
+            continue()
+        endif()
         file(READ "${page}" text)
         string(REPLACE "worker_lib/examples" "examples" text "${text}")
         string(REPLACE "../worker_lib/include" "../../../../include" text "${text}")
