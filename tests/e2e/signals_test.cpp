@@ -219,10 +219,13 @@ TEST_CASE("a failure before the signal is named when the job ends", "[e2e]") {
     const bool emulated = GENERATE(false, true);
     CAPTURE(emulated);
     auto options = of_two_workers(emulated);
-    options.insert(options.end(), {"--shutdown-timeout", "1"});
-    const std::string failure = R"(test $RANK = 1 && echo '{"message": "out of paper"}' >$TORCHELASTIC_ERROR_FILE)";
-    e2e::Process process(sandbox, job(options, "trap 'echo asked' TERM INT; echo up; " + failure +
-                                                   " && exit 3; while :; do sleep 0.1; done"));
+    options.insert(options.end(), {"--shutdown-timeout", "3"});
+    // Rank 1 fails when rank 0 has its trap; a SIGTERM before that would end rank 0 without a word.
+    const std::string script =
+        R"(trap 'echo asked' TERM INT; test $RANK = 0 && touch "$READY"; test $RANK = 1 && )"
+        R"({ until test -e "$READY"; do sleep 0.05; done; echo '{"message": "out of paper"}' >$TORCHELASTIC_ERROR_FILE; exit 3; }; )"
+        "while :; do sleep 0.1; done";
+    e2e::Process process(sandbox, job(options, "READY='" + (sandbox.path() / "ready").string() + "'; " + script));
     REQUIRE(e2e::eventually(e2e::Seconds(20), [&] { return process.out().find("asked") != std::string::npos; }));
     process.signal(SIGINT);  // within the 2 s in which no line about the failure is printed
     CHECK(process.wait(e2e::Seconds(20)).exit_code() == 130);
