@@ -12,6 +12,7 @@
 #include "common/text/number.hpp"
 #include "common/text/utf8.hpp"
 #include "common/text/words.hpp"
+#include "rendezvous/protocol/flight_record.hpp"
 
 namespace ddprun::agent {
 namespace {
@@ -53,6 +54,18 @@ std::string_view advice_for_kill(OomKill oom) {
            "`dmesg | grep -i oom` on that host, and the memory limit of the job.";
 }
 
+/// Returns whether a line of the worker's stderr has the text.
+bool shows(const FailureReport& culprit, std::string_view text) {
+    return std::ranges::any_of(culprit.last_lines, [&](std::string_view line) { return line.find(text) != line.npos; });
+}
+
+/// Returns whether glibc has found its heap damaged.
+bool shows_damaged_heap(const FailureReport& culprit) {
+    constexpr std::array<std::string_view, 6> kTexts{
+        "free(): ", "malloc(): ", "malloc_consolidate(): ", "realloc(): ", "corrupted ", "munmap_chunk(): "};
+    return std::ranges::any_of(kTexts, [&](std::string_view text) { return shows(culprit, text); });
+}
+
 /// Returns whether Python's faulthandler has printed the stacks of the threads.
 bool shows_python_stacks(const FailureReport& culprit) {
     return std::ranges::any_of(culprit.last_lines, [](std::string_view line) {
@@ -60,7 +73,7 @@ bool shows_python_stacks(const FailureReport& culprit) {
     });
 }
 
-std::string_view advice_for_signal(const FailureReport& culprit) {
+std::string_view advice_for_signal_alone(const FailureReport& culprit) {
     switch (culprit.status.number) {
         case SIGSEGV:
         case SIGBUS:
@@ -83,6 +96,16 @@ std::string_view advice_for_signal(const FailureReport& culprit) {
     }
 }
 
+/// Adds the commonest fault in the use of the worker library, where it may be the cause: a buffer that dies too early.
+std::string advice_for_signal(const FailureReport& culprit) {
+    std::string text(advice_for_signal_alone(culprit));
+    const int signal = culprit.status.number;
+    const bool bad_memory = signal == SIGSEGV || signal == SIGBUS || (signal == SIGABRT && shows_damaged_heap(culprit));
+    if (bad_memory && protocol::has_operation_under_way(culprit.activity))
+        text += " An operation was under way: its buffers must stay in place until its Work has ended.";
+    return text;
+}
+
 /// Returns whether env(1) has not found the interpreter of a script: "/usr/bin/env: 'python': No such file or
 /// directory".
 bool names_missing_python(const FailureReport& culprit) {
@@ -91,17 +114,25 @@ bool names_missing_python(const FailureReport& culprit) {
     });
 }
 
-std::string_view advice_for_end(const Verdict& verdict) {
+std::string advice_for_end(const Verdict& verdict) {
     // The coordinator knows which remedy there is, and names it in the reason or as the hint.
     if (verdict.outcome == Outcome::kInfrastructure || !verdict.culprit) return "";
     if (verdict.culprit->pid == 0) return "";  // its message says what to do about the program
     const ExitStatus& status = verdict.culprit->status;
-    if (verdict.culprit->oom == OomKill::kYes) return advice_for_kill(OomKill::kYes);
-    if (status.kind == ExitStatus::Kind::kSignaled)
-        return status.number == SIGKILL ? advice_for_kill(verdict.culprit->oom) : advice_for_signal(*verdict.culprit);
+    if (verdict.culprit->oom == OomKill::kYes) return std::string(advice_for_kill(OomKill::kYes));
+    if (status.kind == ExitStatus::Kind::kSignaled) {
+        return status.number == SIGKILL ? std::string(advice_for_kill(verdict.culprit->oom))
+                                        : advice_for_signal(*verdict.culprit);
+    }
     if (status.number == exit_code::kProgramNotFound && names_missing_python(*verdict.culprit)) {
         return "The first line of the script names a Python that does not exist: pass --run-path, and ddprun "
                "chooses the interpreter.";
+    }
+    if (status.number == exit_code::kProgramNotFound &&
+        shows(*verdict.culprit, "error while loading shared libraries: ")) {
+        return "The program is there, but not a library that it needs: install that on the host too, or name its "
+               "folder "
+               "in LD_LIBRARY_PATH.";
     }
     if (status.number == exit_code::kProgramNotFound)
         return "Check the program's name, and that it is installed on that host too.";
@@ -256,7 +287,7 @@ std::string advice(const Verdict& verdict, const JobName& job) {
     if (verdict.culprit && verdict.outcome == Outcome::kWorkerFailed) {
         if (std::string text = advice_for_module(*verdict.culprit, job); !text.empty()) return text;
     }
-    return std::string(advice_for_end(verdict));
+    return advice_for_end(verdict);
 }
 
 std::string format_verdict(const Verdict& verdict, const JobName& job, CulpritStderr shown) {

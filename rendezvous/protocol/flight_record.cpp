@@ -92,11 +92,14 @@ const RecordedOperation* last_ended(const FlightRecord& view) {
 
 }  // namespace
 
+constexpr std::string_view kIn = "in ";
+constexpr std::string_view kUnderWay = " under way for ";
+
 std::string describe_activity(const FlightRecord& view) {
     if (!view.written) return "";
     std::string text;
     if (const RecordedOperation* current = current_operation(view)) {
-        text = fmt::format("in {} for {}", describe(view, *current), duration_text(*waits_for(*current, false)));
+        text = fmt::format("{}{} for {}", kIn, describe(view, *current), duration_text(*waits_for(*current, false)));
     } else if (const RecordedOperation* last = last_ended(view)) {
         text = fmt::format("{} {}, {} before", last->failed ? "failed in" : "had finished", describe(view, *last),
                            duration_text(*last->ended_ago));
@@ -104,10 +107,14 @@ std::string describe_activity(const FlightRecord& view) {
         text = "had done no collective";
     }
     if (const RecordedOperation* other = current_operation(view) == nullptr ? under_way(view) : nullptr) {
-        text += fmt::format(", with {} under way for {}", describe(view, *other), duration_text(*other->started_ago));
+        text += fmt::format(", with {}{}{}", describe(view, *other), kUnderWay, duration_text(*other->started_ago));
     }
     if (!view.phase.empty()) text += fmt::format("; in phase '{}'", view.phase);
     return text;
+}
+
+bool has_operation_under_way(std::string_view activity) {
+    return activity.starts_with(kIn) || activity.find(kUnderWay) != activity.npos;
 }
 
 bool failed_after_peer(const FlightRecord& view) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/clock.hpp"
@@ -98,6 +99,9 @@ struct FlightRecord {
 /// 'world' for 0.3 s; in phase 'eval'". The current one is the operation that it waits for: others progress without it.
 /// Empty when the worker has not used the library.
 [[nodiscard]] std::string describe_activity(const FlightRecord& view);
+
+/// Returns whether a text of describe_activity() names an operation that had not ended.
+[[nodiscard]] bool has_operation_under_way(std::string_view activity);
 
 /// Returns whether the entry is not an operation of that worker but a message from `peer` that arrived while the worker
 /// waited for another one, and that no receive matched until `ended_ago`. Its numbers are the sender's.

@@ -142,6 +142,40 @@ TEST_CASE("advice fits the way of failing", "[agent]") {
     CHECK_THAT(format_verdict(failure({Kind::kExited, 1, false}), {"t"}), Contains("--log-dir"));
 }
 
+TEST_CASE("a crash while an operation is under way is reported with the rule for its buffers", "[agent]") {
+    const auto rule = Contains(" An operation was under way: its buffers must stay in place until its Work has ended.");
+    using Kind = ExitStatus::Kind;
+    for (const int signal : {SIGSEGV, SIGBUS, SIGABRT}) {
+        Verdict verdict = failure({Kind::kSignaled, signal, false});
+        CAPTURE(signal);
+        if (signal == SIGABRT) {
+            verdict.culprit->activity = "in #1 all_reduce sum f32[4] of group 'world' for 2 ms";
+            CHECK_THAT(format_verdict(verdict, {"t"}), !rule);
+            verdict.culprit->last_lines = {"free(): invalid pointer"};
+        }
+        for (const char* activity :
+             {"in #1 all_reduce sum f32[4] of group 'world' for 2 ms", "in send #3 f32[4] peer 1 tag 0 for 2 ms",
+              "had finished #1 barrier, 5 ms before, with #2 barrier under way for 5 ms"}) {
+            verdict.culprit->activity = activity;
+            CHECK_THAT(format_verdict(verdict, {"t"}), rule);
+        }
+        for (const char* activity : {"", "had done no collective", "failed in #1 barrier, 5 ms before",
+                                     "had finished #1 barrier, 5 ms before"}) {
+            verdict.culprit->activity = activity;
+            CHECK_THAT(format_verdict(verdict, {"t"}), !rule);
+        }
+    }
+}
+
+TEST_CASE("a program that lacks a library is not reported as missing", "[agent]") {
+    Verdict verdict = failure({ExitStatus::Kind::kExited, 127, false});
+    verdict.culprit->last_lines = {
+        "train: error while loading shared libraries: libddp.so.0.1: cannot open shared "
+        "object file: No such file or directory"};
+    CHECK_THAT(format_verdict(verdict, {"t"}), Contains("not a library that it needs") && Contains("LD_LIBRARY_PATH") &&
+                                                   !Contains("Check the program's name"));
+}
+
 TEST_CASE("a missing Python module is reported with the interpreter that has not found it", "[agent]") {
     Verdict verdict = failure({ExitStatus::Kind::kExited, 1, false});
     const JobName job{.program = "train.py", .interpreter = "/usr/bin/python3 (the first python3 on PATH)"};

@@ -53,6 +53,7 @@ TEST_CASE("the agent reads what the library writes: queued, begun, done and fail
     CHECK(view.operations[3].group == 1);
     CHECK_THAT(describe_activity(view), Catch::StartsWith("in #2 all_reduce sum f32[6] of group 'world' for ") &&
                                             Catch::EndsWith("; in phase 'eval'"));
+    CHECK(protocol::has_operation_under_way(describe_activity(view)));
 }
 
 TEST_CASE("the agent reads that an operation failed by a mismatch, and which group was aborted, why and when first",
