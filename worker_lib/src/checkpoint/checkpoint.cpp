@@ -5,6 +5,7 @@
 #include <exception>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ddp/checkpoint.hpp"
@@ -24,13 +25,13 @@ namespace {
 // once.
 constexpr std::chrono::hours kDiskTimeout{4};
 
-void broadcast(ProcessGroup& group, Buffer buffer) {
-    group.broadcast(buffer, 0, {.timeout = kDiskTimeout, .label = "checkpoint"}).wait();
+void broadcast(ProcessGroup& group, Buffer buffer, std::string_view label) {
+    group.broadcast(buffer, 0, {.timeout = kDiskTimeout, .label = label}).wait();
 }
 
 /// Runs `action` on rank 0. Every rank returns its result or throws its error, so no rank goes on after a save that
-/// failed, and none waits for a rank 0 that has thrown. Collective.
-std::uint64_t on_rank_0(ProcessGroup& group, const std::function<std::uint64_t()>& action) {
+/// failed, and none waits for a rank 0 that has thrown. `label` names the call. Collective.
+std::uint64_t on_rank_0(ProcessGroup& group, std::string_view label, const std::function<std::uint64_t()>& action) {
     std::uint64_t result = 0;
     std::string text;
     ErrorCode code = ErrorCode::Io;
@@ -45,11 +46,11 @@ std::uint64_t on_rank_0(ProcessGroup& group, const std::function<std::uint64_t()
         }
     }
     std::array<std::uint64_t, 3> status{result, static_cast<std::uint64_t>(code), text.size()};
-    broadcast(group, status);
+    broadcast(group, status, label);
     if (status[2] == 0) return status[0];
     text.resize(status[2]);
     std::vector<std::uint8_t> bytes(text.begin(), text.end());
-    broadcast(group, bytes);
+    broadcast(group, bytes, label);
     throw Error(static_cast<ErrorCode>(status[1]), std::string(bytes.begin(), bytes.end()));
 }
 
@@ -90,7 +91,7 @@ Checkpointer::Checkpointer(std::filesystem::path dir, ProcessGroup& group, Check
     if (keep_ < 1)
         throw Error(ErrorCode::InvalidArgument,
                     fmt::format("Checkpointer: keep is {}, but at least 1 checkpoint has to be kept", keep_));
-    on_rank_0(group, [&] {
+    on_rank_0(group, "open checkpoints", [&] {
         detail::open_directory(dir_);
         const detail::GroupSpec& spec = group.impl_->spec();
         fence_ = std::make_shared<detail::SaveFence>(dir_, detail::Owner{spec.session, spec.generation});
@@ -105,7 +106,7 @@ Checkpointer::Checkpointer(std::filesystem::path dir, Context& context, Checkpoi
 void Checkpointer::save(std::uint64_t step, List<NamedBuffer> list) {
     const std::span<const NamedBuffer> state = list.elements();
     require_same(*group_, step, state);
-    on_rank_0(*group_, [&] {
+    on_rank_0(*group_, "save checkpoint", [&] {
         fence_->take_over();
         const detail::Manifest manifest = detail::make_manifest(step, group_->size(), state);
         const auto path = detail::checkpoint_path(dir_, step);
@@ -116,7 +117,7 @@ void Checkpointer::save(std::uint64_t step, List<NamedBuffer> list) {
 }
 
 std::optional<std::uint64_t> Checkpointer::latest() {
-    const std::uint64_t found = on_rank_0(*group_, [&] { return newest_whole_plus_1(dir_); });
+    const std::uint64_t found = on_rank_0(*group_, "latest checkpoint", [&] { return newest_whole_plus_1(dir_); });
     if (found == 0) return std::nullopt;
     return found - 1;
 }
@@ -124,13 +125,13 @@ std::optional<std::uint64_t> Checkpointer::latest() {
 void Checkpointer::load(std::uint64_t step, List<NamedBuffer> list) {
     const std::span<const NamedBuffer> state = list.elements();
     require_same(*group_, step, state);
-    on_rank_0(*group_, [&] {
+    on_rank_0(*group_, "load checkpoint", [&] {
         detail::read_checkpoint(detail::checkpoint_path(dir_, step), step, state);
         return std::uint64_t{0};
     });
     std::vector<Buffer> buffers;
     for (const NamedBuffer& named : state) buffers.push_back(named.buffer);
-    detail::broadcast_in_pieces(*group_, buffers, 0, "checkpoint");
+    detail::broadcast_in_pieces(*group_, buffers, 0, "load checkpoint");
 }
 
 }  // namespace ddp
