@@ -81,7 +81,14 @@ Environment worker_environment(Environment base, const protocol::Assignment& ass
     env.erase("DDPRUN_LOCAL_ADDR");  // of an outer job
     if (!slot.local_address.empty()) env["DDPRUN_LOCAL_ADDR"] = slot.local_address;
 
-    // Defaults only: values that the user has set stay.
+    // Defaults only: values that the user has set stay. By itself NCCL may choose an interface that leads nowhere, and
+    // gloo that of the host's name, which often is a loopback address.
+    if (!slot.interface.empty()) {
+        const auto chosen = env.find("DDPRUN_SOCKET_IFNAME");
+        if (!slot.nccl_has_interface)
+            env.try_emplace("NCCL_SOCKET_IFNAME", chosen != env.end() ? chosen->second : "=" + slot.interface);
+        if (chosen == env.end()) env.try_emplace("GLOO_SOCKET_IFNAME", slot.interface);
+    }
     env.try_emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
     env.try_emplace("OMP_NUM_THREADS", std::to_string(slot.threads));
     return base;

@@ -28,6 +28,8 @@ struct WorkerSlot {
     std::vector<std::string> device_variables = {};
     std::optional<Endpoint> master = {};  ///< where the user named the store, if so: the daemon serves it there, too
     std::string local_address = {};       ///< at which other nodes reach the worker; empty: any that it finds
+    std::string interface = {};           ///< by which they do ("eth0"); empty: unknown, or there are no others
+    bool nccl_has_interface = false;      ///< NCCL's file of defaults names one
 };
 
 /// Returns RANK of a worker.

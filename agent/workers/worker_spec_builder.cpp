@@ -6,10 +6,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "agent/config/destinations.hpp"
 #include "agent/output/label.hpp"
@@ -21,6 +24,7 @@
 #include "agent/workers/worker_secret.hpp"
 #include "common/flight_record_layout.hpp"
 #include "common/system/cpu_set.hpp"
+#include "common/system/interface.hpp"
 #include "common/system/process.hpp"
 #include "common/system/within.hpp"
 #include "common/text/number.hpp"
@@ -35,6 +39,21 @@ constexpr std::chrono::milliseconds kOpenTimeout{500};
 
 Console::Stream console_stream(StreamCode stream) {
     return stream == StreamCode::kStderr ? Console::Stream::kErr : Console::Stream::kOut;
+}
+
+/// Returns whether nccl.conf(5) of the user or of the machine names an interface.
+bool names_nccl_interface() {
+    std::vector<std::string> files{"/etc/nccl.conf"};
+    if (const char* const named = std::getenv("NCCL_CONF_FILE"))
+        files.emplace_back(named);
+    else if (const char* const home = std::getenv("HOME"))
+        files.push_back(fmt::format("{}/.nccl.conf", home));
+    return std::ranges::any_of(files, [](const std::string& file) {
+        std::ifstream lines(file);
+        for (std::string line; std::getline(lines, line);)
+            if (line.starts_with("NCCL_SOCKET_IFNAME=")) return true;
+        return false;
+    });
 }
 
 }  // namespace
@@ -63,7 +82,9 @@ WorkerSpec WorkerSpecBuilder::make(const Assignment& assignment, const std::stri
                           spec.error_file ? spec.error_file->path() : "",
                           config_.device_variables,
                           config_.master,
-                          config_.local_address};
+                          config_.local_address,
+                          interface_for(assignment),
+                          nccl_has_interface()};
     spec.argv = worker_command(program.command, rank);
     Environment environment = worker_environment(parse_environment(::environ), assignment, slot);
     environment["DDPRUN_ENDPOINT"] = to_string(config_.endpoint);
@@ -97,6 +118,21 @@ WorkerSpec WorkerSpecBuilder::make(const Assignment& assignment, const std::stri
     }
     spec.environment = to_strings(environment);
     return spec;
+}
+
+/// Returns the name of the interface by which this node reaches the workers' store, or that of --local-addr; empty: it
+/// is the only node, or all are on this machine.
+std::string WorkerSpecBuilder::interface_for(const Assignment& assignment) const {
+    if (assignment.node_count < 2) return "";
+    return interface_with(config_.local_address.empty() ? source_address_to(assignment.master_addr)
+                                                        : config_.local_address);
+}
+
+/// Returns whether a file of NCCL's defaults names an interface, which a variable would override. Such a file may be on
+/// a file system that hangs; then it counts as one that does.
+bool WorkerSpecBuilder::nccl_has_interface() {
+    if (!nccl_has_interface_) nccl_has_interface_ = within(kOpenTimeout, names_nccl_interface).value_or(true);
+    return *nccl_has_interface_;
 }
 
 Route WorkerSpecBuilder::route(const Assignment& assignment, const std::string& run_id, LocalRank rank,

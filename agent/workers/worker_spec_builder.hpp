@@ -47,6 +47,8 @@ public:
 private:
     [[nodiscard]] Route route(const protocol::Assignment& assignment, const std::string& run_id, LocalRank rank,
                               StreamCode stream);
+    [[nodiscard]] std::string interface_for(const protocol::Assignment& assignment) const;
+    [[nodiscard]] bool nccl_has_interface();
     [[nodiscard]] std::string label(const protocol::Assignment& assignment, const std::vector<int>& local_ranks) const;
     [[nodiscard]] std::optional<PseudoTerminal> make_terminal(const Route& route);
     void open_own_file(Route& route, const std::string& path);
@@ -60,6 +62,7 @@ private:
     std::function<void(const std::string&)> warn_;
     std::optional<NoticeFile> notice_file_;         ///< made for the first worker
     std::set<std::pair<std::string, int>> warned_;  ///< consequences and error codes
+    std::optional<bool> nccl_has_interface_;        ///< once it is needed
     bool own_files_hang_ = false;                   ///< the file system of the log folder has not answered in time
 };
 

@@ -13,20 +13,12 @@
 #include <utility>
 
 #include "common/clock.hpp"
+#include "common/system/interface.hpp"
 #include "common/text/number.hpp"
 #include "common/text/words.hpp"
 
 namespace ddprun::launcher {
 namespace {
-
-std::string numeric(const sockaddr* address) {
-    std::array<char, INET6_ADDRSTRLEN> text{};
-    const void* bytes = nullptr;
-    if (address->sa_family == AF_INET) bytes = &reinterpret_cast<const sockaddr_in*>(address)->sin_addr;
-    if (address->sa_family == AF_INET6) bytes = &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
-    if (bytes == nullptr || ::inet_ntop(address->sa_family, bytes, text.data(), text.size()) == nullptr) return {};
-    return text.data();
-}
 
 bool is_link_local(const std::string& address) {
     return address.starts_with("fe80:") || address.starts_with("169.254.");

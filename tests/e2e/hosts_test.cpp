@@ -44,6 +44,23 @@ TEST_CASE("an unmodified DistributedDataParallel script trains on two hosts, the
     CHECK(sandbox.leftovers() == "");
 }
 
+TEST_CASE("NCCL and gloo of workers on two hosts get the interface that leads to the other one", "[e2e]") {
+    if (e2e::no_hosts_here()) return;
+    const e2e::Sandbox sandbox("hosts-interface");
+    {
+        const e2e::Hosts hosts(sandbox, 2);
+        auto line = ddprun_line("sh");
+        line.insert(line.end(), {"-c", "echo $NCCL_SOCKET_IFNAME $GLOO_SOCKET_IFNAME"});
+        e2e::Process second(sandbox, hosts.on("n2", line));
+        e2e::Process first(sandbox, hosts.on("n1", line));  // it hosts the daemon, and reaches it over its own address
+        CHECK(first.wait(e2e::Seconds(60)).exit_code() == 0);
+        CHECK(second.wait(e2e::Seconds(60)).exit_code() == 0);
+        CHECK(first.out() == "=eth0 eth0\n=eth0 eth0\n");
+        CHECK(second.out() == "=eth0 eth0\n=eth0 eth0\n");
+    }
+    CHECK(sandbox.leftovers() == "");
+}
+
 TEST_CASE("the example trains on two hosts and ends when one is lost for good", "[e2e]") {
     if (e2e::no_hosts_here()) return;
     const e2e::Sandbox sandbox("hosts-train");

@@ -70,6 +70,24 @@ TEST_CASE("a worker sees the local address of its node, and never that of an out
         worker_environment({{"DDPRUN_LOCAL_ADDR", "10.9.9.9"}}, second_node(), place()).contains("DDPRUN_LOCAL_ADDR"));
 }
 
+TEST_CASE("NCCL and gloo get the interface by which the nodes reach each other, unless the user has chosen one",
+          "[agent]") {
+    WorkerSlot connected = place();
+    connected.interface = "eth1";
+    const auto seen = [&](Environment base) { return worker_environment(std::move(base), second_node(), connected); };
+    CHECK(seen({}).at("NCCL_SOCKET_IFNAME") == "=eth1");
+    CHECK(seen({}).at("GLOO_SOCKET_IFNAME") == "eth1");
+    const Environment own = seen({{"NCCL_SOCKET_IFNAME", "ib"}, {"GLOO_SOCKET_IFNAME", "bond0"}});
+    CHECK(own.at("NCCL_SOCKET_IFNAME") == "ib");
+    CHECK(own.at("GLOO_SOCKET_IFNAME") == "bond0");
+    const Environment ours = seen({{"DDPRUN_SOCKET_IFNAME", "ib,eth"}});
+    CHECK(ours.at("NCCL_SOCKET_IFNAME") == "ib,eth");
+    CHECK_FALSE(ours.contains("GLOO_SOCKET_IFNAME"));  // which would take it for whole names
+    connected.nccl_has_interface = true;
+    CHECK_FALSE(seen({}).contains("NCCL_SOCKET_IFNAME"));
+    CHECK(seen({}).at("GLOO_SOCKET_IFNAME") == "eth1");
+}
+
 TEST_CASE("a worker sees the scheduler's step of its node, and never that of an outer job", "[agent]") {
     const Environment stale{{"DDPRUN_SCHEDULER_STEP", "70.3"}};
     CHECK_FALSE(worker_environment(stale, second_node(), place()).contains("DDPRUN_SCHEDULER_STEP"));

@@ -1,16 +1,15 @@
 #include "worker_lib/src/native/net/interfaces.hpp"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
 
-#include <array>
 #include <cerrno>
 #include <memory>
 #include <string_view>
 
+#include "common/system/interface.hpp"
 #include "ddp/error.hpp"
 #include "worker_lib/src/util/error.hpp"
 
@@ -18,17 +17,10 @@ namespace ddp::detail {
 
 namespace {
 
-/// Returns the numeric form; empty for families other than IP, and for link-local addresses.
-std::string numeric(const sockaddr* address) {
-    std::array<char, INET6_ADDRSTRLEN> text{};
-    if (address->sa_family == AF_INET) {
-        const auto* v4 = reinterpret_cast<const sockaddr_in*>(address);
-        ::inet_ntop(AF_INET, &v4->sin_addr, text.data(), text.size());
-    } else if (address->sa_family == AF_INET6) {
-        const auto* v6 = reinterpret_cast<const sockaddr_in6*>(address);
-        if (!IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)) ::inet_ntop(AF_INET6, &v6->sin6_addr, text.data(), text.size());
-    }
-    return text.data();
+/// Returns whether it is a link-local address of IPv6, which means nothing without its interface.
+bool is_link_local(const sockaddr* address) {
+    return address->sa_family == AF_INET6 &&
+           IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
 }
 
 bool is_v6(std::string_view address) { return address.find(':') != std::string_view::npos; }
@@ -51,8 +43,8 @@ std::vector<InterfaceAddress> interface_addresses() {
     const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> list(first, ::freeifaddrs);
     std::vector<InterfaceAddress> addresses;
     for (const ifaddrs* one = first; one != nullptr; one = one->ifa_next) {
-        if (one->ifa_addr == nullptr || (one->ifa_flags & IFF_UP) == 0) continue;
-        std::string address = numeric(one->ifa_addr);
+        if (one->ifa_addr == nullptr || (one->ifa_flags & IFF_UP) == 0 || is_link_local(one->ifa_addr)) continue;
+        std::string address = ddprun::numeric(one->ifa_addr);
         if (!address.empty()) addresses.push_back({one->ifa_name, std::move(address)});
     }
     return addresses;
