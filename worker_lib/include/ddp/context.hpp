@@ -84,8 +84,7 @@ public:
     /// Returns the group of all ranks, which lives as long as the context.
     [[nodiscard]] ProcessGroup& world() { return *world_; }
     /// Returns true on all ranks if every rank has passed true, else false on all. Collective over the world. Throws as
-    /// a collective does. On NCCL it goes over the store, which keeps a key per call and rank, and throws as split():
-    /// not for every step.
+    /// a collective does.
     [[nodiscard]] bool agree(bool yes);
     /// Makes the group of this machine's ranks, in their order. Collective over the world. Machines are distinguished
     /// by the kernel's boot id, emulated nodes by their number, never by LOCAL_WORLD_SIZE. Throws as
@@ -100,7 +99,6 @@ private:
     Environment environment_;
     std::shared_ptr<Store> store_;
     std::unique_ptr<ProcessGroup> world_;
-    std::uint64_t agreements_ = 0;
     std::vector<std::string> machines_;  ///< by rank; empty until a split by machine needs it
 };
 

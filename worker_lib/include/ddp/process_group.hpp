@@ -51,8 +51,8 @@ public:
 /// usable.
 ///
 /// The native backend compares sizes, types, labels and operations across ranks on every call: a difference is an error
-/// that names both sides, never a hang. NCCL compares nothing: there a difference ends at the operation's deadline, or
-/// in wrong values.
+/// that names both sides, never a hang. NCCL compares nothing on the device: there a difference ends at the operation's
+/// deadline, or in wrong values.
 ///
 /// Two threads that call collectives of one group without an order between them make wrong sums, because each rank has
 /// them in another order. The group usually finds it: a call during a call of another thread or, on the native backend,
@@ -100,6 +100,10 @@ public:
     /// completes on every other rank, unless the rank's host is lost too. If the dead rank was the first of its node,
     /// that holds only for operations which the other ranks complete within 300 ms.
     ///
+    /// NCCL: operations whose buffers are host memory, and barriers without a stream, go to a native twin of the group,
+    /// which the first of them makes: it waits for all ranks, InitOptions::init_timeout at most. They are in no order
+    /// with the operations on the device. A failure of the one is a failure of both.
+    ///
     /// NCCL: a call may itself wait for its peers to make it too, until its deadline or abort(), because the first
     /// operation between two ranks connects them. No call can be part of a CUDA graph: it is refused on a stream that
     /// is being captured.
@@ -141,7 +145,8 @@ public:
     /// rank sends another count than its receiver expects, that is Error{Mismatch} with both numbers.
     Work all_to_all_v(ConstBuffer in, List<std::size_t> send_counts, Buffer out, List<std::size_t> receive_counts,
                       OpOptions options = {});
-    /// Returns a Work that is done when every rank has called barrier().
+    /// Returns a Work that is done when every rank has called barrier(). On NCCL with OpOptions::stream it is a step on
+    /// the device, behind that stream; without one it does not wait for the device.
     Work barrier(OpOptions options = {});
     /// @}
 

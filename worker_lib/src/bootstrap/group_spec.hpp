@@ -15,6 +15,8 @@
 
 namespace ddp::detail {
 
+class BackendImpl;
+
 struct GroupSpec {
     std::string name;                    ///< for messages and the flight record: "reducer of world"
     std::string path;                    ///< unique in the job and generation, in all store keys; empty: as `name`
@@ -31,6 +33,8 @@ struct GroupSpec {
     ddprun::Duration default_timeout{};
     ddprun::Duration init_timeout{};
     int device = -1;
+    /// Makes the backend of the control group; null: the group has none, because its own backend takes host memory.
+    std::unique_ptr<BackendImpl> (*make_control_backend)(const GroupSpec& spec) = nullptr;
     /// Shows in the flight record that the host of a rank of the job cannot be reached while the group is made; -1: it
     /// can again. May be empty.
     std::function<void(int rank)> note_unreachable;

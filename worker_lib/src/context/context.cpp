@@ -109,6 +109,7 @@ Context::Context(Environment environment, std::shared_ptr<Store> store, const In
         const Backend backend = agree_on_backend(spec, options.backend);
         const milliseconds fallback = backend == Backend::Nccl ? kNcclTimeout : kNativeTimeout;
         spec.default_timeout = detail::bounded(options.timeout.value_or(fallback));
+        if (backend == Backend::Nccl) spec.make_control_backend = detail::make_native_backend;
         auto made = backend == Backend::Nccl ? detail::make_nccl_backend(spec) : detail::make_native_backend(spec);
         world_ = detail::make_group(std::move(spec), std::move(made));
     });
@@ -135,15 +136,9 @@ int Context::first_rank_here(std::string_view call) {
 }
 
 bool Context::agree(bool yes) {
-    const std::uint64_t number = ++agreements_;
-    if (world_->backend() == Backend::Native) {
-        std::uint8_t all = yes ? 1 : 0;
-        world_->all_reduce(all, ReduceOp::Min, {.label = "agree()"}).wait();
-        return all == 1;
-    }
-    // NCCL reduces only device memory.
-    const auto answers = world_->impl_->exchange_with_all(fmt::format("agree/{}", number), yes ? "1" : "0", "agree()");
-    return std::ranges::count(answers, "1") == static_cast<std::ptrdiff_t>(answers.size());
+    std::uint8_t all = yes ? 1 : 0;
+    world_->all_reduce(all, ReduceOp::Min, {.label = "agree()"}).wait();
+    return all == 1;
 }
 
 std::unique_ptr<ProcessGroup> Context::split_by_machine() {

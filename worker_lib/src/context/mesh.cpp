@@ -46,11 +46,9 @@ void check(std::span<const MeshDimension> dimensions, const Context& context) {
 
 Mesh::Mesh(Context& context, List<MeshDimension> dimensions) {
     const std::span<const MeshDimension> list = dimensions.elements();
-    if (context.world().backend() == Backend::Native) {  // NCCL would compare only device memory
-        // First: a rank that alone is refused would leave the others to their deadline.
-        detail::require_agreement(context.world(), "the mesh", std::vector{text_of(list)},
-                                  "Make the same mesh on every rank.");
-    }
+    // First: a rank that alone is refused would leave the others to their deadline.
+    detail::require_agreement(context.world(), "the mesh", std::vector{text_of(list)},
+                              "Make the same mesh on every rank.");
     check(list, context);
     int stride = context.world_size();
     for (const auto& [name, size] : list) {

@@ -89,6 +89,47 @@ void GroupImpl::abort(std::string_view reason) {
     if (home_.is_elsewhere()) return;
     if (!backend_->failure()) recorder_.abort(reason);  // else it follows from that failure
     backend_->abort(reason);                            // also ends the operations before an earlier failure
+    if (GroupImpl* const control = control_.if_made()) control->abort(reason);
+}
+
+bool GroupImpl::after_callbacks(std::function<void()> end) const {
+    if (home_.is_elsewhere()) return false;
+    if (const GroupImpl* const control = control_.if_made(); control != nullptr && control->after_callbacks(end))
+        return true;
+    return backend_->after_callbacks(std::move(end));
+}
+
+GroupImpl& GroupImpl::control_group() {
+    GroupImpl& control = control_.get([this] { return connect_control_group(); });
+    share_failure();
+    return control;
+}
+
+std::unique_ptr<GroupImpl> GroupImpl::connect_control_group() {
+    constexpr std::string_view kCall = "the first barrier or operation on host memory";
+    const WaitAtStore recorded_wait = wait_at_store({"connect", "host memory", spec_.init_timeout});
+    return recorded_wait.run([&] {
+        refuse_if_aborted(spec_, *backend_, kCall);
+        (void)exchange(spec_, "control", "", backend_.get(), kCall);  // names the ranks that have not come
+        GroupSpec spec = spec_;
+        spec.name = spec_.name + " (host)";
+        spec.path = path_of(spec_) + "/host";
+        spec.make_control_backend = nullptr;
+        spec.note_unreachable = recorded_wait.note_unreachable();
+        auto backend = spec_.make_control_backend(spec);
+        auto control = std::make_unique<GroupImpl>(std::move(spec), std::move(backend));
+        if (any_thread_) control->allow_any_thread();
+        return control;
+    });
+}
+
+void GroupImpl::share_failure() {
+    GroupImpl* const control = control_.if_made();
+    if (control == nullptr) return;
+    const std::optional<Error> own = backend_->failure();
+    const std::optional<Error> others = control->backend_->failure();
+    if (own && !others) control->abort(own->what());
+    if (others && !own) abort(others->what());
 }
 
 void GroupImpl::check_process() const {
@@ -104,6 +145,14 @@ Work GroupImpl::submit(Operation&& operation, const OpOptions& options) {
     check_process();
     if (!options.label.empty()) operation.label = options.label;
     operation.stream = options.stream;
+    if (spec_.make_control_backend != nullptr) {
+        if (is_for_control_group(operation)) {
+            GroupImpl& control = control_group();
+            operation.counts_hash += step();
+            return control.submit(std::move(operation), options);
+        }
+        share_failure();
+    }
     std::string wrong = complaint(operation, spec_, backend_->kind());
     if (has_bad_timeout(options)) wrong = timeout_complaint(options);
     const pid_t inside = inside_.load(std::memory_order_relaxed);
@@ -153,6 +202,16 @@ std::string GroupImpl::thread_complaint(pid_t inside) {
     }
     if (!in_callback) last_thread_ = thread;
     return {};
+}
+
+void GroupImpl::allow_any_thread() {
+    any_thread_ = true;
+    if (GroupImpl* const control = control_.if_made()) control->allow_any_thread();
+}
+
+std::uint64_t GroupImpl::step() const {
+    const ddprun::Lock lock(mutex_);
+    return step_;
 }
 
 void GroupImpl::set_step(std::uint64_t step) {

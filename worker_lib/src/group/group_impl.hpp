@@ -18,6 +18,7 @@
 
 #include "common/mutex.hpp"
 #include "worker_lib/src/group/backend.hpp"
+#include "worker_lib/src/group/control_group.hpp"
 #include "worker_lib/src/group/shrink/survivor_agreement.hpp"
 #include "worker_lib/src/group/split_names.hpp"
 #include "worker_lib/src/group/store_wait.hpp"
@@ -45,7 +46,7 @@ public:
     void set_step(std::uint64_t step) EXCLUDES(mutex_);
     /// Lets any thread submit operations, also to groups split from this one, because the caller orders its threads
     /// itself.
-    void allow_any_thread() { any_thread_ = true; }
+    void allow_any_thread();
     /// Does the same as submit() for sends and receives, which have numbers of their own.
     [[nodiscard]] Work transfer(TransferList batch, const OpOptions& options) EXCLUDES(mutex_);
     [[nodiscard]] Work transfer(const Transfer& one, const OpOptions& options) EXCLUDES(mutex_);
@@ -58,13 +59,18 @@ public:
     void monitored_barrier(std::optional<std::chrono::milliseconds> timeout, std::string_view where) EXCLUDES(mutex_);
     void abort(std::string_view reason);
     /// Calls WorkState::after_callbacks() for the group's works. Returns false in a child of fork().
-    [[nodiscard]] bool after_callbacks(std::function<void()> end) const {
-        return !home_.is_elsewhere() && backend_->after_callbacks(std::move(end));
-    }
+    [[nodiscard]] bool after_callbacks(std::function<void()> end) const;
 
 private:
     /// Throws Error{InvalidArgument} in a child of fork().
     void check_process() const;
+    /// Returns the control group, which it makes on first need. Collective then. Throws as split() does.
+    [[nodiscard]] GroupImpl& control_group() EXCLUDES(mutex_);
+    /// Makes it. Aborts it if this group has failed, so that no rank waits there for one that has given up.
+    [[nodiscard]] std::unique_ptr<GroupImpl> connect_control_group() EXCLUDES(mutex_);
+    [[nodiscard]] std::uint64_t step() const EXCLUDES(mutex_);
+    /// Lets a failure of this group or of its control group be one of both.
+    void share_failure();
     /// Exchanges the requests of all ranks for split `number`, and connects the ranks of this rank's color to a new
     /// group. Returns null if this rank has no color. `call` names the call in errors about absent ranks; `wait` shows
     /// it in the flight record.
@@ -84,10 +90,11 @@ private:
     const GroupSpec spec_;
     GroupRecorder recorder_;  ///< before the backend, whose destructor still writes
     std::unique_ptr<BackendImpl> backend_;
+    ControlGroup control_;  ///< empty unless spec_.make_control_backend
     const ProcessMark home_;
     bool any_thread_ = false;
     std::atomic<pid_t> inside_{0};  ///< the thread in submit(); 0: none
-    LightMutex mutex_;              ///< held while an operation gets its number and is submitted
+    mutable LightMutex mutex_;      ///< held while an operation gets its number and is submitted
     std::uint64_t last_seq_ GUARDED_BY(mutex_) = 0;
     pid_t last_thread_ GUARDED_BY(mutex_) = 0;  ///< that has submitted an operation; 0: none
     std::uint64_t step_ GUARDED_BY(mutex_) = 0;

@@ -187,8 +187,8 @@ std::string buffer_complaint(const Buffer& buffer, std::string_view name, Backen
 
 std::string stream_complaint(const Stream& stream, Backend backend) {
     if (stream.handle == nullptr || backend != Backend::Native) return {};
-    return "OpOptions::stream is set, but a group of the native backend does not wait for a CUDA stream. Synchronise "
-           "the stream before the call, and leave it out";
+    return "OpOptions::stream is set, but an operation on host memory does not wait for a CUDA stream. Synchronise the "
+           "stream before the call, and leave it out";
 }
 
 std::string complaint(const Operation& operation, const GroupSpec& spec, Backend backend) {

@@ -17,6 +17,7 @@
 #include "tests/unit/worker_lib/nccl/fake_nccl.hpp"
 #include "worker_lib/src/bootstrap/local_store.hpp"
 #include "worker_lib/src/group/group_impl.hpp"
+#include "worker_lib/src/native/native.hpp"
 #include "worker_lib/src/nccl/backend.hpp"
 
 namespace ddp::test {
@@ -60,6 +61,7 @@ struct FakeGroup {
     ddprun::Duration init_timeout = 20s;
     int nccl_version = 22809;
     int first_device = 0;
+    bool has_control_group = false;  ///< as the groups of a Context
 
     [[nodiscard]] detail::GroupSpec spec(int rank) const {
         detail::GroupSpec spec;
@@ -71,6 +73,7 @@ struct FakeGroup {
         spec.default_timeout = 20s;
         spec.init_timeout = init_timeout;
         spec.device = first_device + rank;
+        if (has_control_group) spec.make_control_backend = detail::make_native_backend;
         return spec;
     }
 
