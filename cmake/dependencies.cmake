@@ -90,15 +90,3 @@ function(ddprun_use_asio target)
         target_compile_options(${target} PRIVATE -Wno-mismatched-new-delete)   # g++ 12 is wrong about coroutine frames
     endif()
 endfunction()
-
-if(NOT DDP_WITH_CUDA STREQUAL "OFF")
-    find_package(CUDAToolkit 12 QUIET)
-    find_path(NCCL_INCLUDE_DIR nccl.h
-        HINTS ${CUDAToolkit_INCLUDE_DIRS} $ENV{NCCL_HOME}/include /usr/local/cuda/include)
-    if(CUDAToolkit_FOUND AND NCCL_INCLUDE_DIR)
-        set(DDP_NCCL_BACKEND ON)
-    elseif(DDP_WITH_CUDA STREQUAL "ON")
-        message(FATAL_ERROR "DDP_WITH_CUDA=ON, but the CUDA Toolkit (>= 12) or nccl.h was not found. Set CUDAToolkit_ROOT "
-            "and NCCL_HOME, or configure with -DDDP_WITH_CUDA=AUTO to build without the NCCL backend.")
-    endif()
-endif()

@@ -10,7 +10,6 @@ endfunction()
 
 message(STATUS "")
 message(STATUS "ddprun ${PROJECT_VERSION}, ${CMAKE_BUILD_TYPE}, ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}, Boost ${Boost_VERSION}")
-ddprun_say("NCCL backend " DDP_NCCL_BACKEND "no CUDA Toolkit >= 12 with nccl.h, or DDP_WITH_CUDA=OFF; the CPU backend is complete without")
 ddprun_say("example train" DDP_BUILD_EXAMPLES "DDP_BUILD_EXAMPLES=OFF")
 ddprun_say("OpenBLAS     " DDP_OPENBLAS_LIBRARY "for the example train, which is slower without: install libopenblas-dev")
 ddprun_say("tests        " DDP_BUILD_TESTS "DDP_BUILD_TESTS=OFF")

@@ -20,6 +20,8 @@
 
 namespace ddp::test {
 
+using namespace abi;
+
 /// Skips a case, as tests/catch_main.cpp has it, where there is no device.
 #define RETURN_IF_NO_GPU()                                             \
     if (const auto found = ddp::detail::probe_nccl(); !found.usable) { \
@@ -27,40 +29,32 @@ namespace ddp::test {
         return;                                                        \
     }
 
-/// The CUDA runtime as the backend loads it, and a stream of the test's own.
+/// A device with a stream and memory of the test's own. It is the current device of its maker's thread while it exists,
+/// which only that thread may end.
 class Gpu {
 public:
-    explicit Gpu(int device = 0) : api_(detail::load_gpu_api().value().cuda) {
-        detail::check_cuda(api_, api_.set_device(device), "cudaSetDevice");
-        detail::check_cuda(api_, api_.stream_create_with_flags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
-        detail::check_cuda(api_, api_.event_create_with_flags(&event_, cudaEventDisableTiming), "cudaEventCreate");
-    }
+    explicit Gpu(int device = 0) : device_(driver(), device), scope_(device_), event_(device_.acquire_event()) {}
     ~Gpu() {
-        for (void* block : blocks_) (void)api_.free(block);
-        (void)api_.event_destroy(event_);
-        (void)api_.stream_destroy(stream_);
+        for (CUdeviceptr block : blocks_) (void)api_.mem_free(block);
+        device_.release(event_);
     }
     Gpu(const Gpu&) = delete;
     Gpu& operator=(const Gpu&) = delete;
 
-    [[nodiscard]] Stream stream() const { return {stream_}; }
+    [[nodiscard]] Stream stream() const { return {device_.stream()}; }
 
-    /// A function of the CUDA runtime that is loaded; null: it has none of that name.
+    /// Returns a function of the CUDA driver that is not in the backend's table; null: it has none of that name.
     template <typename Function>
-    static Function runtime(const char* name) {
-        for (const char* library : {"libcudart.so.13", "libcudart.so.12"}) {
-            if (void* const loaded = ::dlopen(library, RTLD_NOW | RTLD_NOLOAD)) {
-                return reinterpret_cast<Function>(::dlsym(loaded, name));
-            }
-        }
-        return nullptr;
+    static Function function(const char* name) {
+        void* const loaded = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+        return loaded == nullptr ? nullptr : reinterpret_cast<Function>(::dlsym(loaded, name));
     }
 
     void* allocate(std::size_t bytes) {
-        void* block = nullptr;
-        detail::check_cuda(api_, api_.malloc(&block, bytes), "cudaMalloc");
+        CUdeviceptr block = 0;
+        detail::check_cuda(api_, api_.mem_alloc(&block, bytes), "cuMemAlloc");
         blocks_.push_back(block);
-        return block;
+        return reinterpret_cast<void*>(block);
     }
     /// Queues a copy of `values` to the device on stream(); `values` must live until finish().
     template <typename T>
@@ -78,10 +72,10 @@ public:
         return values;
     }
     void finish() {
-        detail::check_cuda(api_, api_.event_record(event_, stream_), "cudaEventRecord");
+        detail::check_cuda(api_, api_.event_record(event_, device_.stream()), "cuEventRecord");
         const auto limit = ddprun::Clock::now() + std::chrono::seconds(60);
-        cudaError_t state = cudaErrorNotReady;
-        while (state == cudaErrorNotReady && ddprun::Clock::now() < limit) {
+        CUresult state = CUDA_ERROR_NOT_READY;
+        while (state == CUDA_ERROR_NOT_READY && ddprun::Clock::now() < limit) {
             state = api_.event_query(event_);
             std::this_thread::yield();
         }
@@ -89,14 +83,22 @@ public:
     }
 
 private:
+    static CudaApi driver() {
+        const CudaApi cuda = detail::load_cuda().value();
+        (void)detail::count_devices(cuda).value();  // which starts the driver
+        return cuda;
+    }
     void copy(void* to, const void* from, std::size_t bytes) {
-        detail::check_cuda(api_, api_.memcpy_async(to, from, bytes, cudaMemcpyDefault, stream_), "cudaMemcpyAsync");
+        const auto queued =
+            api_.memcpy_async(detail::device_pointer(to), detail::device_pointer(from), bytes, device_.stream());
+        detail::check_cuda(api_, queued, "cuMemcpyAsync");
     }
 
-    const detail::CudaApi api_;
-    cudaStream_t stream_ = nullptr;
-    cudaEvent_t event_ = nullptr;
-    std::vector<void*> blocks_;
+    detail::GroupDevice device_;
+    const CudaApi& api_ = device_.cuda();
+    const detail::DeviceScope scope_;
+    const CUevent event_;
+    std::vector<CUdeviceptr> blocks_;
 };
 
 inline InitOptions options_of(Backend backend) {

@@ -232,19 +232,21 @@ TEST_CASE("gpu: a rank that aborts leaves its peers an error, at their deadlines
           }) == "");
 }
 
-TEST_CASE("gpu: a thread can be left without a device again, and takes one when it needs it", "[gpu]") {
+TEST_CASE("gpu: calls on a thread without a device leave it without one", "[gpu]") {
     RETURN_IF_NO_GPU();
-    const detail::CudaApi cuda = detail::load_gpu_api().value().cuda;
-    auto took_one = std::async(std::launch::async, [&] {  // what DeviceScope relies on
-        CUcontext chosen = nullptr, given_up = nullptr;
-        void* block = nullptr;
-        const bool changed = cuda.get_context(&given_up) == CUDA_SUCCESS && given_up == nullptr &&
-                             cuda.set_device(0) == cudaSuccess && cuda.get_context(&chosen) == CUDA_SUCCESS &&
-                             chosen != nullptr && cuda.set_context(nullptr) == CUDA_SUCCESS &&
-                             cuda.get_context(&given_up) == CUDA_SUCCESS && given_up == nullptr;
-        return changed && cuda.malloc(&block, 1) == cudaSuccess && cuda.free(block) == cudaSuccess;
+    const auto current = Gpu::function<CUresult (*)(CUcontext*)>("cuCtxGetCurrent");
+    REQUIRE(current != nullptr);
+    auto outcome = std::async(std::launch::async, [&]() -> std::string {
+        CUcontext context = nullptr;
+        if (current(&context) != CUDA_SUCCESS || context != nullptr) return "a new thread has a device";
+        Context ranks = lone_context(Backend::Nccl);
+        const Buffer zeros{ranks.world().arena().allocate(64), 16, DType::F32, Device::Cuda};
+        ranks.world().all_reduce(zeros, ReduceOp::Sum).wait();
+        ranks.world().barrier().wait();
+        if (current(&context) != CUDA_SUCCESS || context != nullptr) return "the thread has a device now";
+        return "";
     });
-    CHECK(took_one.get());
+    CHECK(outcome.get() == "");
 }
 
 TEST_CASE("gpu: a graph capture goes on beside operations in flight, and a call on a captured stream is refused",
@@ -252,10 +254,9 @@ TEST_CASE("gpu: a graph capture goes on beside operations in flight, and a call 
     RETURN_IF_NO_GPU();
     Gpu gpu;
     Context context = lone_context(Backend::Nccl);
-    // Not in the backend's table.
-    const auto begin = gpu.runtime<cudaError_t (*)(cudaStream_t, cudaStreamCaptureMode)>("cudaStreamBeginCapture");
-    const auto end = gpu.runtime<cudaError_t (*)(cudaStream_t, cudaGraph_t*)>("cudaStreamEndCapture");
-    const auto destroy = gpu.runtime<cudaError_t (*)(cudaGraph_t)>("cudaGraphDestroy");
+    const auto begin = gpu.function<CUresult (*)(CUstream, CUstreamCaptureMode)>("cuStreamBeginCapture_v2");
+    const auto end = gpu.function<CUresult (*)(CUstream, void** graph)>("cuStreamEndCapture");
+    const auto destroy = gpu.function<CUresult (*)(void* graph)>("cuGraphDestroy");
     REQUIRE((begin != nullptr && end != nullptr && destroy != nullptr));
     const std::vector<float> values(1 << 20, 1.0f);
     const Buffer buffer = gpu.to_device(values);
@@ -264,14 +265,14 @@ TEST_CASE("gpu: a graph capture goes on beside operations in flight, and a call 
     std::vector<Work> works;
     for (int i = 0; i < 500; ++i)
         works.push_back(context.world().all_reduce(buffer, ReduceOp::Sum, {.stream = other.stream()}));
-    const auto stream = static_cast<cudaStream_t>(gpu.stream().handle);
-    REQUIRE(begin(stream, cudaStreamCaptureModeGlobal) == cudaSuccess);
+    const auto stream = static_cast<CUstream>(gpu.stream().handle);
+    REQUIRE(begin(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
     CHECK_THROWS_WITH(context.world().all_reduce(buffer, ReduceOp::Sum, {.stream = gpu.stream()}),
                       Catch::Matchers::Contains("being captured into a CUDA graph"));
     works.back().wait_host();
-    cudaGraph_t graph = nullptr;
-    CHECK(end(stream, &graph) == cudaSuccess);
-    CHECK(destroy(graph) == cudaSuccess);
+    void* graph = nullptr;
+    CHECK(end(stream, &graph) == CUDA_SUCCESS);
+    CHECK(destroy(graph) == CUDA_SUCCESS);
     context.world().all_reduce(buffer, ReduceOp::Sum, {.stream = gpu.stream()}).wait_host();
 }
 

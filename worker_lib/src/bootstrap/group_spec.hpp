@@ -32,7 +32,7 @@ struct GroupSpec {
     std::shared_ptr<Store> store;
     ddprun::Duration default_timeout{};
     ddprun::Duration init_timeout{};
-    int device = -1;
+    int device = 0;  ///< index of the CUDA device, on NCCL
     /// Makes the backend of the control group; null: the group has none, because its own backend takes host memory.
     std::unique_ptr<BackendImpl> (*make_control_backend)(const GroupSpec& spec) = nullptr;
     /// Shows in the flight record that the host of a rank of the job cannot be reached while the group is made; -1: it

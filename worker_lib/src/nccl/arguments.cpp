@@ -2,23 +2,22 @@
 
 #include <fmt/format.h>
 
-#include <cstdint>
+#include <array>
 
 namespace ddp::detail {
 namespace {
 
 /// Returns why the stream cannot be used during a capture; empty: it can, as far as CUDA reports. The query ends no
 /// capture.
-std::string capture_complaint(const CudaApi& cuda, cudaStream_t stream) {
-    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    const cudaError_t asked = cuda.stream_is_capturing(stream, &status);
-    if (asked != cudaSuccess) (void)cuda.get_last_error();
-    if (asked == cudaErrorStreamCaptureImplicit) {
+std::string capture_complaint(const CudaApi& cuda, CUstream stream) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    const CUresult asked = cuda.stream_is_capturing(stream, &status);
+    if (asked == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) {
         return "it is on the default stream, which cannot be used while a stream that waits for it is being captured "
                "into a CUDA graph (one made without cudaStreamNonBlocking)";
     }
     // Anything else that is wrong with the stream shows when it is used.
-    if (asked != cudaSuccess || status == cudaStreamCaptureStatusNone) return {};
+    if (asked != CUDA_SUCCESS || status == CU_STREAM_CAPTURE_STATUS_NONE) return {};
     return "its stream is being captured into a CUDA graph, and no operation of a group can be part of one";
 }
 
@@ -26,19 +25,19 @@ std::string capture_complaint(const CudaApi& cuda, cudaStream_t stream) {
 /// device cannot see leaves a sticky error, after which the process cannot use CUDA any more.
 std::string memory_complaint(const CudaApi& cuda, const Buffer& buffer, std::string_view name, int device) {
     if (buffer.count == 0 || buffer.data == nullptr) return {};
-    const auto pointer = static_cast<CUdeviceptr>(reinterpret_cast<std::uintptr_t>(buffer.data));
     unsigned type = 0, managed = 0;
-    const CUresult known = cuda.pointer_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, pointer);
-    if (known == CUDA_ERROR_INVALID_VALUE) {
+    int home = device;
+    std::array attributes{CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                          CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+    std::array<void*, attributes.size()> values{&type, &managed, &home};
+    if (cuda.pointer_get_attributes(attributes.size(), attributes.data(), values.data(), device_pointer(buffer.data)) !=
+        CUDA_SUCCESS)
+        return {};
+    if (type == 0) {
         return fmt::format(
             "the {} says Device::Cuda, but CUDA knows no memory there: it is host memory, or has been freed", name);
     }
-    int home = device;
-    if (known != CUDA_SUCCESS || type != CU_MEMORYTYPE_DEVICE ||
-        cuda.pointer_attribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, pointer) != CUDA_SUCCESS || managed != 0 ||
-        cuda.pointer_attribute(&home, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, pointer) != CUDA_SUCCESS || home == device) {
-        return {};
-    }
+    if (type != CU_MEMORYTYPE_DEVICE || managed != 0 || home == device) return {};
     return fmt::format("the {} is memory of CUDA device {}; this rank uses CUDA device {}", name, home, device);
 }
 
@@ -65,18 +64,16 @@ std::string argument_complaint(const CudaApi& cuda, const NcclWork& work, int de
     return wrong + ": call the operation before or after the capture";
 }
 
-std::string wait_complaint(const CudaApi& cuda, cudaStream_t stream) {
+std::string wait_complaint(const CudaApi& cuda, CUstream stream) {
     const auto wrong = capture_complaint(cuda, stream);
     return wrong.empty() ? wrong : wrong + ": call wait() before or after the capture";
 }
 
-void record_on_callers_stream(const CudaApi& cuda, cudaEvent_t event, const NcclWork& work, int device) {
-    const cudaError_t recorded = cuda.event_record(event, work.caller());
-    if (recorded == cudaErrorInvalidResourceHandle) {
-        (void)cuda.get_last_error();
+void record_on_callers_stream(const CudaApi& cuda, CUevent event, const NcclWork& work, int device) {
+    const CUresult recorded = cuda.event_record(event, work.caller());
+    if (recorded == CUDA_ERROR_INVALID_HANDLE)
         refuse(work, fmt::format("the stream belongs to another device; this rank uses CUDA device {}", device));
-    }
-    check_cuda(cuda, recorded, "cudaEventRecord on the caller's stream");
+    check_cuda(cuda, recorded, "cuEventRecord on the caller's stream");
 }
 
 void refuse(const NcclWork& work, const std::string& wrong) {

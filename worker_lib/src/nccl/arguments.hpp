@@ -14,11 +14,11 @@ namespace ddp::detail {
 [[nodiscard]] std::string argument_complaint(const CudaApi& cuda, const NcclWork& work, int device);
 
 /// Returns why `stream` cannot wait for an operation now (the wait would end the program's capture); empty: it can.
-[[nodiscard]] std::string wait_complaint(const CudaApi& cuda, cudaStream_t stream);
+[[nodiscard]] std::string wait_complaint(const CudaApi& cuda, CUstream stream);
 
 /// Records `event` behind the current work of the caller's stream. Throws Error{InvalidArgument} for a stream of
 /// another device, Error{System} for any other failure.
-void record_on_callers_stream(const CudaApi& cuda, cudaEvent_t event, const NcclWork& work, int device);
+void record_on_callers_stream(const CudaApi& cuda, CUevent event, const NcclWork& work, int device);
 
 /// Throws Error{InvalidArgument}: "group 'world': rank 1 (…): #3 all_reduce sum f32[3]: " and `wrong`.
 [[noreturn]] void refuse(const NcclWork& work, const std::string& wrong);

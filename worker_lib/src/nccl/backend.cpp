@@ -22,7 +22,7 @@ namespace {
 /// Owns the communicator, the device's stream and arena, and the watchdog. Any thread; launches are serialized.
 class NcclBackend final : public BackendImpl {
 public:
-    NcclBackend(const GroupSpec& spec, const GpuApi& api, int device, const NcclLimits& limits);
+    NcclBackend(const GroupSpec& spec, const GpuApi& api, const NcclLimits& limits);
     ~NcclBackend() override;
 
     [[nodiscard]] Backend kind() const override { return Backend::Nccl; }
@@ -66,13 +66,13 @@ private:
     void* barrier_word_ = nullptr;        // an i32 that stays 0
     ddprun::Mutex order_;                 // held during a launch: the order of calls is the order on the stream
     // Recorded on the caller's stream. A wait sees the record before it, so one event serves all operations.
-    cudaEvent_t caller_done_ GUARDED_BY(order_) = nullptr;
+    CUevent caller_done_ GUARDED_BY(order_) = nullptr;
     std::optional<Peers> peers_;
     std::unique_ptr<Communicator> communicator_;
     std::unique_ptr<Watchdog> watchdog_;  // after the communicator that it follows
 };
 
-NcclBackend::NcclBackend(const GroupSpec& spec, const GpuApi& api, int device, const NcclLimits& limits)
+NcclBackend::NcclBackend(const GroupSpec& spec, const GpuApi& api, const NcclLimits& limits)
     : api_(api),
       own_rank_(own_rank_text(spec)),
       handle_(std::make_shared<BackendHandle<BackendImpl>>(
@@ -85,8 +85,8 @@ NcclBackend::NcclBackend(const GroupSpec& spec, const GpuApi& api, int device, c
     const ddprun::TimePoint deadline = ddprun::Clock::now() + spec.init_timeout;
     const UniqueIdExchange found = exchange_unique_id(api_.nccl, spec, deadline);
     peers_.emplace(spec, found.records);
-    communicator_ = std::make_unique<Communicator>(api_, spec, device, found.id, deadline, limits_);
-    device_ = std::make_shared<GroupDevice>(api_.cuda, device);
+    device_ = std::make_shared<GroupDevice>(api_.cuda, spec.device);
+    communicator_ = std::make_unique<Communicator>(api_, spec, device_, found.id, deadline, limits_);
     arena_ = std::make_shared<DeviceArena>(device_);
     barrier_word_ = arena_->allocate(sizeof(std::int32_t));
     caller_done_ = device_->acquire_event();
@@ -98,9 +98,9 @@ NcclBackend::~NcclBackend() {
     watchdog_->end();               // fails the works in flight, and aborts the communicator then
     (void)communicator_->finish();  // does nothing after an abort
     device_->release(caller_done_);
-    // cudaFree waits for all kernels of the device. If one never ends, the memory stays with the thread that frees it.
-    auto free = [arena = std::move(arena_), cuda = api_.cuda, device = device_->index()]() mutable {
-        (void)begin_thread(cuda, device);  // else cudaFree makes a context on device 0, a new thread's current one
+    // cuMemFree waits for all kernels of the device. If one never ends, the memory stays with the thread that frees it.
+    auto free = [arena = std::move(arena_), device = device_]() mutable {
+        (void)device->begin_thread();
         arena.reset();
     };
     (void)run_bounded(std::move(free), ddprun::Clock::now() + limits_.abort_timeout);
@@ -121,15 +121,15 @@ void NcclBackend::launch(const std::shared_ptr<NcclWork>& queued) {
     NcclWork& work = *queued;
     std::optional<ncclResult_t> result;
     try {
-        const DeviceScope scope(api_.cuda, device_->index());
+        const DeviceScope scope(*device_);
         if (const auto wrong = argument_complaint(api_.cuda, work, device_->index()); !wrong.empty())
             refuse(work, wrong);
         work.prepare();
         wait_for_caller(work);
         const Watchdog::Expectation expectation(*watchdog_, queued);
         result = communicator_->call([&](ncclComm_t comm) { return start(work.task(), comm); }, work.deadline());
-        const cudaError_t recorded = work.record_end(result == ncclSuccess);
-        if (result == ncclSuccess) check_cuda(api_.cuda, recorded, "cudaEventRecord");
+        const CUresult recorded = work.record_end(result == ncclSuccess);
+        if (result == ncclSuccess) check_cuda(api_.cuda, recorded, "cuEventRecord");
     } catch (const Error& error) {
         if (error.code() == ErrorCode::InvalidArgument) throw;
         return fail(work, error.code(), error.what());  // CUDA refused
@@ -149,7 +149,7 @@ void NcclBackend::fail(const NcclWork& work, ErrorCode code, const std::string& 
 void NcclBackend::wait_for_caller(const NcclWork& work) {
     if (work.is_barrier()) return;  // has no buffer
     record_on_callers_stream(api_.cuda, caller_done_, work, device_->index());
-    check_cuda(api_.cuda, api_.cuda.stream_wait_event(device_->stream(), caller_done_, 0), "cudaStreamWaitEvent");
+    check_cuda(api_.cuda, api_.cuda.stream_wait_event(device_->stream(), caller_done_, 0), "cuStreamWaitEvent");
 }
 
 ncclResult_t NcclBackend::start(const NcclTask& task, ncclComm_t comm) const {
@@ -178,8 +178,8 @@ RankState NcclBackend::state_of(int rank) const {
     return {.gone = true, .text = loss->cause, .ended = true};
 }
 
-/// Returns spec.device if it exists here, the current device for -1.
-int choose_device(const GroupSpec& spec, const CudaApi& cuda) {
+/// Throws Error{Unavailable} if spec.device is no device of this machine.
+void require_device(const GroupSpec& spec, const CudaApi& cuda) {
     const auto count = count_devices(cuda);
     if (!count)
         throw Error(ErrorCode::Unavailable,
@@ -190,15 +190,13 @@ int choose_device(const GroupSpec& spec, const CudaApi& cuda) {
                                 "node, or use Backend::Native",
                                 own_rank_text(spec), spec.device, *count - 1, *count));
     }
-    int device = spec.device;
-    if (device < 0) check_cuda(cuda, cuda.get_device(&device), "cudaGetDevice");
-    return device;
 }
 
 }  // namespace
 
 std::unique_ptr<BackendImpl> make_nccl_backend(const GroupSpec& spec, const GpuApi& api, const NcclLimits& limits) {
-    return std::make_unique<NcclBackend>(spec, api, choose_device(spec, api.cuda), limits);
+    require_device(spec, api.cuda);
+    return std::make_unique<NcclBackend>(spec, api, limits);
 }
 
 }  // namespace ddp::detail

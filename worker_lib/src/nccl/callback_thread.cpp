@@ -35,7 +35,7 @@ bool CallbackThread::is_idle() const {
 }
 
 void CallbackThread::run() {
-    (void)begin_thread(device_->cuda(), device_->index());
+    (void)device_->begin_thread();
     const ddprun::Lock lock(mutex_);
     for (;;) {
         while (!stop_ && ended_.empty()) changed_.wait(mutex_);

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <utility>
 
 #include "worker_lib/src/bootstrap/environment.hpp"
-#include "worker_lib/src/nccl/device/group_device.hpp"
 #include "worker_lib/src/nccl/device/waiting.hpp"
 #include "worker_lib/src/nccl/unique_id.hpp"
 
@@ -43,22 +43,22 @@ bool starts_nonblocking(int nccl_version, const std::optional<std::string>& sett
     return setting ? *setting == "0" : nccl_version / 100 != 226;
 }
 
-Communicator::Communicator(const GpuApi& api, const GroupSpec& spec, int device, const ncclUniqueId& id,
-                           TimePoint deadline, const NcclLimits& limits)
+Communicator::Communicator(const GpuApi& api, const GroupSpec& spec, std::shared_ptr<GroupDevice> device,
+                           const ncclUniqueId& id, TimePoint deadline, const NcclLimits& limits)
     : api_(api),
-      device_(device),
+      device_(std::move(device)),
       limits_(limits),
       blocks_(!starts_nonblocking(api.nccl_version, process_variables()("NCCL_COMM_BLOCKING"))) {
     const int size = static_cast<int>(spec.members.size());
     const auto start = std::make_shared<Start>();
-    const auto work = [start, api, device, size, id, rank = spec.rank, blocks = blocks_] {
-        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    const auto work = [start, nccl = api.nccl, device = device_, size, id, rank = spec.rank, blocks = blocks_] {
+        ncclConfig_t config;
         config.blocking = blocks ? 1 : 0;
-        if (begin_thread(api.cuda, device) != cudaSuccess) {
+        if (device->begin_thread() != CUDA_SUCCESS) {
             start->result = ncclUnhandledCudaError;
             return;
         }
-        start->result = api.nccl.comm_init_rank_config(&start->comm, size, id, rank, &config);
+        start->result = nccl.comm_init_rank_config(&start->comm, size, id, rank, &config);
     };
     std::optional<ncclResult_t> result = ncclInProgress;
     if (run_bounded(work, deadline)) {
@@ -77,8 +77,9 @@ Communicator::Communicator(const GpuApi& api, const GroupSpec& spec, int device,
                                 own_rank_text(spec)));
     }
     const bool advised = why.find("NCCL_DEBUG") != std::string::npos;  // in some of NCCL's texts
-    throw Error(ErrorCode::System, fmt::format("{}: NCCL could not start on CUDA device {}: {}{}", own_rank_text(spec),
-                                               device, why, advised ? "" : ". Set NCCL_DEBUG=INFO to see why"));
+    throw Error(ErrorCode::System,
+                fmt::format("{}: NCCL could not start on CUDA device {}: {}{}", own_rank_text(spec), device_->index(),
+                            why, advised ? "" : ". Set NCCL_DEBUG=INFO to see why"));
 }
 
 Communicator::~Communicator() { (void)abort(); }
@@ -134,8 +135,8 @@ ncclComm_t Communicator::take() {
 bool Communicator::abort() {
     const ncclComm_t comm = take();
     if (comm == nullptr) return true;
-    const auto work = [nccl = api_.nccl, cuda = api_.cuda, device = device_, comm] {
-        (void)begin_thread(cuda, device);  // if it fails, so does the abort, and there is no other way
+    const auto work = [nccl = api_.nccl, device = device_, comm] {
+        (void)device->begin_thread();  // if it fails, so does the abort, and there is no other way
         (void)nccl.comm_abort(comm);
     };
     return run_bounded(work, Clock::now() + limits_.abort_timeout);
@@ -145,8 +146,8 @@ bool Communicator::finish() {
     const ncclComm_t comm = take();
     if (comm == nullptr) return true;
     const TimePoint deadline = Clock::now() + limits_.finish_timeout;
-    const auto work = [nccl = api_.nccl, cuda = api_.cuda, device = device_, comm, deadline] {
-        (void)begin_thread(cuda, device);
+    const auto work = [nccl = api_.nccl, device = device_, comm, deadline] {
+        (void)device->begin_thread();
         finalize(nccl, comm, deadline);
     };
     return run_bounded(work, deadline + limits_.abort_timeout);

@@ -5,12 +5,13 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "common/mutex.hpp"
 #include "worker_lib/src/group/backend.hpp"
-#include "worker_lib/src/nccl/device/api.hpp"
+#include "worker_lib/src/nccl/device/group_device.hpp"
 
 namespace ddp::detail {
 
@@ -30,7 +31,7 @@ class Communicator {
 public:
     /// Connects to the other holders of `id`. Collective. Throws Error{Timeout} at `deadline`, Error{System} with
     /// NCCL's text.
-    Communicator(const GpuApi& api, const GroupSpec& spec, int device, const ncclUniqueId& id,
+    Communicator(const GpuApi& api, const GroupSpec& spec, std::shared_ptr<GroupDevice> device, const ncclUniqueId& id,
                  ddprun::TimePoint deadline, const NcclLimits& limits);
     ~Communicator();  ///< aborts the communicator, if it was neither finished nor aborted
     Communicator(const Communicator&) = delete;
@@ -70,7 +71,7 @@ private:
     [[nodiscard]] std::optional<ncclResult_t> settle(ncclResult_t result, ddprun::TimePoint deadline) EXCLUDES(inside_);
 
     const GpuApi api_;
-    const int device_;
+    const std::shared_ptr<GroupDevice> device_;
     const NcclLimits limits_;
     const bool blocks_;
     ddprun::Mutex inside_;                    // held while a thread is in an NCCL call on comm_

@@ -1,5 +1,5 @@
 #pragma once
-// The entry points of the NCCL backend, the same in builds with CUDA (nccl.cpp) and without it (unavailable.cpp).
+// The entry points of the NCCL backend over the libraries of this machine.
 
 #include <memory>
 #include <string>
@@ -16,10 +16,10 @@ namespace ddp::detail {
 /// The result of probe_nccl().
 struct NcclAvailability {
     bool usable = false;
-    std::string reason;  ///< "libnccl.so.2 not found …", "no CUDA device"; or what is present
+    std::string reason;  ///< "NCCL 2.28.9 is present, but there is no CUDA device"; or what is present
 };
 /// Reports whether NCCL is usable on this machine, and why not.
-/// device   index, as GroupSpec::device; -1: whether there is any device
-[[nodiscard]] NcclAvailability probe_nccl(int device = -1);
+/// device   index, as GroupSpec::device
+[[nodiscard]] NcclAvailability probe_nccl(int device = 0);
 
 }  // namespace ddp::detail

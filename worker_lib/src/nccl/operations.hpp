@@ -12,7 +12,7 @@ namespace ddp::detail {
 /// The stream of a group's operations, and this rank in the group.
 struct NcclQueue {
     const NcclApi& nccl;
-    cudaStream_t stream = nullptr;
+    CUstream stream = nullptr;
     int rank = 0;
     int ranks = 1;
     void* barrier_word = nullptr;  ///< an i32 on the device that stays 0

@@ -104,8 +104,7 @@ std::optional<Failure> Watchdog::failure() const {
 }
 
 void Watchdog::run() {
-    // Events of other devices than the current one can be queried too, but the first call must not start device 0.
-    (void)begin_thread(device_->cuda(), device_->index());
+    (void)device_->begin_thread();
     Backoff backoff;
     const ddprun::Lock lock(mutex_);
     for (;;) {
@@ -142,10 +141,10 @@ void Watchdog::follow_first(Backoff& backoff) {
     const std::shared_ptr<NcclWork> first = pending_.front();
     mutex_.unlock();
     first->mark_begun();  // not when it was queued: the device may have had much to do before it
-    const cudaError_t state = first->query();
-    std::optional<Failure> found = state == cudaSuccess ? std::nullopt : examine(*first, state);
+    const CUresult state = first->query();
+    std::optional<Failure> found = state == CUDA_SUCCESS ? std::nullopt : examine(*first, state);
     mutex_.lock();
-    if (state == cudaSuccess) {
+    if (state == CUDA_SUCCESS) {
         // It leaves the queue before its waiters wake: one of them may destroy the group, with nothing in flight then.
         pending_.pop_front();
         backoff.restart();
@@ -167,10 +166,10 @@ void Watchdog::follow_first(Backoff& backoff) {
 }
 
 /// Returns the error that the device or NCCL has met while `first` was running, if any.
-std::optional<Failure> Watchdog::examine(const NcclWork& first, cudaError_t state) {
-    if (state != cudaErrorNotReady) {
+std::optional<Failure> Watchdog::examine(const NcclWork& first, CUresult state) {
+    if (state != CUDA_ERROR_NOT_READY) {
         return failure_of(first, ErrorCode::System,
-                          fmt::format("{}: CUDA failed: {}", own_rank_, device_->cuda().get_error_string(state)));
+                          fmt::format("{}: CUDA failed: {}", own_rank_, cuda_error_text(device_->cuda(), state)));
     }
     const ncclResult_t error = communicator_.async_error();
     if (error == ncclSuccess) return std::nullopt;
@@ -229,7 +228,7 @@ void Watchdog::abort_communicator() {
     const auto limit = Clock::now() + limits_.abort_timeout;
     const bool returned = communicator_.abort();
     // An abort that has returned has asked the kernels to stop; this waits until they have.
-    for (Backoff backoff; last && last->query() == cudaErrorNotReady && Clock::now() < limit; backoff.pause()) {
+    for (Backoff backoff; last && last->query() == CUDA_ERROR_NOT_READY && Clock::now() < limit; backoff.pause()) {
     }
     mutex_.lock();
     aborted_ = true;

@@ -72,7 +72,7 @@ private:
     void complete(const EndedWork& ended) EXCLUDES(mutex_);
     void give_up() REQUIRES(mutex_);
     void abort_communicator() REQUIRES(mutex_);
-    [[nodiscard]] std::optional<Failure> examine(const NcclWork& first, cudaError_t state);
+    [[nodiscard]] std::optional<Failure> examine(const NcclWork& first, CUresult state);
     [[nodiscard]] std::optional<Failure> missed_deadline() const REQUIRES(mutex_);
     [[nodiscard]] std::exception_ptr error_for(const NcclWork& work) const REQUIRES(mutex_);
 

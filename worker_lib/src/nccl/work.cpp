@@ -35,8 +35,8 @@ bool NcclWork::is_barrier() const {
     return operation != nullptr && operation->kind == OpKind::kBarrier;
 }
 
-cudaStream_t NcclWork::caller() const {
-    return static_cast<cudaStream_t>(std::visit([](const auto& one) { return one.stream.handle; }, task_));
+CUstream NcclWork::caller() const {
+    return static_cast<CUstream>(std::visit([](const auto& one) { return one.stream.handle; }, task_));
 }
 
 std::string NcclWork::text() const {
@@ -70,24 +70,24 @@ void NcclWork::note_abort(std::string_view reason) const {
     if (!batch->record_entries.empty()) batch->record_entries.front().aborted(reason);
 }
 
-cudaError_t NcclWork::record_end(bool launched) {
-    const cudaError_t error = device_->cuda().event_record(end_, device_->stream());
-    recorded_ = error == cudaSuccess;
+CUresult NcclWork::record_end(bool launched) {
+    const CUresult error = device_->cuda().event_record(end_, device_->stream());
+    recorded_ = error == CUDA_SUCCESS;
     launched_ = recorded_ && launched;
     return error;
 }
 
-cudaError_t NcclWork::query() const { return recorded_ ? query_event(device_->cuda(), end_) : cudaErrorNotReady; }
+CUresult NcclWork::query() const { return recorded_ ? device_->cuda().event_query(end_) : CUDA_ERROR_NOT_READY; }
 
 void NcclWork::mark_begun() {
     if (launched_ && !std::exchange(begun_, true)) begin();
 }
 
 void NcclWork::wait() {
-    if (blocks_host() || done()) return WorkState::wait();       // when done: throws its error, or returns at once
-    const DeviceScope scope(device_->cuda(), device_->index());  // Stream{} is this device's default stream
+    if (blocks_host() || done()) return WorkState::wait();  // when done: throws its error, or returns at once
+    const DeviceScope scope(*device_);                      // Stream{} is this device's default stream
     if (const auto wrong = wait_complaint(device_->cuda(), caller()); !wrong.empty()) refuse(*this, wrong);
-    check_cuda(device_->cuda(), device_->cuda().stream_wait_event(caller(), end_, 0), "cudaStreamWaitEvent");
+    check_cuda(device_->cuda(), device_->cuda().stream_wait_event(caller(), end_, 0), "cuStreamWaitEvent");
 }
 
 }  // namespace ddp::detail

@@ -24,7 +24,7 @@ public:
     [[nodiscard]] const NcclTask& task() const { return task_; }
     [[nodiscard]] bool is_barrier() const;
     /// Returns the caller's stream, whose work at the time of the call comes before the operation.
-    [[nodiscard]] cudaStream_t caller() const;
+    [[nodiscard]] CUstream caller() const;
     [[nodiscard]] const Participant& owner() const override { return backend_->owner(); }
     [[nodiscard]] std::string text() const override;
 
@@ -32,10 +32,10 @@ public:
     void prepare();
     /// Records the end event behind the current work of the group's stream. `launched`: NCCL has put the operation
     /// there; else the event only shows when the stream is empty.
-    [[nodiscard]] cudaError_t record_end(bool launched);
-    /// Returns cudaSuccess if the stream has passed the end event, cudaErrorNotReady if not, else the device's error.
-    /// Does not wait.
-    [[nodiscard]] cudaError_t query() const;
+    [[nodiscard]] CUresult record_end(bool launched);
+    /// Returns CUDA_SUCCESS if the stream has passed the end event, CUDA_ERROR_NOT_READY if not, else the device's
+    /// error. Does not wait.
+    [[nodiscard]] CUresult query() const;
     /// Returns whether there is an end event to query.
     [[nodiscard]] bool recorded() const { return recorded_; }
 
@@ -60,8 +60,8 @@ private:
     const std::shared_ptr<GroupDevice> device_;
     const std::shared_ptr<BackendHandle<BackendImpl>> backend_;
     const ddprun::Duration abort_timeout_;
-    cudaEvent_t end_ = nullptr;  // from device_'s pool, since prepare()
-    bool recorded_ = false;      // this and launched_ are set before another thread sees this object
+    CUevent end_ = nullptr;  // from device_'s pool, since prepare()
+    bool recorded_ = false;  // this and launched_ are set before another thread sees this object
     bool launched_ = false;
     bool begun_ = false;  // mark_begun() only
 };

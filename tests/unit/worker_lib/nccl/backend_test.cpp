@@ -148,19 +148,18 @@ TEST_CASE("nccl: a collective waits for the caller's stream, and wait() lets tha
           "[nccl]") {
     FakeGroup group(1);
     const auto backend = group.backend(0);
-    const cudaStream_t stream = group.gpu.make_stream();
+    const CUstream stream = group.gpu.make_stream();
     const std::vector<float> computed(4, 5.0f);
     std::vector<float> values(4, 0.0f), copy(4, 0.0f);
 
     // On the caller's stream: a long kernel (the gate), then the values that are to be reduced.
     const auto gate = group.gpu.close_gate(stream);
-    const auto cuda = group.gpu.api().cuda;
-    cuda.memcpy_async(values.data(), computed.data(), 16, cudaMemcpyDefault, stream);
+    group.gpu.copy(values.data(), computed.data(), 16, stream);
     auto wanted = all_reduce(values, ReduceOp::Sum);
     wanted.stream.handle = stream;
     const auto work = submit(*backend, ddp::detail::Operation(wanted));
     work->wait();
-    cuda.memcpy_async(copy.data(), values.data(), 16, cudaMemcpyDefault, stream);
+    group.gpu.copy(copy.data(), values.data(), 16, stream);
 
     CHECK_FALSE(work->done());
     CHECK_FALSE(group.gpu.advance(stream));
@@ -177,7 +176,7 @@ TEST_CASE("nccl: wait() on a stream of a caller orders it behind the peers", "[n
     require_success(group.run([&](int rank, BackendImpl& backend) {
         std::vector<float> values(1, 1.0f);
         auto wanted = all_reduce(values, ReduceOp::Sum);
-        const cudaStream_t stream = group.gpu.make_stream();
+        const CUstream stream = group.gpu.make_stream();
         wanted.stream.handle = stream;
         if (rank == 1 && !eventually([&] { return first_went_on.load(); }))
             throw Error(ErrorCode::Timeout, "rank 0 is stuck");
@@ -195,7 +194,7 @@ TEST_CASE("nccl: wait() on a stream of a caller orders it behind the peers", "[n
 TEST_CASE("nccl: callbacks run once, when the work has ended", "[nccl]") {
     FakeGroup group(1);
     const auto backend = group.backend(0);
-    const cudaStream_t stream = group.gpu.make_stream();
+    const CUstream stream = group.gpu.make_stream();
     const auto gate = group.gpu.close_gate(stream);
     std::vector<float> values(1, 1.0f);
     auto wanted = all_reduce(values, ReduceOp::Sum);
@@ -214,7 +213,7 @@ TEST_CASE("nccl: a callback may have its stream wait for the group, not the host
     FakeGroup group(1);
     group.nccl_version = GENERATE(22602, 22809);  // with the older one callbacks have a thread of their own
     const auto backend = group.backend(0);
-    const cudaStream_t streams[] = {group.gpu.make_stream(), group.gpu.make_stream()};
+    const CUstream streams[] = {group.gpu.make_stream(), group.gpu.make_stream()};
     const std::vector gates{group.gpu.close_gate(streams[0]), group.gpu.close_gate(streams[1])};
     std::vector<float> values(3);
     std::vector<std::shared_ptr<detail::WorkState>> works;
@@ -242,7 +241,7 @@ TEST_CASE("nccl: a group may be destroyed inside a callback of its own: it ends 
     FakeGroup group(1);
     group.nccl_version = GENERATE(22602, 22809);  // as above
     std::optional<ProcessGroup> world(group.world(0));
-    const cudaStream_t streams[] = {group.gpu.make_stream(), group.gpu.make_stream()};
+    const CUstream streams[] = {group.gpu.make_stream(), group.gpu.make_stream()};
     const std::vector gates{group.gpu.close_gate(streams[0]), group.gpu.close_gate(streams[1])};
     std::vector<float> values(3);
     const auto start = [&](std::size_t i) {
@@ -274,7 +273,7 @@ TEST_CASE("nccl: a callback's call that stays in NCCL ends at its deadline, by a
     std::promise<std::shared_ptr<detail::WorkState>> called;
     auto second = called.get_future();
     auto backend = group.backend(0);
-    const cudaStream_t stream = group.gpu.make_stream();
+    const CUstream stream = group.gpu.make_stream();
     const auto gate = group.gpu.close_gate(stream);
     std::vector<float> values(3);
     auto wanted = all_reduce(values, ReduceOp::Sum);
@@ -298,7 +297,7 @@ TEST_CASE("nccl: a call that ended by an exception of the program has no deadlin
         FakeGroup group(1);
         auto api = group.gpu.api(22602);
         api.nccl.broadcast = [](const void*, void*, std::size_t, ncclDataType_t, int, ncclComm_t,
-                                cudaStream_t) -> ncclResult_t { throw std::bad_alloc(); };
+                                CUstream) -> ncclResult_t { throw std::bad_alloc(); };
         const auto backend = detail::make_nccl_backend(group.spec(0), api, group.limits);
         std::vector<float> values(3);
         auto wanted = operation(OpKind::kBroadcast, 1, 20ms);

@@ -60,7 +60,7 @@ std::pair<int, std::uint64_t> called(const std::string& group) {
 TEST_CASE("nccl: what the program captures into a CUDA graph meanwhile is left alone", "[nccl]") {
     FakeGroup group(1);
     auto backend = group.backend(0);
-    const cudaStream_t stream = group.gpu.make_stream();
+    const CUstream stream = group.gpu.make_stream();
     const auto gate = group.gpu.close_gate(stream);
     std::vector<float> values(3);
     auto wanted = all_reduce(values, ReduceOp::Sum);
@@ -84,7 +84,7 @@ TEST_CASE("nccl: a call on a stream that is being captured is refused, and the g
     const Stream stream{group.gpu.make_stream()};
     std::vector<float> values(3, 1.0f), other(3, 0.0f);
     const Buffer buffer = device_buffer(values), received = device_buffer(other);
-    group.gpu.capture(static_cast<cudaStream_t>(stream.handle), true);
+    group.gpu.capture(static_cast<CUstream>(stream.handle), true);
     const Outcome collective = outcome_of([&] { (void)world.all_reduce(buffer, ReduceOp::Sum, {.stream = stream}); });
     CHECK(collective.code == ErrorCode::InvalidArgument);
     CHECK_THAT(collective.text, Contains("#1 all_reduce sum f32[3]: its stream is being captured into a CUDA graph"));
@@ -92,7 +92,7 @@ TEST_CASE("nccl: a call on a stream that is being captured is refused, and the g
         outcome_of([&] { (void)world.batch().send(buffer, 0).recv(received, 0).start({.stream = stream}); });
     CHECK(message.code == ErrorCode::InvalidArgument);
     CHECK(called("world") == std::pair(0, std::uint64_t{0}));  // a peer that waits for #1 waits for this rank
-    group.gpu.capture(static_cast<cudaStream_t>(stream.handle), false);
+    group.gpu.capture(static_cast<CUstream>(stream.handle), false);
     world.all_reduce(buffer, ReduceOp::Sum, {.stream = stream}).wait_host();
     CHECK(called("world") == std::pair(1, std::uint64_t{1}));
     CHECK(group.gpu.counts().aborts == 0);
@@ -103,11 +103,11 @@ TEST_CASE("nccl: a call on the default stream is refused while a stream that wai
     ProcessGroup world = group.world(0);
     std::vector<float> values(3, 1.0f);
     const Buffer buffer = device_buffer(values);
-    const cudaStream_t elsewhere = group.gpu.make_stream(5, true), apart = group.gpu.make_stream(0);
+    const CUstream elsewhere = group.gpu.make_stream(5, true), apart = group.gpu.make_stream(0);
     group.gpu.capture(elsewhere, true);
     group.gpu.capture(apart, true);
     world.all_reduce(buffer, ReduceOp::Sum).wait_host();  // neither has to do with device 0's default stream
-    const cudaStream_t blocking = group.gpu.make_stream(0, true);
+    const CUstream blocking = group.gpu.make_stream(0, true);
     group.gpu.capture(blocking, true);
     const Outcome refused = outcome_of([&] { (void)world.all_reduce(buffer, ReduceOp::Sum); });
     CHECK(refused.code == ErrorCode::InvalidArgument);
@@ -117,7 +117,6 @@ TEST_CASE("nccl: a call on the default stream is refused while a stream that wai
     group.gpu.capture(blocking, false);
     world.all_reduce(buffer, ReduceOp::Sum).wait_host();
     CHECK(group.gpu.counts().broken_captures == 0);
-    CHECK(group.gpu.api().cuda.get_last_error() == cudaSuccess);
 }
 
 TEST_CASE("nccl: a capture in which a stream waits for an earlier operation is left alone: that wait is refused",
@@ -125,8 +124,8 @@ TEST_CASE("nccl: a capture in which a stream waits for an earlier operation is l
     FakeGroup group(1);
     ProcessGroup world = group.world(0);
     const bool on_default_stream = GENERATE(false, true);
-    const cudaStream_t captured = group.gpu.make_stream(0, true);
-    const cudaStream_t waiting = on_default_stream ? nullptr : captured;
+    const CUstream captured = group.gpu.make_stream(0, true);
+    const CUstream waiting = on_default_stream ? nullptr : captured;
     std::vector<float> values(3, 1.0f);
     const auto gate = group.gpu.close_gate(waiting);
     Work work = world.all_reduce(device_buffer(values), ReduceOp::Sum, {.stream = {waiting}});
@@ -148,27 +147,24 @@ TEST_CASE("nccl: the default stream that waits is that of the group's device, wh
     FakeGroup group(1);
     const auto backend = group.backend(0);
     group.gpu.frozen_ranks = {0};
-    const auto cuda = group.gpu.api().cuda;
-    REQUIRE(cuda.set_device(3) == cudaSuccess);
+    FakeGpu::set_current(3);
     std::vector<float> values(3);
     submit(*backend, all_reduce(values, ReduceOp::Sum))->wait();
     CHECK(group.gpu.advance(nullptr));
-    REQUIRE(cuda.set_device(0) == cudaSuccess);
+    FakeGpu::set_current(0);
     CHECK_FALSE(group.gpu.advance(nullptr));
 }
 
 TEST_CASE("nccl: a rank on device 3 starts no other, whichever threads call and end it", "[nccl]") {
     FakeGroup group(1);
     group.first_device = 3;
-    const auto cuda = group.gpu.api().cuda;
     std::unique_ptr<BackendImpl> backend;
     std::shared_ptr<detail::WorkState> work;
     const auto on_fresh_thread = [&](const std::function<void()>& body) {
         bool left_without = false;
         const auto outcome = std::async(std::launch::async, [&] {
                                  const Outcome met = outcome_of(body);
-                                 CUcontext current = nullptr;
-                                 left_without = cuda.get_context(&current) == CUDA_SUCCESS && current == nullptr;
+                                 left_without = !FakeGpu::current_device().has_value();
                                  return met;
                              }).get();
         CHECK(outcome.text == "");
@@ -187,13 +183,10 @@ TEST_CASE("nccl: a rank on device 3 starts no other, whichever threads call and 
 
 TEST_CASE("nccl: the device that a thread has chosen is its current one again after a call", "[nccl]") {
     FakeGroup group(1);
+    FakeGpu::set_current(5);
     const auto backend = group.backend(0);
-    const auto cuda = group.gpu.api().cuda;
-    REQUIRE(cuda.set_device(5) == cudaSuccess);
     submit(*backend, operation(OpKind::kBarrier, 1))->wait();
-    int device = -1;
-    CHECK(cuda.get_device(&device) == cudaSuccess);
-    CHECK(device == 5);
+    CHECK(FakeGpu::current_device() == 5);
 }
 
 TEST_CASE("nccl: a group's memory is freed with its device as the current one", "[nccl]") {
@@ -202,26 +195,25 @@ TEST_CASE("nccl: a group's memory is freed with its device as the current one", 
     require_nothing_left(group);
 }
 
-TEST_CASE("nccl: what we ask CUDA leaves no error for the program to find", "[nccl]") {
+TEST_CASE("nccl: CUDA's reason is in the error", "[nccl]") {
     FakeGroup group(1);
-    const auto cuda = group.gpu.api().cuda;
-    {
-        const auto device = detail::open_device(cuda, 0);
-        const auto gate = group.gpu.close_gate(static_cast<cudaStream_t>(device->stream().handle));
-        device->mark();
-        CHECK_FALSE(device->passed());
-        CHECK(cuda.get_last_error() == cudaSuccess);
-    }
-    {
-        const auto backend = group.backend(0);
-        group.gpu.refuses_memory = true;
-        CHECK_THAT(outcome_of([&] { (void)backend->arena().allocate(10); }).text,
-                   Contains("no room for 10 bytes on CUDA device 0: as scripted"));
-        CHECK(cuda.get_last_error() == cudaSuccess);
-    }
+    const auto backend = group.backend(0);
+    group.gpu.refuses_memory = true;
+    CHECK_THAT(outcome_of([&] { (void)backend->arena().allocate(10); }).text,
+               Contains("no room for 10 bytes on CUDA device 0: as scripted (CUDA_ERROR_OUT_OF_MEMORY)"));
     group.gpu.devices = 0;
-    CHECK_FALSE(detail::count_devices(cuda).has_value());
-    CHECK(cuda.get_last_error() == cudaSuccess);
+    CHECK(detail::count_devices(group.gpu.api().cuda).error().message == "there is no CUDA device");
+}
+
+TEST_CASE("nccl: a device that is opened for copies is current on no thread afterwards", "[nccl]") {
+    FakeGpu gpu;
+    const auto device = detail::open_device(gpu.api().cuda, 3);
+    const auto gate = gpu.close_gate(static_cast<CUstream>(device->stream().handle));
+    device->mark();
+    CHECK_FALSE(device->passed());
+    gate->store(true);
+    CHECK(device->passed());
+    CHECK_FALSE(FakeGpu::current_device().has_value());
 }
 
 TEST_CASE("nccl: arguments that only CUDA knows to be wrong are refused, and the group stays usable", "[nccl]") {
@@ -244,7 +236,6 @@ TEST_CASE("nccl: arguments that only CUDA knows to be wrong are refused, and the
     CHECK_THAT(
         refused([&] { return world.all_reduce(buffer, ReduceOp::Sum, {.stream = {group.gpu.make_stream(5)}}); }),
         Contains("#1 all_reduce sum f32[3]: the stream belongs to another device; this rank uses CUDA device 0"));
-    CHECK(group.gpu.api().cuda.get_last_error() == cudaSuccess);
     world.all_reduce(buffer, ReduceOp::Sum).wait_host();
     CHECK(group.gpu.counts().aborts == 0);
 }

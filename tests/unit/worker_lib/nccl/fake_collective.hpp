@@ -2,12 +2,14 @@
 // The arithmetic of the fake NCCL: what a collective or a message does to the buffers of its ranks once all have called
 // it. Calls that do not match, which NCCL only forbids, never end here.
 
-#include <nccl.h>
-
 #include <cstddef>
 #include <map>
 
+#include "worker_lib/src/nccl/abi/nccl.hpp"
+
 namespace ddp::test {
+
+using namespace abi;
 
 /// Returns the bytes of one element.
 [[nodiscard]] std::size_t width_of(ncclDataType_t type);

@@ -1,4 +1,4 @@
-// The CUDA runtime's part of the fake: streams, events and memory.
+// The CUDA driver's part of the fake: contexts, streams, events and memory.
 
 #include <algorithm>
 #include <cassert>
@@ -13,183 +13,199 @@ namespace ddp::test {
 namespace {
 
 FakeGpu* the_fake = nullptr;
-thread_local std::optional<int>
-    context;  // the device whose context is current; none before the first call that needs one
-thread_local cudaError_t last_error = cudaSuccess;
-thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
+thread_local std::vector<int> contexts_of_thread;  // the devices of its contexts; the last is the current one
+thread_local CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
-int current_device() { return context.value_or(0); }
-
-/// Keeps the thread's last error as the CUDA runtime does, cudaErrorNotReady included.
-cudaError_t remembered(cudaError_t error) {
-    if (error != cudaSuccess) last_error = error;
-    return error;
-}
+/// A context is represented by its device's number plus 1.
+CUcontext context_of(int device) { return reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(device) + 1); }
+int device_of(CUcontext context) { return static_cast<int>(reinterpret_cast<std::uintptr_t>(context) - 1); }
 
 }  // namespace
 
 struct FakeCudaCalls {
     using Lock = std::unique_lock<std::mutex>;
     static FakeGpu& fake() { return FakeGpu::current(); }
-    static FakeEvent& real(cudaEvent_t event) { return *reinterpret_cast<FakeEvent*>(event); }
-    /// The error of a call that ends the program's capture.
-    static cudaError_t broken(cudaError_t error) {
+    static FakeEvent& real(CUevent event) { return *reinterpret_cast<FakeEvent*>(event); }
+    static void* memory_at(CUdeviceptr pointer) { return reinterpret_cast<void*>(pointer); }
+    static bool has_context() { return !contexts_of_thread.empty(); }
+    /// Returns the error of a call that ends the program's capture.
+    static CUresult broken(CUresult error) {
         ++fake().counts_.broken_captures;
-        return remembered(error);
+        return error;
     }
 
-    static cudaError_t stream_create(cudaStream_t* stream, unsigned) {
+    static CUresult init(unsigned) { return fake().devices == 0 ? CUDA_ERROR_NO_DEVICE : CUDA_SUCCESS; }
+    static CUresult device_get_count(int* count) { return *count = fake().devices, CUDA_SUCCESS; }
+    static CUresult device_get(CUdevice* device, int ordinal) { return *device = ordinal, CUDA_SUCCESS; }
+    static CUresult retain(CUcontext* context, CUdevice device) {
         const Lock lock(fake().mutex_);
-        fake().need_context();
-        ++fake().counts_.streams;
-        *stream = reinterpret_cast<cudaStream_t>(new FakeStream);
-        return cudaSuccess;
+        if (fake().lost_devices.contains(device)) return CUDA_ERROR_DEVICE_UNAVAILABLE;
+        ++fake().counts_.retained;
+        fake().contexts_.insert(device);
+        *context = context_of(device);
+        return CUDA_SUCCESS;
     }
-    static cudaError_t stream_destroy(cudaStream_t stream) {
+    static CUresult release(CUdevice) {
         const Lock lock(fake().mutex_);
-        fake().need_context();
+        --fake().counts_.retained;
+        fake().changed_.notify_all();
+        return CUDA_SUCCESS;
+    }
+    static CUresult push(CUcontext context) {
+        const Lock lock(fake().mutex_);
+        if (fake().lost_devices.contains(device_of(context))) return CUDA_ERROR_DEVICE_UNAVAILABLE;
+        contexts_of_thread.push_back(device_of(context));
+        return CUDA_SUCCESS;
+    }
+    static CUresult pop(CUcontext* context) {
+        if (!has_context()) return CUDA_ERROR_INVALID_CONTEXT;
+        *context = context_of(contexts_of_thread.back());
+        contexts_of_thread.pop_back();
+        return CUDA_SUCCESS;
+    }
+    static CUresult stream_create(CUstream* stream, unsigned, int) {
+        const Lock lock(fake().mutex_);
+        if (!has_context()) return CUDA_ERROR_INVALID_CONTEXT;
+        ++fake().counts_.streams;
+        *stream = reinterpret_cast<CUstream>(new FakeStream);
+        return CUDA_SUCCESS;
+    }
+    static CUresult stream_destroy(CUstream stream) {
+        const Lock lock(fake().mutex_);
+        if (!has_context()) return CUDA_ERROR_INVALID_CONTEXT;
         --fake().counts_.streams;
         delete reinterpret_cast<FakeStream*>(stream);
-        return cudaSuccess;
+        return CUDA_SUCCESS;
     }
-    static cudaError_t stream_wait_event(cudaStream_t stream, cudaEvent_t event, unsigned) {
+    static CUresult stream_wait_event(CUstream stream, CUevent event, unsigned) {
         const Lock lock(fake().mutex_);
-        fake().need_context();
-        if (const cudaError_t wrong = fake().usable(stream); wrong != cudaSuccess) return broken(wrong);
-        if (fake().at(stream).captured) return broken(cudaErrorStreamCaptureIsolation);
+        if (const CUresult wrong = fake().usable(stream); wrong != CUDA_SUCCESS) return broken(wrong);
+        if (fake().at(stream).captured) return broken(CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
         const auto awaited = real(event).recorded;
         const auto task = fake().put(stream, nullptr);
         if (awaited) task->before.push_back(awaited);
-        return cudaSuccess;
+        return CUDA_SUCCESS;
     }
-    static cudaError_t event_create(cudaEvent_t* event, unsigned) {
+    static CUresult event_create(CUevent* event, unsigned) {
         const Lock lock(fake().mutex_);
-        fake().need_context();
-        if (fake().refuses_events) return remembered(cudaErrorMemoryAllocation);
+        if (!has_context()) return CUDA_ERROR_INVALID_CONTEXT;
+        if (fake().refuses_events) return CUDA_ERROR_OUT_OF_MEMORY;
         ++fake().counts_.events;
-        *event = reinterpret_cast<cudaEvent_t>(new FakeEvent{.device = current_device(), .recorded = {}});
-        return cudaSuccess;
+        *event = reinterpret_cast<CUevent>(new FakeEvent{.device = contexts_of_thread.back(), .recorded = {}});
+        return CUDA_SUCCESS;
     }
-    static cudaError_t event_record(cudaEvent_t event, cudaStream_t stream) {
+    static CUresult event_record(CUevent event, CUstream stream) {
         const Lock lock(fake().mutex_);
-        fake().need_context();
-        if (const cudaError_t wrong = fake().usable(stream); wrong != cudaSuccess) return broken(wrong);
+        if (const CUresult wrong = fake().usable(stream); wrong != CUDA_SUCCESS) return broken(wrong);
         const FakeStream& recorded = fake().at(stream);
-        if (recorded.device >= 0 && recorded.device != real(event).device)
-            return remembered(cudaErrorInvalidResourceHandle);
+        if (recorded.device >= 0 && recorded.device != real(event).device) return CUDA_ERROR_INVALID_HANDLE;
         real(event).recorded = recorded.last;
-        return cudaSuccess;
+        return CUDA_SUCCESS;
     }
-    static cudaError_t event_query(cudaEvent_t event) {
+    static CUresult event_query(CUevent event) {
         const Lock lock(fake().mutex_);
-        fake().need_context();
+        if (!has_context()) return CUDA_ERROR_INVALID_CONTEXT;
         ++fake().counts_.queries;
-        if (fake().ends_capture()) return remembered(cudaErrorStreamCaptureUnsupported);
+        if (fake().ends_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         const auto task = real(event).recorded;
-        return task == nullptr || FakeGpu::settle(*task) ? cudaSuccess : remembered(cudaErrorNotReady);
+        return task == nullptr || FakeGpu::settle(*task) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
     }
-    static cudaError_t event_destroy(cudaEvent_t event) {
+    static CUresult event_destroy(CUevent event) {
         const Lock lock(fake().mutex_);
-        fake().need_context();
+        if (!has_context()) return CUDA_ERROR_INVALID_CONTEXT;
         --fake().counts_.events;
         delete &real(event);
-        return cudaSuccess;
+        return CUDA_SUCCESS;
     }
-    static cudaError_t allocate(void** memory, std::size_t bytes) {
+    static CUresult allocate(CUdeviceptr* memory, std::size_t bytes) {
         const Lock lock(fake().mutex_);
-        fake().need_context();
-        if (fake().refuses_memory) return remembered(cudaErrorMemoryAllocation);
-        if (fake().ends_capture()) return remembered(cudaErrorStreamCaptureUnsupported);
+        if (!has_context()) return CUDA_ERROR_INVALID_CONTEXT;
+        if (fake().refuses_memory) return CUDA_ERROR_OUT_OF_MEMORY;
+        if (fake().ends_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         ++fake().counts_.blocks;
-        *memory = std::malloc(bytes);
-        fake().devices_of_blocks_[*memory] = current_device();
-        std::memset(*memory, 0xAB, bytes);  // device memory starts as anything
-        return cudaSuccess;
+        void* const block = std::malloc(bytes);
+        fake().devices_of_blocks_[block] = contexts_of_thread.back();
+        std::memset(block, 0xAB, bytes);  // device memory starts as anything
+        *memory = detail::device_pointer(block);
+        return CUDA_SUCCESS;
     }
-    static cudaError_t free(void* memory) {
+    static CUresult free(CUdeviceptr memory) {
         const Lock lock(fake().mutex_);
-        fake().need_context();
-        if (fake().ends_capture()) return remembered(cudaErrorStreamCaptureUnsupported);
+        if (!has_context()) return CUDA_ERROR_INVALID_CONTEXT;
+        if (fake().ends_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         --fake().counts_.blocks;
-        if (fake().devices_of_blocks_[memory] != current_device()) ++fake().counts_.frees_elsewhere;
-        std::free(memory);
-        return cudaSuccess;
+        if (fake().devices_of_blocks_[memory_at(memory)] != contexts_of_thread.back()) ++fake().counts_.frees_elsewhere;
+        std::free(memory_at(memory));
+        return CUDA_SUCCESS;
     }
-    static cudaError_t memset_async(void* memory, int value, std::size_t bytes, cudaStream_t stream) {
+    static CUresult memset_async(CUdeviceptr memory, unsigned char value, std::size_t bytes, CUstream stream) {
         const Lock lock(fake().mutex_);
-        fake().need_context();
-        fake().put(stream, [=] { return std::memset(memory, value, bytes) != nullptr; });
-        return cudaSuccess;
+        if (const CUresult wrong = fake().usable(stream); wrong != CUDA_SUCCESS) return wrong;
+        fake().put(stream, [=] { return std::memset(memory_at(memory), value, bytes) != nullptr; });
+        return CUDA_SUCCESS;
     }
-    static cudaError_t memcpy_async(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
-                                    cudaStream_t stream) {
+    static CUresult memcpy_async(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
         const Lock lock(fake().mutex_);
-        fake().need_context();
-        fake().put(stream, [=] { return std::memcpy(to, from, bytes) != nullptr; });
-        return cudaSuccess;
+        if (const CUresult wrong = fake().usable(stream); wrong != CUDA_SUCCESS) return wrong;
+        fake().put(stream, [=] { return std::memcpy(memory_at(to), memory_at(from), bytes) != nullptr; });
+        return CUDA_SUCCESS;
     }
-    static cudaError_t get_device_count(int* count) {
-        *count = fake().devices;
-        return remembered(*count == 0 ? cudaErrorNoDevice : cudaSuccess);
-    }
-    static cudaError_t set_device(int device) {
-        const Lock lock(fake().mutex_);
-        if (fake().lost_devices.contains(device)) return remembered(cudaErrorDevicesUnavailable);
-        context = device;
-        fake().need_context();
-        return cudaSuccess;
-    }
-    static cudaError_t exchange_capture_mode(cudaStreamCaptureMode* mode) {
-        const Lock lock(fake().mutex_);
-        fake().need_context();
+    static CUresult exchange_capture_mode(CUstreamCaptureMode* mode) {
         std::swap(*mode, capture_mode);
-        return cudaSuccess;
+        return CUDA_SUCCESS;
     }
-    static cudaError_t stream_is_capturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+    static CUresult stream_is_capturing(CUstream stream, CUstreamCaptureStatus* status) {
         const Lock lock(fake().mutex_);
-        fake().need_context();
-        if (const cudaError_t wrong = fake().usable(stream); wrong != cudaSuccess) return remembered(wrong);
-        *status = fake().at(stream).captured ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
-        return cudaSuccess;
+        if (const CUresult wrong = fake().usable(stream); wrong != CUDA_SUCCESS) return wrong;
+        *status = fake().at(stream).captured ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+        return CUDA_SUCCESS;
     }
-    static CUresult pointer_attribute(void* value, CUpointer_attribute attribute, CUdeviceptr pointer) {
+    /// Like the driver it succeeds for memory that CUDA does not know, with zeros.
+    static CUresult pointer_attributes(unsigned count, CUpointer_attribute* attributes, void** values,
+                                       CUdeviceptr pointer) {
         const Lock lock(fake().mutex_);
-        const auto other = fake().other_memory.find(reinterpret_cast<const void*>(pointer));
-        const int home = other == fake().other_memory.end() ? current_device() : other->second;
-        if (home < 0) return CUDA_ERROR_INVALID_VALUE;
-        const bool is_type = attribute == CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
-        *static_cast<int*>(value) = is_type                                            ? CU_MEMORYTYPE_DEVICE
-                                    : attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL ? home
-                                                                                       : 0;  // not managed
+        if (!has_context()) return CUDA_ERROR_INVALID_CONTEXT;
+        const auto other = fake().other_memory.find(memory_at(pointer));
+        const int home = other == fake().other_memory.end() ? contexts_of_thread.back() : other->second;
+        for (unsigned i = 0; i < count; ++i) {
+            const bool is_type = attributes[i] == CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
+            const bool is_home = attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
+            const int value = is_type ? int{CU_MEMORYTYPE_DEVICE} : is_home ? home : 0;  // not managed
+            *static_cast<int*>(values[i]) = home < 0 ? 0 : value;
+        }
         return CUDA_SUCCESS;
     }
-    /// A context is represented by its device's number plus 1.
-    static CUresult get_context(CUcontext* current) {
-        *current = context ? reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(*context) + 1) : nullptr;
+    static CUresult error_name(CUresult error, const char** text) {
+        *text = error == CUDA_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR";
         return CUDA_SUCCESS;
     }
-    static CUresult set_context(CUcontext chosen) {
-        context.reset();
-        if (chosen != nullptr) context = static_cast<int>(reinterpret_cast<std::uintptr_t>(chosen) - 1);
-        return CUDA_SUCCESS;
-    }
+    static CUresult error_text(CUresult, const char** text) { return *text = "as scripted", CUDA_SUCCESS; }
 };
 
 FakeGpu::FakeGpu() {
     assert(the_fake == nullptr);
     the_fake = this;
-    context.reset();
+    set_current(std::nullopt);
 }
 
 FakeGpu::~FakeGpu() {
     std::unique_lock lock(mutex_);
     leaving_ = true;
     changed_.notify_all();
-    changed_.wait(lock, [this] { return blocked_ == 0; });
+    changed_.wait(lock, [this] { return blocked_ == 0 && counts_.retained == 0; });
     the_fake = nullptr;
 }
 
 FakeGpu& FakeGpu::current() { return *the_fake; }
+
+void FakeGpu::set_current(std::optional<int> device) {
+    contexts_of_thread.clear();
+    if (device) contexts_of_thread.push_back(*device);
+}
+
+std::optional<int> FakeGpu::current_device() {
+    return contexts_of_thread.empty() ? std::nullopt : std::optional(contexts_of_thread.back());
+}
 
 detail::GpuApi FakeGpu::api(int nccl_version) const {
     detail::GpuApi api;
@@ -199,30 +215,30 @@ detail::GpuApi FakeGpu::api(int nccl_version) const {
     return api;
 }
 
-void FakeGpu::fill(detail::CudaApi& cuda) {
-    cuda.get_device_count = FakeCudaCalls::get_device_count;
-    cuda.get_device = [](int* device) { return *device = current_device(), cudaSuccess; };
-    cuda.set_device = FakeCudaCalls::set_device;
-    cuda.stream_create_with_flags = FakeCudaCalls::stream_create;
+void FakeGpu::fill(CudaApi& cuda) {
+    cuda.init = FakeCudaCalls::init;
+    cuda.device_get_count = FakeCudaCalls::device_get_count;
+    cuda.device_get = FakeCudaCalls::device_get;
+    cuda.device_primary_ctx_retain = FakeCudaCalls::retain;
+    cuda.device_primary_ctx_release = FakeCudaCalls::release;
+    cuda.ctx_push_current = FakeCudaCalls::push;
+    cuda.ctx_pop_current = FakeCudaCalls::pop;
+    cuda.stream_create_with_priority = FakeCudaCalls::stream_create;
     cuda.stream_destroy = FakeCudaCalls::stream_destroy;
     cuda.stream_wait_event = FakeCudaCalls::stream_wait_event;
-    cuda.event_create_with_flags = FakeCudaCalls::event_create;
+    cuda.stream_is_capturing = FakeCudaCalls::stream_is_capturing;
+    cuda.thread_exchange_stream_capture_mode = FakeCudaCalls::exchange_capture_mode;
+    cuda.event_create = FakeCudaCalls::event_create;
     cuda.event_record = FakeCudaCalls::event_record;
     cuda.event_query = FakeCudaCalls::event_query;
     cuda.event_destroy = FakeCudaCalls::event_destroy;
-    cuda.malloc = FakeCudaCalls::allocate;
-    cuda.free = FakeCudaCalls::free;
-    cuda.memset_async = FakeCudaCalls::memset_async;
+    cuda.mem_alloc = FakeCudaCalls::allocate;
+    cuda.mem_free = FakeCudaCalls::free;
+    cuda.memset_d8_async = FakeCudaCalls::memset_async;
     cuda.memcpy_async = FakeCudaCalls::memcpy_async;
-    cuda.exchange_capture_mode = FakeCudaCalls::exchange_capture_mode;
-    cuda.stream_is_capturing = FakeCudaCalls::stream_is_capturing;
-    cuda.pointer_attribute = FakeCudaCalls::pointer_attribute;
-    cuda.get_context = FakeCudaCalls::get_context;
-    cuda.set_context = FakeCudaCalls::set_context;
-    cuda.get_last_error = [] { return std::exchange(last_error, cudaSuccess); };
-    cuda.get_error_string = [](cudaError_t error) {
-        return error == cudaErrorNoDevice ? "none is installed" : "as scripted";
-    };
+    cuda.pointer_get_attributes = FakeCudaCalls::pointer_attributes;
+    cuda.get_error_name = FakeCudaCalls::error_name;
+    cuda.get_error_string = FakeCudaCalls::error_text;
 }
 
 FakeGpu::Counts FakeGpu::counts() {
@@ -230,43 +246,50 @@ FakeGpu::Counts FakeGpu::counts() {
     return counts_;
 }
 
-cudaStream_t FakeGpu::make_stream(int device, bool blocking) {
+CUstream FakeGpu::make_stream(int device, bool blocking) {
     const std::lock_guard lock(mutex_);
     own_streams_.push_back(std::make_unique<FakeStream>());
     own_streams_.back()->device = device;
     own_streams_.back()->blocking = blocking;
-    return reinterpret_cast<cudaStream_t>(own_streams_.back().get());
+    return reinterpret_cast<CUstream>(own_streams_.back().get());
 }
 
-std::shared_ptr<std::atomic<bool>> FakeGpu::close_gate(cudaStream_t stream) {
+std::shared_ptr<std::atomic<bool>> FakeGpu::close_gate(CUstream stream) {
     const std::lock_guard lock(mutex_);
     auto open = std::make_shared<std::atomic<bool>>(false);
     put(stream, [open] { return open->load(); });
     return open;
 }
 
-bool FakeGpu::advance(cudaStream_t stream) {
+void FakeGpu::copy(void* to, const void* from, std::size_t bytes, CUstream stream) {
+    const std::lock_guard lock(mutex_);
+    put(stream, [=] { return std::memcpy(to, from, bytes) != nullptr; });
+}
+
+bool FakeGpu::advance(CUstream stream) {
     const std::lock_guard lock(mutex_);
     const auto last = at(stream).last;
     return last == nullptr || settle(*last);
 }
 
-void FakeGpu::capture(cudaStream_t stream, bool captured) {
+void FakeGpu::capture(CUstream stream, bool captured) {
     const std::lock_guard lock(mutex_);
     at(stream).captured = captured;
 }
 
 bool FakeGpu::ends_capture() {
-    if (!capturing || capture_mode == cudaStreamCaptureModeRelaxed) return false;
+    if (!capturing || capture_mode == CU_STREAM_CAPTURE_MODE_RELAXED) return false;
     ++counts_.broken_captures;
     return true;
 }
 
-cudaError_t FakeGpu::usable(cudaStream_t stream) const {
-    const bool captured = std::ranges::any_of(own_streams_, [](const auto& own) {
-        return own->blocking && own->captured && (own->device < 0 || own->device == current_device());
+CUresult FakeGpu::usable(CUstream stream) const {
+    const auto current = current_device();
+    if (!current) return CUDA_ERROR_INVALID_CONTEXT;
+    const bool captured = std::ranges::any_of(own_streams_, [&](const auto& own) {
+        return own->blocking && own->captured && (own->device < 0 || own->device == *current);
     });
-    return stream == nullptr && captured ? cudaErrorStreamCaptureImplicit : cudaSuccess;
+    return stream == nullptr && captured ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT : CUDA_SUCCESS;
 }
 
 std::set<int> FakeGpu::contexts() {
@@ -274,16 +297,11 @@ std::set<int> FakeGpu::contexts() {
     return contexts_;
 }
 
-void FakeGpu::need_context() {
-    context = current_device();
-    contexts_.insert(*context);
+FakeStream& FakeGpu::at(CUstream stream) {
+    return stream == nullptr ? default_streams_[current_device().value_or(0)] : *reinterpret_cast<FakeStream*>(stream);
 }
 
-FakeStream& FakeGpu::at(cudaStream_t stream) {
-    return stream == nullptr ? default_streams_[current_device()] : *reinterpret_cast<FakeStream*>(stream);
-}
-
-std::shared_ptr<FakeTask> FakeGpu::put(cudaStream_t stream, std::function<bool()> run) {
+std::shared_ptr<FakeTask> FakeGpu::put(CUstream stream, std::function<bool()> run) {
     auto task = std::make_shared<FakeTask>();
     if (auto& last = at(stream).last; last) task->before.push_back(last);
     task->run = std::move(run);

@@ -12,7 +12,7 @@ struct FakeGpu::Group {
     int depth = 0;
     ncclResult_t refused = ncclSuccess;
     FakeComm* comm = nullptr;  // of all its calls, as the stream: NCCL allows several, the backend has one
-    cudaStream_t stream = nullptr;
+    CUstream stream = nullptr;
     std::vector<FakeCallToCome> calls;
     int own_messages = 0;  // sends less receives to the own rank
 };
@@ -64,31 +64,31 @@ struct FakeNcclCalls {
         return ncclSuccess;
     }
     static ncclResult_t all_reduce(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
-                                   ncclComm_t comm, cudaStream_t stream) {
+                                   ncclComm_t comm, CUstream stream) {
         return fake().call(real(comm), stream, {FakeKind::kAllReduce, count, type, op}, {in, out});
     }
     static ncclResult_t broadcast(const void* in, void* out, std::size_t count, ncclDataType_t type, int root,
-                                  ncclComm_t comm, cudaStream_t stream) {
+                                  ncclComm_t comm, CUstream stream) {
         return fake().call(real(comm), stream, {FakeKind::kBroadcast, count, type, ncclSum, root}, {in, out});
     }
     static ncclResult_t reduce(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
-                               int root, ncclComm_t comm, cudaStream_t stream) {
+                               int root, ncclComm_t comm, CUstream stream) {
         return fake().call(real(comm), stream, {FakeKind::kReduce, count, type, op, root}, {in, out});
     }
     static ncclResult_t all_gather(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclComm_t comm,
-                                   cudaStream_t stream) {
+                                   CUstream stream) {
         return fake().call(real(comm), stream, {FakeKind::kAllGather, count, type}, {in, out});
     }
     static ncclResult_t reduce_scatter(const void* in, void* out, std::size_t count, ncclDataType_t type,
-                                       ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+                                       ncclRedOp_t op, ncclComm_t comm, CUstream stream) {
         return fake().call(real(comm), stream, {FakeKind::kReduceScatter, count, type, op}, {in, out});
     }
     static ncclResult_t send(const void* in, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
-                             cudaStream_t stream) {
+                             CUstream stream) {
         return fake().call(real(comm), stream, true, peer, {true, const_cast<void*>(in), count, type});
     }
     static ncclResult_t recv(void* out, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
-                             cudaStream_t stream) {
+                             CUstream stream) {
         return fake().call(real(comm), stream, false, peer, {true, out, count, type});
     }
     static ncclResult_t group_start() {
@@ -144,8 +144,7 @@ FakeGpu::Group& FakeGpu::group_of_thread() {
     return group;
 }
 
-ncclResult_t FakeGpu::call(FakeComm& comm, cudaStream_t stream, const FakeCall& call,
-                           FakeCollective::RankBuffers buffers) {
+ncclResult_t FakeGpu::call(FakeComm& comm, CUstream stream, const FakeCall& call, FakeCollective::RankBuffers buffers) {
     const std::lock_guard lock(mutex_);
     const bool gets = call.kind != FakeKind::kReduce || comm.rank == call.root;
     const bool well_formed = buffers.in != nullptr && (buffers.out != nullptr || !gets) && call.root >= 0 &&
@@ -164,7 +163,7 @@ ncclResult_t FakeGpu::call(FakeComm& comm, cudaStream_t stream, const FakeCall& 
     });
 }
 
-ncclResult_t FakeGpu::call(FakeComm& comm, cudaStream_t stream, bool sends, int peer, const FakeMessage::Side& side) {
+ncclResult_t FakeGpu::call(FakeComm& comm, CUstream stream, bool sends, int peer, const FakeMessage::Side& side) {
     const std::lock_guard lock(mutex_);
     if (peer == comm.rank) group_of_thread().own_messages += sends ? 1 : -1;
     const bool well_formed = side.data != nullptr && peer >= 0 && peer < comm.size && side.count > 0;
@@ -184,7 +183,7 @@ ncclResult_t FakeGpu::call(FakeComm& comm, cudaStream_t stream, bool sends, int 
 
 /// Adds one call, alone or to a group of calls. Count 0 is legal in NCCL, but the backend skips such calls on all ranks
 /// alike, and the fake refuses them.
-ncclResult_t FakeGpu::add(FakeComm& comm, cudaStream_t stream, bool well_formed, FakeCallToCome call) {
+ncclResult_t FakeGpu::add(FakeComm& comm, CUstream stream, bool well_formed, FakeCallToCome call) {
     ncclResult_t refused = well_formed && !comm.accepted ? ncclSuccess : ncclInvalidArgument;
     if (refuse_launch && good_calls-- <= 0) refused = *refuse_launch;
     if (comm.error != ncclSuccess) refused = comm.error;

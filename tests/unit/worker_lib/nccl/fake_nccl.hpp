@@ -1,5 +1,5 @@
 #pragma once
-// FakeGpu: NCCL and the CUDA runtime over host memory, in one process, with threads as ranks. "Device" memory comes
+// FakeGpu: NCCL and the CUDA driver over host memory, in one process, with threads as ranks. "Device" memory comes
 // from malloc. Streams and events form a graph of tasks that runs only when an event is queried, so a test decides what
 // is late. NCCL's part follows nccl.h:
 // - Calls between ncclGroupStart and ncclGroupEnd begin and end together, or not at all if one of them is refused.
@@ -37,7 +37,7 @@ struct FakeStream {
     std::shared_ptr<FakeTask> last;
     bool captured = false;  ///< into a graph
     int device = -1;        ///< -1: any
-    bool blocking = false;  ///< waits for the default stream, as those of cudaStreamCreate do
+    bool blocking = false;  ///< waits for the default stream, as one without CU_STREAM_NON_BLOCKING does
 };
 struct FakeEvent {
     int device = 0;
@@ -65,7 +65,7 @@ using FakeCallToCome = std::function<FakeStep()>;
 class FakeGpu {
 public:
     FakeGpu();
-    ~FakeGpu();  ///< releases blocked aborts and waits until they have returned
+    ~FakeGpu();  ///< releases blocked aborts and waits until their threads have released the device
     FakeGpu(const FakeGpu&) = delete;
     FakeGpu& operator=(const FakeGpu&) = delete;
 
@@ -100,21 +100,28 @@ public:
         int streams = 0, events = 0, blocks = 0;  ///< alive, without a test's own streams
         int open_groups = 0;                      ///< groups of calls, on all threads
         int launches = 0;                         ///< a group of calls is one
+        int retained = 0;                         ///< uses of primary contexts that have not been released
         int frees_elsewhere = 0;                  ///< on a thread whose current device was another one
         int broken_captures = 0;                  ///< calls that end another thread's capture
         int queries = 0;                          ///< event queries
     };
     [[nodiscard]] Counts counts();
-    /// Returns the devices that have a context. A primary context stays once it is made.
+    /// Returns the devices whose primary context has been used.
     [[nodiscard]] std::set<int> contexts();
 
+    /// Makes a device the calling thread's current one, as the program does. nothing: none.
+    static void set_current(std::optional<int> device);
+    [[nodiscard]] static std::optional<int> current_device();
+
     // A test's own streams.
-    [[nodiscard]] cudaStream_t make_stream(int device = -1, bool blocking = false);
-    void capture(cudaStream_t stream, bool captured);
+    [[nodiscard]] CUstream make_stream(int device = -1, bool blocking = false);
+    void capture(CUstream stream, bool captured);
     /// Puts a gate on the stream: later steps run only when it has been opened.
-    [[nodiscard]] std::shared_ptr<std::atomic<bool>> close_gate(cudaStream_t stream);
+    [[nodiscard]] std::shared_ptr<std::atomic<bool>> close_gate(CUstream stream);
+    /// Queues a copy on a stream that is not the default stream.
+    void copy(void* to, const void* from, std::size_t bytes, CUstream stream);
     /// Runs what can run on the stream. Returns whether all of it is done.
-    [[nodiscard]] bool advance(cudaStream_t stream);
+    [[nodiscard]] bool advance(CUstream stream);
 
     /// Returns the FakeGpu that exists, for plain function pointers, which carry no context.
     [[nodiscard]] static FakeGpu& current();
@@ -127,18 +134,17 @@ private:
     static void fill(detail::NcclApi& nccl);
     static Group& group_of_thread();
 
-    /// Gives a thread without a context that of device 0, and makes it, as the CUDA runtime does from version 12 on.
-    void need_context();
     /// Ends captures for a call that CUDA does not allow beside one, unless the thread has changed its capture mode.
     bool ends_capture();
-    /// Returns CUDA's error for the default stream while a blocking stream is captured; success for all others.
-    cudaError_t usable(cudaStream_t stream) const;
-    FakeStream& at(cudaStream_t stream);  ///< null: the default stream of the calling thread's current device
-    std::shared_ptr<FakeTask> put(cudaStream_t stream, std::function<bool()> run);
+    /// Returns CUDA's error for a thread without a context, and for the default stream while a blocking stream is
+    /// captured.
+    CUresult usable(CUstream stream) const;
+    FakeStream& at(CUstream stream);  ///< null: the default stream of the calling thread's current device
+    std::shared_ptr<FakeTask> put(CUstream stream, std::function<bool()> run);
     static bool settle(FakeTask& task);
-    ncclResult_t call(FakeComm& comm, cudaStream_t stream, const FakeCall& call, FakeCollective::RankBuffers buffers);
-    ncclResult_t call(FakeComm& comm, cudaStream_t stream, bool sends, int peer, const FakeMessage::Side& side);
-    ncclResult_t add(FakeComm& comm, cudaStream_t stream, bool well_formed, FakeCallToCome call);
+    ncclResult_t call(FakeComm& comm, CUstream stream, const FakeCall& call, FakeCollective::RankBuffers buffers);
+    ncclResult_t call(FakeComm& comm, CUstream stream, bool sends, int peer, const FakeMessage::Side& side);
+    ncclResult_t add(FakeComm& comm, CUstream stream, bool well_formed, FakeCallToCome call);
     ncclResult_t end_group();
     ncclResult_t launch(const Group& group);
     ncclResult_t state_of(FakeComm& comm);

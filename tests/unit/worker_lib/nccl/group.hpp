@@ -129,6 +129,7 @@ inline void require_nothing_left(FakeGroup& group) {
     CHECK(counts.streams == 0);
     CHECK(counts.events == 0);
     CHECK(counts.blocks == 0);
+    CHECK(counts.retained == 0);
     CHECK(counts.frees_elsewhere == 0);
 }
 

@@ -52,17 +52,16 @@ TEST_CASE("nccl: messages between two ranks meet in the order of the calls, amon
 TEST_CASE("nccl: a receive takes its stream's turn, and wait() makes that stream wait", "[nccl]") {
     FakeGroup ranks(1);
     ProcessGroup group = ranks.world(0);
-    const cudaStream_t stream = ranks.gpu.make_stream();
+    const CUstream stream = ranks.gpu.make_stream();
     const auto gate = ranks.gpu.close_gate(stream);
     const std::vector<float> computed(4, 5.0f);
     std::vector<float> out(4, 0.0f), in(4, 0.0f), copy(4, 0.0f);
-    const auto cuda = ranks.gpu.api().cuda;
-    cuda.memcpy_async(out.data(), computed.data(), 16, cudaMemcpyDefault, stream);
+    ranks.gpu.copy(out.data(), computed.data(), 16, stream);
     TransferBatch batch = group.batch();
     batch.send(device_buffer(out), 0).recv(device_buffer(in), 0);
     Work work = batch.start({.stream = {stream}});
     work.wait();  // the host goes on
-    cuda.memcpy_async(copy.data(), in.data(), 16, cudaMemcpyDefault, stream);
+    ranks.gpu.copy(copy.data(), in.data(), 16, stream);
     CHECK_FALSE(work.done());
     CHECK_FALSE(ranks.gpu.advance(stream));
     gate->store(true);
@@ -171,7 +170,7 @@ TEST_CASE("nccl: each message of a batch is in the flight record until the batch
     batch.transfers.push_back({.sends = false, .buffer = device_buffer(b), .peer = 0});
     batch.seq = 1;
     batch.deadline = ddprun::Clock::now() + 20s;
-    const cudaStream_t stream = ranks.gpu.make_stream();
+    const CUstream stream = ranks.gpu.make_stream();
     const auto gate = ranks.gpu.close_gate(stream);
     batch.stream.handle = stream;
     const auto group_index = add_group(recorder, ranks.spec(0));

@@ -6,6 +6,8 @@
 #include "ddp/error.hpp"
 #include "tests/catch.hpp"
 #include "worker_lib/src/nccl/device/api.hpp"
+#include "worker_lib/src/nccl/device/device_access.hpp"
+#include "worker_lib/src/nccl/device/nccl_library.hpp"
 #include "worker_lib/src/nccl/nccl.hpp"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -19,6 +21,7 @@ __attribute__((visibility("default"))) const char* __lsan_default_suppressions()
 #endif
 
 using namespace ddp;
+using namespace ddp::abi;
 using Catch::Matchers::Contains;
 
 namespace {
@@ -56,15 +59,19 @@ TEST_CASE("nccl: an NCCL that is too old is refused by its version", "[nccl]") {
     CHECK(found.reason == "NCCL 2.16.2 is too old, 2.18.0 or newer is needed");
 }
 
-TEST_CASE("nccl: without a device the probe says which NCCL is here, and no backend is made", "[nccl]") {
+TEST_CASE("nccl: without a device the probe says what is missing, and no backend is made", "[nccl]") {
     const auto found = detail::probe_nccl();
     INFO(found.reason);
+    const auto nccl = detail::load_nccl();
+    const auto cuda = detail::load_cuda();
     const auto api = detail::load_gpu_api();
     const bool has_device = api && detail::count_devices(api->cuda);
     CHECK(found.usable == has_device);
-    if (api) CHECK_THAT(found.reason, Contains("NCCL " + detail::nccl_version_text(api->nccl_version) + " present"));
     if (has_device) return;
-    if (api) CHECK_THAT(found.reason, Contains("present, no CUDA device"));
+    if (nccl) CHECK_THAT(found.reason, Contains("NCCL " + detail::nccl_version_text(nccl->version)));
+    if (nccl && !cuda) CHECK_THAT(found.reason, Contains(" is present, but there is no CUDA driver (libcuda.so.1 "));
+    if (api) CHECK_THAT(found.reason, Contains(" is present, but there is no CUDA device"));
+    CHECK_THROWS_WITH(detail::open_device(0), Contains("CUDA device 0 cannot be used: there is no CUDA d"));
     detail::GroupSpec spec;
     spec.members = {0};
     try {
@@ -75,13 +82,16 @@ TEST_CASE("nccl: without a device the probe says which NCCL is here, and no back
     }
 }
 
-TEST_CASE("nccl: the library here treats a group of calls as the fake does", "[nccl]") {
-    const auto api = detail::load_gpu_api();
-    if (!api) {
-        WARN("SKIPPED: " << api.error().message);
+TEST_CASE("nccl: the library here is known by its versions, and treats a group of calls as the fake does", "[nccl]") {
+    const auto found = detail::load_nccl();
+    if (!found) {
+        WARN("SKIPPED: " << found.error().message);
         return;
     }
-    const detail::NcclApi& nccl = api->nccl;
+    CHECK(found->version >= kOldestNccl);
+    CHECK(found->built_with >= 11000);
+    const NcclApi& nccl = found->api;
+    CHECK_THAT(nccl.get_error_string(ncclInvalidUsage), Contains("invalid usage"));
     char byte = 0;
     CHECK(nccl.group_start() == ncclSuccess);
     CHECK(nccl.send(&byte, 1, ncclInt8, 0, nullptr, nullptr) == ncclInvalidArgument);  // there is no communicator

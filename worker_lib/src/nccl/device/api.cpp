@@ -1,15 +1,18 @@
-// Loads NCCL and the CUDA runtime. That needs no driver: without one both libraries load, and the first CUDA call
-// fails.
+// Loads NCCL and the CUDA driver.
 
 #include "worker_lib/src/nccl/device/api.hpp"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <link.h>
 
-#include <array>
+#include <algorithm>
+#include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "worker_lib/src/bootstrap/environment.hpp"
+#include "worker_lib/src/nccl/device/nccl_library.hpp"
 
 namespace ddp::detail {
 namespace {
@@ -17,15 +20,20 @@ namespace {
 using ddprun::Errc;
 using ddprun::Result;
 
-constexpr const char* kNcclLibrary = "libnccl.so.2";
-constexpr std::array kCudaRuntimes{"libcudart.so.13", "libcudart.so.12"};
-constexpr const char* kCudaDriver = "libcuda.so.1";  // as the runtime itself opens it
+constexpr const char* kCudaDriver = "libcuda.so.1";
+
+// Each table has one row for each member, so that no member stays null.
+#define DDP_COUNT(...) +1
+static_assert(sizeof(NcclApi) == (0 DDP_NCCL_FUNCTIONS(DDP_COUNT)) * sizeof(void*));
+static_assert(sizeof(CudaApi) == (0 DDP_CUDA_FUNCTIONS(DDP_COUNT)) * sizeof(void*));
+#undef DDP_COUNT
 
 /// Opens one library and binds its functions. Remembers the first function that it lacks.
 class Library {
 public:
     /// RTLD_LOCAL: its symbols must not replace those of another copy that the trainer is linked against.
-    explicit Library(const char* name) : handle_(::dlopen(name, RTLD_NOW | RTLD_LOCAL)), name_(name) {
+    explicit Library(std::string name)
+        : handle_(::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)), name_(std::move(name)) {
         if (handle_ == nullptr) problem_ = last_error();
     }
 
@@ -50,131 +58,134 @@ private:
     std::string problem_;
 };
 
-Result<NcclApi> load_nccl() {
+/// Opens the NCCL that DDPRUN_NCCL_LIBRARY names; else a copy that the program has loaded, which the dynamic linker
+/// returns, one that the linker finds, or the first of installed_nccl().
+Result<Library> open_nccl() {
     const std::string chosen = process_variables()("DDPRUN_NCCL_LIBRARY").value_or("");
-    const bool from_environment = !chosen.empty();
-    Library library(from_environment ? chosen.c_str() : kNcclLibrary);
-    if (!library.opened()) {
-        return ddprun::Error{
-            Errc::kNotFound,
-            from_environment ? fmt::format("DDPRUN_NCCL_LIBRARY={} cannot be loaded ({})", chosen, library.problem())
-                             : fmt::format("{} not found ({}); install NCCL, or name its file in "
-                                           "DDPRUN_NCCL_LIBRARY",
-                                           kNcclLibrary, library.problem())};
+    if (!chosen.empty()) {
+        Library library(chosen);
+        if (library.opened()) return library;
+        return ddprun::Error{Errc::kNotFound,
+                             fmt::format("DDPRUN_NCCL_LIBRARY={} cannot be loaded ({})", chosen, library.problem())};
     }
-    NcclApi api;
-    library.bind(api.get_version, "ncclGetVersion");
-    library.bind(api.get_unique_id, "ncclGetUniqueId");
-    library.bind(api.comm_init_rank_config, "ncclCommInitRankConfig");
-    library.bind(api.comm_get_async_error, "ncclCommGetAsyncError");
-    library.bind(api.comm_abort, "ncclCommAbort");
-    library.bind(api.comm_finalize, "ncclCommFinalize");
-    library.bind(api.comm_destroy, "ncclCommDestroy");
-    library.bind(api.all_reduce, "ncclAllReduce");
-    library.bind(api.broadcast, "ncclBroadcast");
-    library.bind(api.reduce, "ncclReduce");
-    library.bind(api.all_gather, "ncclAllGather");
-    library.bind(api.reduce_scatter, "ncclReduceScatter");
-    library.bind(api.send, "ncclSend");
-    library.bind(api.recv, "ncclRecv");
-    library.bind(api.group_start, "ncclGroupStart");
-    library.bind(api.group_end, "ncclGroupEnd");
-    library.bind(api.get_error_string, "ncclGetErrorString");
-    library.bind(api.get_last_error, "ncclGetLastError");
-    if (!library.problem().empty()) {
-        return ddprun::Error{Errc::kMismatch, fmt::format("{}; NCCL {} or newer is needed", library.problem(),
-                                                          nccl_version_text(kOldestNccl))};
+    Library library(kNcclLibrary);
+    std::string problems = library.problem();
+    if (library.opened()) return library;
+    for (const std::string& file : installed_nccl(process_variables())) {
+        Library other(file);
+        if (other.opened()) return other;
+        problems += "; " + other.problem();
     }
-    return api;
+    return ddprun::Error{Errc::kNotFound,
+                         fmt::format("{} was not found ({}), nor in NCCL_HOME or a package of Python; install NCCL, or "
+                                     "name its file in DDPRUN_NCCL_LIBRARY",
+                                     kNcclLibrary, problems)};
 }
 
-/// `driver` may be absent: count_devices() reports that.
-CudaApi bind_cuda(Library& library, Library& driver) {
-    CudaApi api;
-    library.bind(api.get_device_count, "cudaGetDeviceCount");
-    library.bind(api.get_device, "cudaGetDevice");
-    library.bind(api.set_device, "cudaSetDevice");
-    library.bind(api.stream_create_with_flags, "cudaStreamCreateWithFlags");
-    library.bind(api.stream_destroy, "cudaStreamDestroy");
-    library.bind(api.stream_wait_event, "cudaStreamWaitEvent");
-    library.bind(api.event_create_with_flags, "cudaEventCreateWithFlags");
-    library.bind(api.event_record, "cudaEventRecord");
-    library.bind(api.event_query, "cudaEventQuery");
-    library.bind(api.event_destroy, "cudaEventDestroy");
-    library.bind(api.malloc, "cudaMalloc");
-    library.bind(api.free, "cudaFree");
-    library.bind(api.memset_async, "cudaMemsetAsync");
-    library.bind(api.memcpy_async, "cudaMemcpyAsync");
-    library.bind(api.exchange_capture_mode, "cudaThreadExchangeStreamCaptureMode");
-    library.bind(api.stream_is_capturing, "cudaStreamIsCapturing");
-    library.bind(api.get_last_error, "cudaGetLastError");
-    library.bind(api.get_error_string, "cudaGetErrorString");
-    driver.bind(api.get_context, "cuCtxGetCurrent");
-    driver.bind(api.set_context, "cuCtxSetCurrent");
-    driver.bind(api.pointer_attribute, "cuPointerGetAttribute");
-    return api;
-}
-
-/// Returns the newest runtime that the driver supports. If there is none it returns the newest: its calls then fail
-/// with the reason.
-Result<CudaApi> load_cuda() {
-    Library driver(kCudaDriver);
-    std::string problems;
-    Result<CudaApi> best = ddprun::Error{};
-    for (const char* name : kCudaRuntimes) {
-        Library library(name);
-        const CudaApi api = bind_cuda(library, driver);
-        if (!library.problem().empty()) {
-            problems += (problems.empty() ? "" : "; ") + library.problem();
-            continue;
+/// Returns the CUDA version that NCCL reports in its text, which is among its constants: ncclGetVersion does not return
+/// it, and the call that prints it needs a device.
+int find_cuda_version(const NcclApi& api, int version) {
+    struct Search {
+        std::uintptr_t function;
+        int version;
+        int cuda;
+    } search{reinterpret_cast<std::uintptr_t>(api.get_version), version, 0};
+    const auto look_into = [](dl_phdr_info* object, std::size_t, void* argument) -> int {
+        constexpr std::size_t kMaxBytes = std::size_t{64} << 20;  // the kernels, which come behind, are larger
+        Search& wanted = *static_cast<Search*>(argument);
+        const auto* const segments = object->dlpi_phdr;
+        const auto* const end = segments + object->dlpi_phnum;
+        const auto is_of_nccl = [&](const ElfW(Phdr) & segment) {
+            const std::uintptr_t begin = object->dlpi_addr + segment.p_vaddr;
+            return segment.p_type == PT_LOAD && wanted.function - begin < segment.p_memsz;
+        };
+        if (std::none_of(segments, end, is_of_nccl)) return 0;
+        for (const auto* segment = segments; segment != end && wanted.cuda == 0; ++segment) {
+            if (segment->p_type != PT_LOAD || (segment->p_flags & PF_R) == 0) continue;
+            const std::string_view image(reinterpret_cast<const char*>(object->dlpi_addr + segment->p_vaddr),
+                                         std::min<std::size_t>(segment->p_filesz, kMaxBytes));
+            wanted.cuda = cuda_version_in(image, wanted.version);
         }
-        int devices = 0;
-        const cudaError_t error = api.get_device_count(&devices);
-        if (error != cudaSuccess) (void)api.get_last_error();  // see count_devices()
-        if (error == cudaSuccess && !driver.problem().empty()) return ddprun::Error{Errc::kMismatch, driver.problem()};
-        if (error != cudaErrorInsufficientDriver) return api;
-        if (!best) best = api;
-    }
-    if (best) return best;
-    return ddprun::Error{Errc::kNotFound, fmt::format("the CUDA runtime cannot be loaded ({})", problems)};
+        return 1;
+    };
+    (void)::dl_iterate_phdr(look_into, &search);
+    return search.cuda;
 }
 
 }  // namespace
 
-std::string nccl_version_text(int version) {
-    return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+Result<NcclLibrary> load_nccl() {
+    Result<Library> opened = open_nccl();
+    if (!opened) return opened.error();
+    Library& library = *opened;
+    NcclLibrary nccl;
+#define DDP_BIND(member, symbol) library.bind(nccl.api.member, #symbol);
+    DDP_NCCL_FUNCTIONS(DDP_BIND)
+#undef DDP_BIND
+    if (!library.problem().empty()) {
+        return ddprun::Error{Errc::kMismatch, fmt::format("{}; NCCL {} or newer is needed", library.problem(),
+                                                          nccl_version_text(kOldestNccl))};
+    }
+    if (const ncclResult_t result = nccl.api.get_version(&nccl.version); result != ncclSuccess)
+        return ddprun::Error{Errc::kSystem, fmt::format("ncclGetVersion: {}", nccl.api.get_error_string(result))};
+    if (nccl.version < kOldestNccl) {
+        return ddprun::Error{Errc::kMismatch,
+                             fmt::format("NCCL {} is too old, {} or newer is needed", nccl_version_text(nccl.version),
+                                         nccl_version_text(kOldestNccl))};
+    }
+    nccl.built_with = find_cuda_version(nccl.api, nccl.version);
+    return nccl;
+}
+
+Result<CudaApi> load_cuda() {
+    Library library(kCudaDriver);
+    CudaApi cuda;
+#define DDP_BIND(member, symbol, suffix) library.bind(cuda.member, #symbol #suffix);
+    DDP_CUDA_FUNCTIONS(DDP_BIND)
+#undef DDP_BIND
+    if (library.problem().empty()) return cuda;
+    if (library.opened())
+        return ddprun::Error{Errc::kMismatch, fmt::format("the CUDA driver is too old: {}", library.problem())};
+    const bool absent = library.problem().find("No such file") != std::string::npos;
+    return ddprun::Error{Errc::kNotFound,
+                         fmt::format("there is no CUDA driver ({})",
+                                     absent ? fmt::format("{} was not found", kCudaDriver) : library.problem())};
 }
 
 Result<GpuApi> load_gpu_api() {
-    GpuApi api;
-    const Result<NcclApi> nccl = load_nccl();
+    const Result<NcclLibrary> nccl = load_nccl();
     if (!nccl) return nccl.error();
-    api.nccl = *nccl;
-    if (const ncclResult_t result = api.nccl.get_version(&api.nccl_version); result != ncclSuccess) {
-        return ddprun::Error{Errc::kSystem, fmt::format("ncclGetVersion: {}", api.nccl.get_error_string(result))};
-    }
-    if (api.nccl_version < kOldestNccl) {
-        return ddprun::Error{Errc::kMismatch,
-                             fmt::format("NCCL {} is too old, {} or newer is needed",
-                                         nccl_version_text(api.nccl_version), nccl_version_text(kOldestNccl))};
-    }
     const Result<CudaApi> cuda = load_cuda();
     if (!cuda) {
-        return ddprun::with_context(fmt::format("NCCL {} present", nccl_version_text(api.nccl_version)), cuda.error());
+        return ddprun::Error{cuda.error().code, fmt::format("NCCL {} is present, but {}",
+                                                            nccl_version_text(nccl->version), cuda.error().message)};
     }
-    api.cuda = *cuda;
-    return api;
+    int driver = 0;
+    if (const CUresult asked = cuda->driver_get_version(&driver); asked == CUDA_SUCCESS) {
+        if (auto wrong = driver_complaint(nccl->version, nccl->built_with, driver); !wrong.empty())
+            return ddprun::Error{Errc::kMismatch, std::move(wrong)};
+    }
+    return GpuApi{nccl->api, *cuda, nccl->version};
 }
 
 Result<int> count_devices(const CudaApi& cuda) {
     int count = 0;
-    const cudaError_t error = cuda.get_device_count(&count);
-    if (error != cudaSuccess) {
-        (void)cuda.get_last_error();
-        return ddprun::Error{Errc::kNotFound, fmt::format("no CUDA device ({})", cuda.get_error_string(error))};
+    CUresult error = cuda.init(0);
+    if (error == CUDA_SUCCESS) error = cuda.device_get_count(&count);
+    if (error != CUDA_SUCCESS && error != CUDA_ERROR_NO_DEVICE) {
+        return ddprun::Error{Errc::kNotFound,
+                             fmt::format("the CUDA driver does not start: {}", cuda_error_text(cuda, error))};
     }
-    if (count == 0) return ddprun::Error{Errc::kNotFound, "no CUDA device"};
+    if (count == 0) return ddprun::Error{Errc::kNotFound, "there is no CUDA device"};
     return count;
+}
+
+std::string cuda_error_text(const CudaApi& cuda, CUresult error) {
+    const char* name = nullptr;
+    const char* text = nullptr;
+    const bool known = cuda.get_error_name(error, &name) == CUDA_SUCCESS &&
+                       cuda.get_error_string(error, &text) == CUDA_SUCCESS && name != nullptr && text != nullptr;
+    return known ? fmt::format("{} ({})", text, name) : fmt::format("CUDA error {}", static_cast<unsigned>(error));
 }
 
 }  // namespace ddp::detail

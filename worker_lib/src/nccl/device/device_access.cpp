@@ -13,9 +13,7 @@ namespace {
 
 class CudaAccess final : public DeviceAccess {
 public:
-    CudaAccess(const CudaApi& cuda, int device) : device_(cuda, device), mark_(device_.acquire_event()) {
-        check_cuda(cuda, cuda.set_device(device), fmt::format("cudaSetDevice({})", device));
-    }
+    CudaAccess(const CudaApi& cuda, int device) : device_(cuda, device), mark_(device_.acquire_event()) {}
     ~CudaAccess() override { device_.release(mark_); }
 
     [[nodiscard]] Stream stream() const override { return {device_.stream()}; }
@@ -23,8 +21,10 @@ public:
     void copy(void* to, const void* from, std::size_t bytes) override {
         if (bytes == 0) return;
         constexpr auto kTimeout = std::chrono::minutes(1);
-        const CudaApi& cuda = device_.cuda();
-        check_cuda(cuda, cuda.memcpy_async(to, from, bytes, cudaMemcpyDefault, device_.stream()), "cudaMemcpyAsync");
+        const DeviceScope scope(device_);
+        check_cuda(device_.cuda(),
+                   device_.cuda().memcpy_async(device_pointer(to), device_pointer(from), bytes, device_.stream()),
+                   "cuMemcpyAsync");
         mark();
         const auto limit = ddprun::Clock::now() + kTimeout;
         for (Backoff backoff; !passed(); backoff.pause()) {
@@ -37,18 +37,20 @@ public:
     }
 
     void mark() override {
-        check_cuda(device_.cuda(), device_.cuda().event_record(mark_, device_.stream()), "cudaEventRecord");
+        const DeviceScope scope(device_);
+        check_cuda(device_.cuda(), device_.cuda().event_record(mark_, device_.stream()), "cuEventRecord");
     }
 
     [[nodiscard]] bool passed() override {
-        const cudaError_t state = query_event(device_.cuda(), mark_);
-        if (state != cudaErrorNotReady) check_cuda(device_.cuda(), state, "cudaEventQuery");
-        return state == cudaSuccess;
+        const DeviceScope scope(device_);
+        const CUresult state = device_.cuda().event_query(mark_);
+        if (state != CUDA_ERROR_NOT_READY) check_cuda(device_.cuda(), state, "cuEventQuery");
+        return state == CUDA_SUCCESS;
     }
 
 private:
     GroupDevice device_;
-    const cudaEvent_t mark_;
+    const CUevent mark_;
 };
 
 }  // namespace
@@ -58,9 +60,13 @@ std::unique_ptr<DeviceAccess> open_device(const CudaApi& cuda, int device) {
 }
 
 std::unique_ptr<DeviceAccess> open_device(int device) {
-    const auto api = load_gpu_api();
-    if (!api) throw Error(ErrorCode::Unavailable, "no CUDA device: " + api.error().message);
-    return open_device(api->cuda, device);
+    const auto unavailable = [&](const std::string& why) {
+        return Error(ErrorCode::Unavailable, fmt::format("CUDA device {} cannot be used: {}", device, why));
+    };
+    const auto cuda = load_cuda();
+    if (!cuda) throw unavailable(cuda.error().message);
+    if (const auto count = count_devices(*cuda); !count) throw unavailable(count.error().message);
+    return open_device(*cuda, device);
 }
 
 }  // namespace ddp::detail

@@ -1,15 +1,13 @@
 #pragma once
-// DeviceAccess: copies to and from a CUDA device for ddp-bench, which is not built with CUDA itself. Standard library
-// only, so that it exists in builds without CUDA, too. One thread at a time.
+// DeviceAccess: copies to and from a CUDA device for ddp-bench. One thread at a time.
 
 #include <cstddef>
 #include <memory>
 
 #include "ddp/types.hpp"
+#include "worker_lib/src/nccl/abi/cuda.hpp"
 
 namespace ddp::detail {
-
-struct CudaApi;
 
 class DeviceAccess {
 public:
@@ -25,10 +23,10 @@ public:
     [[nodiscard]] virtual bool passed() = 0;
 };
 
-/// Opens CUDA device `device`, which becomes the calling thread's current one. Throws Error{Unavailable} if there is
-/// none.
+/// Opens CUDA device `device`. Throws Error{Unavailable} if there is no driver or no device, Error{System} if it cannot
+/// be used.
 [[nodiscard]] std::unique_ptr<DeviceAccess> open_device(int device);
-/// The same over a given function table, such as a test's fake. Only in builds with CUDA.
-[[nodiscard]] std::unique_ptr<DeviceAccess> open_device(const CudaApi& cuda, int device);
+/// The same over a given function table, such as a test's fake.
+[[nodiscard]] std::unique_ptr<DeviceAccess> open_device(const abi::CudaApi& cuda, int device);
 
 }  // namespace ddp::detail

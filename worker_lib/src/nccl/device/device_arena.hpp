@@ -14,18 +14,18 @@ namespace ddp::detail {
 class DeviceArena final : public Arena {
 public:
     explicit DeviceArena(std::shared_ptr<GroupDevice> device) : device_(std::move(device)) {}
-    /// cudaFree waits for the device. So destroy an arena only on a thread that may block for ever (run_bounded).
+    /// cuMemFree waits for the device. So destroy an arena only on a thread that may block for ever (run_bounded).
     ~DeviceArena() override;
 
     /// Returns zeroed memory. Throws Error{System} when the device has no room or does not answer.
     [[nodiscard]] void* allocate(std::size_t bytes) override EXCLUDES(mutex_);
 
 private:
-    void fill_with_zeros(void* memory, std::size_t bytes);
+    void fill_with_zeros(CUdeviceptr memory, std::size_t bytes);
 
     const std::shared_ptr<GroupDevice> device_;
     ddprun::Mutex mutex_;
-    std::vector<void*> blocks_ GUARDED_BY(mutex_);
+    std::vector<CUdeviceptr> blocks_ GUARDED_BY(mutex_);
 };
 
 }  // namespace ddp::detail

@@ -6,76 +6,68 @@
 
 namespace ddp::detail {
 
-void check_cuda(const CudaApi& cuda, cudaError_t error, std::string_view what) {
-    if (error == cudaSuccess) return;
-    (void)cuda.get_last_error();
-    throw Error(ErrorCode::System, fmt::format("{}: {}", what, cuda.get_error_string(error)));
+void check_cuda(const CudaApi& cuda, CUresult error, std::string_view what) {
+    if (error == CUDA_SUCCESS) return;
+    throw Error(ErrorCode::System, fmt::format("{}: {}", what, cuda_error_text(cuda, error)));
 }
 
-cudaError_t query_event(const CudaApi& cuda, cudaEvent_t event) {
-    const cudaError_t state = cuda.event_query(event);
-    if (state == cudaErrorNotReady) (void)cuda.get_last_error();
-    return state;
+PrimaryContext::PrimaryContext(const CudaApi& cuda, int index) : cuda_(cuda) {
+    check_cuda(cuda_, cuda_.device_get(&device_, index), fmt::format("cuDeviceGet of CUDA device {}", index));
+    check_cuda(cuda_, cuda_.device_primary_ctx_retain(&context_, device_),
+               fmt::format("cuDevicePrimaryCtxRetain of CUDA device {}", index));
 }
 
-DeviceScope::DeviceScope(const CudaApi& cuda, int device) : cuda_(cuda) {
-    int current = device;
-    check_cuda(cuda_, cuda_.get_device(&current), "cudaGetDevice");
-    if (current == device) return;
-    if (const CUresult got = cuda_.get_context(&previous_); got != CUDA_SUCCESS)
-        throw Error(ErrorCode::System, fmt::format("cuCtxGetCurrent: error {}", static_cast<int>(got)));
-    check_cuda(cuda_, cuda_.set_device(device), fmt::format("cudaSetDevice({})", device));
-    switched_ = true;
-}
-
-DeviceScope::~DeviceScope() {
-    // It was current before. If it no longer can be, the caller's next CUDA call reports that.
-    if (switched_) (void)cuda_.set_context(previous_);
-}
-
-cudaError_t begin_thread(const CudaApi& cuda, int device) {
-    const cudaError_t error = cuda.set_device(device);
-    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    if (error == cudaSuccess)
-        (void)cuda.exchange_capture_mode(&mode);  // after cudaSetDevice, else it would start device 0
-    return error;
-}
-
-GroupDevice::GroupDevice(const CudaApi& cuda, int index) : cuda_(cuda), index_(index) {
-    const DeviceScope scope(cuda_, index_);
+GroupDevice::GroupDevice(const CudaApi& cuda, int index) : cuda_(cuda), index_(index), context_(cuda_, index) {
+    const DeviceScope scope(*this);
     // Non-blocking: the default stream does not wait for it, nor it for the default stream.
-    check_cuda(cuda_, cuda_.stream_create_with_flags(&stream_, cudaStreamNonBlocking),
-               fmt::format("cudaStreamCreate on device {}", index_));
+    check_cuda(cuda_, cuda_.stream_create_with_priority(&stream_, CU_STREAM_NON_BLOCKING, 0),
+               fmt::format("cuStreamCreateWithPriority on CUDA device {}", index_));
 }
 
 GroupDevice::~GroupDevice() {
     // Neither call waits for the device. Failures do not matter: at exit the driver may have been unloaded first.
     try {
-        const DeviceScope scope(cuda_, index_);  // the last owner may be a work on any thread
-        for (cudaEvent_t event : idle_events_) (void)cuda_.event_destroy(event);
+        const DeviceScope scope(*this);  // the last owner may be a work on any thread
+        for (CUevent event : idle_events_) (void)cuda_.event_destroy(event);
         (void)cuda_.stream_destroy(stream_);
     } catch (const Error&) {
     }
 }
 
-cudaEvent_t GroupDevice::acquire_event() {
+CUresult GroupDevice::begin_thread() const {
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    (void)cuda_.thread_exchange_stream_capture_mode(&mode);
+    return cuda_.ctx_push_current(context());
+}
+
+CUevent GroupDevice::acquire_event() {
     {
         const ddprun::Lock lock(mutex_);
         if (!idle_events_.empty()) {
-            cudaEvent_t event = idle_events_.back();
+            CUevent event = idle_events_.back();
             idle_events_.pop_back();
             return event;
         }
     }
-    const DeviceScope scope(cuda_, index_);
-    cudaEvent_t event = nullptr;
-    check_cuda(cuda_, cuda_.event_create_with_flags(&event, cudaEventDisableTiming), "cudaEventCreate");
+    const DeviceScope scope(*this);
+    CUevent event = nullptr;
+    check_cuda(cuda_, cuda_.event_create(&event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
     return event;
 }
 
-void GroupDevice::release(cudaEvent_t event) {
+void GroupDevice::release(CUevent event) {
     const ddprun::Lock lock(mutex_);
     idle_events_.push_back(event);
+}
+
+DeviceScope::DeviceScope(const GroupDevice& device) : cuda_(device.cuda()) {
+    check_cuda(cuda_, cuda_.ctx_push_current(device.context()),
+               fmt::format("cuCtxPushCurrent of CUDA device {}", device.index()));
+}
+
+DeviceScope::~DeviceScope() {
+    CUcontext left = nullptr;
+    (void)cuda_.ctx_pop_current(&left);  // only fails when the driver is gone
 }
 
 }  // namespace ddp::detail

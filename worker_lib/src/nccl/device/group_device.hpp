@@ -1,6 +1,7 @@
 #pragma once
-// GroupDevice: owns one group's stream and pool of events on its CUDA device. Shared by the backend and its works,
-// which may outlive it. Any thread.
+// GroupDevice: owns one group's stream and pool of events on its CUDA device, and the group's use of that device's
+// primary context, which is also that of the CUDA runtime. Shared by the backend and its works, which may outlive it.
+// Any thread.
 
 #include <string_view>
 #include <vector>
@@ -10,33 +11,24 @@
 
 namespace ddp::detail {
 
-/// Throws Error{System} "what: CUDA's text" for an error, and clears it in the CUDA runtime (see query_event()).
-void check_cuda(const CudaApi& cuda, cudaError_t error, std::string_view what);
+/// Throws Error{System} "what: CUDA's text" for an error.
+void check_cuda(const CudaApi& cuda, CUresult error, std::string_view what);
 
-/// Calls cudaEventQuery, and clears a cudaErrorNotReady from this thread's last error: programs look there for errors
-/// of their own kernels.
-[[nodiscard]] cudaError_t query_event(const CudaApi& cuda, cudaEvent_t event);
-
-/// Makes `device` the calling thread's current one while the scope lasts. A thread that had no current device has none
-/// afterwards: cudaSetDevice(0) would make a context on device 0, which takes device memory, for a program that uses
-/// another device.
-class DeviceScope {
+/// Keeps the primary context of a device alive.
+class PrimaryContext {
 public:
-    /// Throws Error{System} when the device cannot be made current.
-    DeviceScope(const CudaApi& cuda, int device);
-    ~DeviceScope();
-    DeviceScope(const DeviceScope&) = delete;
-    DeviceScope& operator=(const DeviceScope&) = delete;
+    /// `cuda` must outlive it. Throws Error{System} when the device cannot be used.
+    PrimaryContext(const CudaApi& cuda, int index);
+    ~PrimaryContext() { (void)cuda_.device_primary_ctx_release(device_); }
+    PrimaryContext(const PrimaryContext&) = delete;
+    PrimaryContext& operator=(const PrimaryContext&) = delete;
+    [[nodiscard]] CUcontext get() const { return context_; }
 
 private:
     const CudaApi& cuda_;
-    bool switched_ = false;
-    CUcontext previous_ = nullptr;  // the thread's, if switched_; null: none
+    CUdevice device_ = 0;
+    CUcontext context_ = nullptr;
 };
-
-/// Prepares a thread of the backend: `device` becomes its current one, and its calls do not disturb graph captures of
-/// other threads. (By default an event query on any thread ends their captures.)
-[[nodiscard]] cudaError_t begin_thread(const CudaApi& cuda, int device);
 
 class GroupDevice {
 public:
@@ -48,19 +40,39 @@ public:
 
     [[nodiscard]] const CudaApi& cuda() const { return cuda_; }
     [[nodiscard]] int index() const { return index_; }
+    [[nodiscard]] CUcontext context() const { return context_.get(); }
     /// Returns the stream on which all operations of the group run, in the order of their calls.
-    [[nodiscard]] cudaStream_t stream() const { return stream_; }
+    [[nodiscard]] CUstream stream() const { return stream_; }
+
+    /// Prepares a new thread of the backend: the device is its current one until it ends, and its calls do not disturb
+    /// graph captures of other threads. (By default an event query on any thread ends their captures.)
+    [[nodiscard]] CUresult begin_thread() const;
 
     /// Returns an event without timing. Give it back with release(), also after the backend's end.
-    [[nodiscard]] cudaEvent_t acquire_event() EXCLUDES(mutex_);
-    void release(cudaEvent_t event) EXCLUDES(mutex_);
+    [[nodiscard]] CUevent acquire_event() EXCLUDES(mutex_);
+    void release(CUevent event) EXCLUDES(mutex_);
 
 private:
     const CudaApi cuda_;
     const int index_;
-    cudaStream_t stream_ = nullptr;
+    const PrimaryContext context_;
+    CUstream stream_ = nullptr;
     ddprun::Mutex mutex_;
-    std::vector<cudaEvent_t> idle_events_ GUARDED_BY(mutex_);
+    std::vector<CUevent> idle_events_ GUARDED_BY(mutex_);
+};
+
+/// Makes the device the calling thread's current one while the scope lasts. Afterwards the thread has its own again, or
+/// none, as before: the CUDA runtime would otherwise start device 0 for a program that uses another one.
+class DeviceScope {
+public:
+    /// Throws Error{System} when the device cannot be made current.
+    explicit DeviceScope(const GroupDevice& device);
+    ~DeviceScope();
+    DeviceScope(const DeviceScope&) = delete;
+    DeviceScope& operator=(const DeviceScope&) = delete;
+
+private:
+    const CudaApi& cuda_;
 };
 
 }  // namespace ddp::detail

@@ -1,13 +1,14 @@
 #pragma once
 // to_nccl: translates element types and reductions to NCCL's. Pure.
 
-#include <nccl.h>
-
 #include <optional>
 
 #include "ddp/types.hpp"
+#include "worker_lib/src/nccl/abi/nccl.hpp"
 
 namespace ddp::detail {
+
+using namespace abi;
 
 /// 16-bit integers, which NCCL does not have, are copied as f16; their reductions are refused before.
 [[nodiscard]] constexpr ncclDataType_t to_nccl(DType type) {
@@ -26,7 +27,7 @@ namespace ddp::detail {
         case DType::F32: return ncclFloat32;
         case DType::F64: return ncclFloat64;
     }
-    return ncclNumTypes;
+    return ncclInt8;  // not reached
 }
 
 /// Returns nothing for the bitwise reductions, which NCCL does not have. Over a single rank the average becomes the
