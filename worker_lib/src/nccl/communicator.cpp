@@ -40,7 +40,8 @@ void finalize(const NcclApi& nccl, ncclComm_t comm, TimePoint deadline) {
 }  // namespace
 
 bool starts_nonblocking(int nccl_version, const std::optional<std::string>& setting) {
-    return setting ? *setting == "0" : nccl_version / 100 != 226;
+    constexpr int kFirst = 22700;
+    return setting ? *setting == "0" : nccl_version >= kFirst;
 }
 
 Communicator::Communicator(const GpuApi& api, const GroupSpec& spec, std::shared_ptr<GroupDevice> device,
@@ -120,7 +121,7 @@ ncclResult_t Communicator::async_error() {
 }
 
 /// Takes the communicator out of use. NCCL demands that no other thread is inside when it is aborted. Threads leave a
-/// non-blocking one at once. They may stay in a blocking one (2.26), where abort is the documented way to get them out.
+/// non-blocking one at once. They may stay in a blocking one, where abort is the documented way to get them out.
 ncclComm_t Communicator::take() {
     constexpr auto kTimeout = std::chrono::seconds(1);
     const TimePoint limit = Clock::now() + kTimeout;

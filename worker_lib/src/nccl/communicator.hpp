@@ -21,9 +21,9 @@ struct NcclLimits {
     ddprun::Duration finish_timeout = std::chrono::seconds(5);  ///< for the peers to finish their communicators too
 };
 
-/// Returns whether to make non-blocking communicators with this version of NCCL. 2.26 hangs in that mode
-/// (https://github.com/pytorch/pytorch/issues/153960): its communicators are made blocking, on a thread that can be
-/// left behind. NCCL_COMM_BLOCKING, which NCCL reads as well, overrides the version.
+/// Returns whether to make non-blocking communicators with this version of NCCL: from 2.27 on. Older ones have faults
+/// in that mode (table in docs/design/013): their communicators are made blocking, on a thread that can be left behind.
+/// NCCL_COMM_BLOCKING, which NCCL reads as well, overrides the version.
 /// setting   value of NCCL_COMM_BLOCKING, or nothing
 [[nodiscard]] bool starts_nonblocking(int nccl_version, const std::optional<std::string>& setting);
 
