@@ -57,7 +57,7 @@ std::string memory_complaint(const CudaApi& cuda, const NcclTask& task, int devi
 }  // namespace
 
 std::string argument_complaint(const CudaApi& cuda, const NcclWork& work, int device) {
-    if (work.is_barrier()) return {};  // has no buffer, and no caller's stream
+    if (work.is_barrier_of_hosts()) return {};  // has no buffer, and no caller's stream
     // A replayed graph would repeat the call without its peers, its deadline or the watchdog.
     const auto wrong = capture_complaint(cuda, work.caller());
     if (wrong.empty()) return memory_complaint(cuda, work.task(), device);

@@ -147,7 +147,7 @@ void NcclBackend::fail(const NcclWork& work, ErrorCode code, const std::string& 
 
 /// Makes the group's stream wait for the current work of the caller's stream: then the buffer is ready.
 void NcclBackend::wait_for_caller(const NcclWork& work) {
-    if (work.is_barrier()) return;  // has no buffer
+    if (work.is_barrier_of_hosts()) return;
     record_on_callers_stream(api_.cuda, caller_done_, work, device_->index());
     check_cuda(api_.cuda, api_.cuda.stream_wait_event(device_->stream(), caller_done_, 0), "cuStreamWaitEvent");
 }

@@ -30,9 +30,9 @@ NcclWork::~NcclWork() {
 
 void NcclWork::prepare() { end_ = device_->acquire_event(); }
 
-bool NcclWork::is_barrier() const {
+bool NcclWork::is_barrier_of_hosts() const {
     const auto* const operation = std::get_if<Operation>(&task_);
-    return operation != nullptr && operation->kind == OpKind::kBarrier;
+    return operation != nullptr && operation->kind == OpKind::kBarrier && operation->stream.handle == nullptr;
 }
 
 CUstream NcclWork::caller() const {

@@ -22,7 +22,8 @@ public:
     ~NcclWork() override;
 
     [[nodiscard]] const NcclTask& task() const { return task_; }
-    [[nodiscard]] bool is_barrier() const;
+    /// Returns whether it is a barrier without a stream, which orders nothing on the device.
+    [[nodiscard]] bool is_barrier_of_hosts() const;
     /// Returns the caller's stream, whose work at the time of the call comes before the operation.
     [[nodiscard]] CUstream caller() const;
     [[nodiscard]] const Participant& owner() const override { return backend_->owner(); }
@@ -39,10 +40,10 @@ public:
     /// Returns whether there is an end event to query.
     [[nodiscard]] bool recorded() const { return recorded_; }
 
-    /// Makes the caller's stream wait for the result, while the host goes on. A barrier, or an operation that was not
-    /// launched, blocks the host instead. Throws Error{InvalidArgument} when that stream is being captured.
+    /// Makes the caller's stream wait for the result, while the host goes on. A barrier of hosts, or an operation that
+    /// was not launched, blocks the host instead. Throws Error{InvalidArgument} when that stream is being captured.
     void wait() override;
-    [[nodiscard]] bool blocks_host() const override { return is_barrier() || !launched_; }
+    [[nodiscard]] bool blocks_host() const override { return is_barrier_of_hosts() || !launched_; }
     /// Returns time for the communicator's abort: until that has ended, the device may write to the buffers.
     [[nodiscard]] ddprun::Duration grace() const override { return 2 * abort_timeout_ + std::chrono::seconds(2); }
     // Each message of a batch has an entry of its own in the flight record.
