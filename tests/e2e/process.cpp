@@ -66,11 +66,12 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 
 bool eventually(Seconds limit, const std::function<bool()>& condition) {
     const auto end = std::chrono::steady_clock::now() + limit;
-    while (!condition()) {
-        if (std::chrono::steady_clock::now() > end) return false;
+    for (;;) {
+        const bool is_last = std::chrono::steady_clock::now() > end;
+        if (condition()) return true;
+        if (is_last) return false;
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
-    return true;
 }
 
 Sandbox::Sandbox(const std::string& name)
@@ -116,7 +117,7 @@ std::vector<std::string> Sandbox::processes() const {
 
 std::string Sandbox::leftovers() const {
     std::string report;
-    const bool clean = eventually(Seconds(10), [&] {
+    const bool clean = eventually(Seconds(30), [&] {
         report.clear();
         for (const std::string& process : processes()) report += "process " + process + "\n";
         for (const std::string& name : listing("/dev/shm")) {

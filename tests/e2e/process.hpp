@@ -17,7 +17,8 @@ namespace e2e {
 
 using Seconds = std::chrono::duration<double>;
 
-/// Polls `condition` every 10 ms until it is true; returns false when `limit` passes first.
+/// Polls `condition` every 10 ms until it is true; returns false when `limit` passes first. The last look is after the
+/// limit, however long this process stood still.
 [[nodiscard]] bool eventually(Seconds limit, const std::function<bool()>& condition);
 
 /// The folder of one test case; removed at the end unless the test failed. Every process of the test gets it as TMPDIR
@@ -35,7 +36,7 @@ public:
     /// Returns "pid: command line" of every process with the marker.
     [[nodiscard]] std::vector<std::string> processes() const;
     [[nodiscard]] std::vector<pid_t> pids(const std::string& command_contains = "") const;
-    /// Waits up to 10 s until no process is left and /dev/shm, TMPDIR and the abstract sockets are as before. Returns
+    /// Waits up to 30 s until no process is left and /dev/shm, TMPDIR and the abstract sockets are as before. Returns
     /// what is left; empty: nothing.
     [[nodiscard]] std::string leftovers() const;
 
