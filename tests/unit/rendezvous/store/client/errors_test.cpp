@@ -10,6 +10,7 @@
 #include "rendezvous/store/client/client.hpp"
 #include "rendezvous/store/client/stream.hpp"
 #include "tests/catch.hpp"
+#include "tests/machine_pauses.hpp"
 #include "tests/unit/rendezvous/store/client/scripted_store.hpp"
 #include "tests/unit/rendezvous/store/rig.hpp"
 #include "tests/unit/rendezvous/store/server/server_thread.hpp"
@@ -155,9 +156,15 @@ TEST_CASE("client: a slow connect is reported once with its cause, also where on
     { unused = Listening().endpoint(); }
     for (const Endpoint& endpoint : {silent.endpoint(), unused}) {
         std::vector<std::string> reports;
-        // Less than half a second is left then; the report rounds that up to a second.
         const SlowNotice notice{.after = 450ms, .report = [&](const std::string& text) { reports.push_back(text); }};
-        REQUIRE_FALSE(Client::connect(endpoint, Clock::now() + 900ms, "rank 3", notice).has_value());
+        // Less than half a second is left then; the report rounds that up to a second. Again if this machine stood
+        // still for that long.
+        for (int tries = 0; tries < 3; ++tries) {
+            const MachinePauses pauses;
+            reports.clear();
+            REQUIRE_FALSE(Client::connect(endpoint, Clock::now() + 900ms, "rank 3", notice).has_value());
+            if (pauses.sum() == 0ms) break;
+        }
         REQUIRE(reports.size() == 1);
         const std::string cause = endpoint.port == unused.port ? "connect: Connection refused, \\d+ tries"
                                                                : "something listens there and does not answer, 1 try";
