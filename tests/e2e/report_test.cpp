@@ -13,9 +13,11 @@
 #include <set>
 #include <sstream>
 
+#include "common/system/process_state.hpp"
 #include "common/system/unique_fd.hpp"
 #include "tests/catch.hpp"
 #include "tests/e2e/process.hpp"
+#include "tests/machine_pauses.hpp"
 
 using namespace std::chrono_literals;
 namespace json = boost::json;
@@ -111,14 +113,35 @@ TEST_CASE("a success and a failure of a worker leave their reports", "[e2e]") {
 
 TEST_CASE("ranks that fail in the same moment are all listed, in the box and in the report", "[e2e]") {
     const ReportedJob job("report-all");
-    // Those that have begun to fail when the first one ends are left to end by themselves.
+    // Those that have begun to fail when the first one ends are left to end by themselves, for a second. The agent is
+    // stopped meanwhile, so that all have ended when it sees the first one.
     const std::string up = (job.sandbox.path() / "up-").string();
-    const std::string fail = "echo 'Traceback (most recent call last):' >&2; touch " + up + "$RANK; " +
-                             "for rank in 0 1 2 3; do while [ ! -e " + up +
-                             "$rank ]; do sleep 0.01; done; done; exit 7";
-    const auto outcome = job.run({"--nproc-per-node", "4", "sh", "-c", fail});
-    INFO(outcome.err);
-    CHECK(outcome.status.exit_code() == 7);
+    const std::string go = (job.sandbox.path() / "go").string();
+    const std::string fail = "echo 'Traceback (most recent call last):' >&2; echo $$ >" + up + "$RANK.new; mv " + up +
+                             "$RANK.new " + up + "$RANK; while [ ! -e " + go + " ]; do sleep 0.01; done; exit 7";
+    e2e::Process process(job.sandbox, job.command({"--nproc-per-node", "4", "sh", "-c", fail}));
+    std::vector<pid_t> workers;
+    REQUIRE(e2e::eventually(e2e::Seconds(60), [&] {
+        workers.clear();
+        for (const char* const rank : {"0", "1", "2", "3"}) {
+            const std::string pid = e2e::read_file(up + rank);
+            if (pid.empty()) return false;
+            workers.push_back(std::stoi(pid));
+        }
+        return true;
+    }));
+    const pid_t agent = ddprun::parent_of(workers[0]);
+    REQUIRE(::kill(agent, SIGSTOP) == 0);
+    e2e::write_file(go, "");
+    CHECK(e2e::eventually(e2e::Seconds(60), [&] {
+        return std::ranges::all_of(
+            workers, [](pid_t pid) { return ddprun::process_state(pid) == ddprun::ProcessState::kEnded; });
+    }));
+    REQUIRE(::kill(agent, SIGCONT) == 0);
+    const ddprun::ExitStatus status = process.wait(e2e::Seconds(60));
+    const std::string err = process.err();
+    INFO(err);
+    CHECK(status.exit_code() == 7);
     const json::object report = job.report();
     std::set<std::int64_t> ranks{report.at("culprit").at("rank").as_int64()};
     REQUIRE(report.at("also_failed").as_array().size() == 1);
@@ -126,7 +149,7 @@ TEST_CASE("ranks that fail in the same moment are all listed, in the box and in 
         for (auto rank = range.at(0).as_int64(); rank <= range.at(1).as_int64(); ++rank) ranks.insert(rank);
     CHECK(ranks == std::set<std::int64_t>{0, 1, 2, 3});
     CHECK(report.at("also_failed").at(0).at("exit_code") == 7);
-    CHECK_THAT(outcome.err, Catch::Contains("  also failed : ranks ") && Catch::Contains(" exited with code 7\n"));
+    CHECK_THAT(err, Catch::Contains("  also failed : ranks ") && Catch::Contains(" exited with code 7\n"));
     CHECK(job.sandbox.leftovers() == "");
 }
 
@@ -341,9 +364,10 @@ TEST_CASE("events whose reader hangs delay no worker, and the end by the documen
     e2e::Process process(sandbox,
                          {.argv = {ddprun_program(), "--events", path, "sh", "-c", when_up(sandbox, "exit 5")}});
     CHECK(are_up(sandbox, {"0-0"}));
+    const MachinePauses pauses;
     const auto up_at = std::chrono::steady_clock::now();
     CHECK(process.wait(e2e::Seconds(60)).exit_code() == 5);
-    CHECK(std::chrono::steady_clock::now() - up_at < 14s);
+    CHECK(std::chrono::steady_clock::now() - up_at - pauses.sum() < 14s);
     CHECK_THAT(process.err(), Catch::Contains("were not written within 8 s") && Catch::Contains(path));
     CHECK(sandbox.leftovers() == "");
 }
