@@ -42,6 +42,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -57,6 +58,14 @@ using namespace std::chrono_literals;
     for (;;) std::this_thread::sleep_for(1h);
 }
 
+/// Waits until every rank has called this, without an operation of a group: a rank that begins late on a busy machine
+/// must not look like the cause of what follows.
+void meet_in_store(ddp::Context& context) {
+    context.store().set("here/" + std::to_string(context.rank()), "yes");
+    for (int rank = 0; rank < context.world_size(); ++rank)
+        (void)context.store().get("here/" + std::to_string(rank), 1min);
+}
+
 void tags(ddp::Context& context) {
     std::vector<float> values(1 << 20);
     const ddp::Buffer buffer = ddp::Buffer(values);
@@ -68,6 +77,7 @@ void tags(ddp::Context& context) {
 void mistagged(ddp::Context& context, std::size_t count) {
     std::vector<float> values(count);
     const ddp::Buffer buffer = ddp::Buffer(values);
+    meet_in_store(context);
     ddp::Work sent;
     if (context.rank() == 0) sent = context.world().send(buffer, 1, 5, {.label = "halo"});
     if (context.rank() == 1) context.world().recv(buffer, 0, 7, {.timeout = 2s}).wait();
@@ -78,6 +88,7 @@ void swap(ddp::Context& context) {
     std::vector<float> values(1 << 20);
     const ddp::Buffer buffer = ddp::Buffer(values);
     const int peer = 1 - context.rank();
+    meet_in_store(context);
     context.world().send(buffer, peer, 3, {.timeout = 1s}).wait();
     context.world().recv(buffer, peer, 3).wait();
 }
@@ -86,6 +97,7 @@ void circle(ddp::Context& context, std::optional<std::chrono::milliseconds> time
     const auto first = context.world().split(0, context.rank(), "first");
     const auto second = context.world().split(0, context.rank(), "second");
     const ddp::OpOptions options{.timeout = timeout};
+    meet_in_store(context);
     (context.rank() == 0 ? first : second)->barrier(options).wait();
     (context.rank() == 0 ? second : first)->barrier(options).wait();
 }
@@ -126,8 +138,14 @@ void leave(ddp::Context& context, bool by_exception) {
         throw std::runtime_error("the loss is not finite");
 }
 
-/// Waits until one peer has ended and its agent knows of it. The agent then gives this process only a second.
+/// Waits until one peer has ended and its agent knows of it. The agent then gives this process only a second. If that
+/// is too short on a busy machine it prints "too late".
 void wait_for_the_end_of_a_peer() {
+    const auto give_up = [](int) {
+        constexpr std::string_view kText = "too late\n";
+        ::_exit(::write(STDOUT_FILENO, kText.data(), kText.size()) > 0 ? EXIT_FAILURE : 2);
+    };
+    if (!peers.empty()) ::signal(SIGTERM, give_up);
     const auto has_ended = [](int pid) { return ddprun::process_state(pid) == ddprun::ProcessState::kEnded; };
     while (!peers.empty() && std::ranges::none_of(peers, has_ended)) std::this_thread::sleep_for(1ms);
     if (!peers.empty()) std::this_thread::sleep_for(100ms);
@@ -145,7 +163,11 @@ void abort(ddp::Context& context) {
 void posted(ddp::Context& context, std::optional<std::chrono::milliseconds> timeout) {
     float value = 0;
     ddp::Work later;
-    if (context.rank() == 1) later = context.world().recv(value, 0, 7);
+    if (context.rank() == 1) {
+        later = context.world().recv(value, 0, 7);
+        ddp::set_phase("computing");
+    }
+    meet_in_store(context);
     if (context.rank() == 1) compute();
     std::vector<float> sum(1000);
     context.world().all_reduce(sum, ddp::ReduceOp::Sum, {.timeout = timeout}).wait();
@@ -173,8 +195,9 @@ void stopped(ddp::Context& context, std::optional<std::chrono::milliseconds> tim
     if (context.rank() == 1) {
         fmt::print("stopping {}\n", ::getpid());
         std::fflush(stdout);
-        ::raise(SIGSTOP);
     }
+    meet_in_store(context);
+    if (context.rank() == 1) ::raise(SIGSTOP);
     context.world().barrier({.timeout = timeout}).wait();
 }
 
