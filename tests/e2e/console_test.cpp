@@ -227,11 +227,16 @@ TEST_CASE("lines of 16 workers are folded, and each worker's lines are found in 
 
 TEST_CASE("folded lines have the label and the time that other options ask for", "[e2e]") {
     const e2e::Sandbox sandbox("fold-label");
-    const auto outcome =
-        e2e::run(sandbox, {.argv = {program(), "--nproc-per-node", "2", "--role", "train", "--fold", "--timestamps",
-                                    "-t", "1:1", "--log-line-prefix-template", "<${role_name} ${rank}> ", "sh", "-c",
-                                    barrier(2) + "echo out; echo err >&2"},
-                           .directory = sandbox.path()});
+    // Rank 0 prints for both: equal lines of two processes are folded only if they come within 0.3 s.
+    const std::string script =
+        "echo $$ >pid.$RANK.new; mv pid.$RANK.new pid.$RANK; "
+        "if [ $RANK = 0 ]; then until [ -e pid.1 ]; do sleep 0.02; done; "
+        "exec 3>/proc/$(cat pid.1)/fd/1; echo out >&3; echo out; exec 3>&-; : >printed; "
+        "else until [ -e printed ]; do sleep 0.02; done; fi; echo err >&2";
+    const auto outcome = e2e::run(
+        sandbox, {.argv = {program(), "--nproc-per-node", "2", "--role", "train", "--fold", "--timestamps", "-t", "1:1",
+                           "--log-line-prefix-template", "<${role_name} ${rank}> ", "sh", "-c", script},
+                  .directory = sandbox.path()});
     CAPTURE(outcome.err);
     const std::regex form(R"((\d{4}-\d\d-\d\dT\S+ <train 0-1> out\n))");
     CHECK(std::regex_match(outcome.out, form));

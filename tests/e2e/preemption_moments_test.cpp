@@ -117,13 +117,19 @@ Moment notice(const e2e::Sandbox& sandbox, const e2e::Process& job, const std::f
         const auto so_often = static_cast<std::size_t>(std::ranges::count(log, kind, &Entry::phase));
         return so_often >= times && log.back().phase == kind;
     };
+    const auto find_agent = [&, rank = static_cast<int>(dice() % kRanks)] {
+        const auto worker = e2e::worker(sandbox, rank, "preemptible");
+        return worker ? ddprun::parent_of(*worker) : 0;
+    };
     const bool at_start = kind == "start" || (kind.empty() && dice() % 5 == 0);  // else it is hit too seldom
-    if (kind.empty() || at_start)                                                // there is nothing to wait for
+    pid_t agent = 0;
+    if (kind.empty() || at_start) {  // there is nothing to wait for
         std::this_thread::sleep_for(std::chrono::milliseconds(dice() % (at_start ? 100 : 1'500)));
-    else
+        agent = find_agent();
+    } else {  // the search takes longer on a busy machine than a moment of this kind lasts
+        REQUIRE(eventually(Seconds(30), [&] { return (agent = find_agent()) > 1; }));
         REQUIRE(eventually(Seconds(30), [&, times = dice() % 2 + 1] { return is_there(times); }));
-    const auto worker = e2e::worker(sandbox, static_cast<int>(dice() % kRanks), "preemptible");
-    const pid_t agent = worker ? ddprun::parent_of(*worker) : 0;
+    }
     const Moment now = std::chrono::steady_clock::now();
     REQUIRE(::kill(agent > 1 ? agent : job.pid(), SIGUSR1) == 0);
     return now;

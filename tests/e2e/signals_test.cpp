@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <regex>
 #include <thread>
 
 #include "common/system/process_state.hpp"
@@ -31,6 +32,12 @@ std::vector<std::string> of_two_workers(bool emulated) {
 
 std::ptrdiff_t lines(const std::string& text) { return std::ranges::count(text, '\n'); }
 
+/// Returns the lines of ddprun without the one that reports a stop of more than 1.5 s, as on a busy machine.
+std::string without_wait(const std::string& err) {
+    static const std::regex wait(R"(\[ddprun\] got SIG\w+: waiting up to [^\n]*\n)");
+    return std::regex_replace(err, wait, "");
+}
+
 }  // namespace
 
 TEST_CASE("an interrupted job ends with one line", "[e2e]") {
@@ -43,9 +50,9 @@ TEST_CASE("an interrupted job ends with one line", "[e2e]") {
     REQUIRE(e2e::eventually(e2e::Seconds(20), [&] { return lines(process.out()) == workers; }));
     process.signal(signal);
     CHECK(process.wait(e2e::Seconds(20)).exit_code() == 128 + signal);
-    CHECK(process.err() == fmt::format("[ddprun] interrupted by SIG{}: {} workers stopped on {} node{}\n",
-                                       signal == SIGINT ? "INT" : "TERM", workers, emulated ? 2 : 1,
-                                       emulated ? "s" : ""));
+    CHECK(without_wait(process.err()) == fmt::format("[ddprun] interrupted by SIG{}: {} workers stopped on {} node{}\n",
+                                                     signal == SIGINT ? "INT" : "TERM", workers, emulated ? 2 : 1,
+                                                     emulated ? "s" : ""));
     CHECK(sandbox.leftovers() == "");
 }
 
@@ -62,7 +69,7 @@ TEST_CASE("a second Ctrl-C kills workers that do not heed the first", "[e2e]") {
     std::this_thread::sleep_for(std::chrono::milliseconds(600));  // else it is taken for the same
     CHECK(process.running());
     process.signal(SIGINT);
-    CHECK(process.wait(e2e::Seconds(10)).exit_code() == 130);  // and not after the grace of 30 s
+    CHECK(process.wait(e2e::Seconds(20)).exit_code() == 130);  // and not after the grace of 30 s
     CHECK_THAT(process.err(), Contains("killing the workers"));
     CHECK(sandbox.leftovers() == "");
 }
@@ -119,8 +126,8 @@ TEST_CASE("nothing is left when what stands above emulated nodes is killed, nor 
     if (victim.ends_with("stopped")) ::kill(launcher, SIGSTOP);
     if (victim != "launcher") process.signal(SIGKILL);
     if (victim == "launcher" || victim == "both") ::kill(launcher, SIGKILL);
-    CHECK(e2e::eventually(e2e::Seconds(5), [&] { return sandbox.pids().size() == sandbox.pids("ddprund").size(); }));
-    CHECK(process.wait(e2e::Seconds(10)).exit_code() == 137);
+    CHECK(e2e::eventually(e2e::Seconds(20), [&] { return sandbox.pids().size() == sandbox.pids("ddprund").size(); }));
+    CHECK(process.wait(e2e::Seconds(20)).exit_code() == 137);
     CHECK(sandbox.leftovers() == "");
 }
 
@@ -137,8 +144,9 @@ TEST_CASE("a signal named by --signals-to-handle ends the job, as others do", "[
     CHECK(e2e::eventually(e2e::Seconds(20), [&] { return lines(process.out()) == 2 * workers; }));
     process.signal(SIGUSR1);
     CHECK(process.wait(e2e::Seconds(20)).exit_code() == 128 + SIGUSR1);
-    CHECK(process.err() == fmt::format("[ddprun] interrupted by SIGUSR1: {} workers stopped on {} node{}\n", workers,
-                                       emulated ? 2 : 1, emulated ? "s" : ""));
+    CHECK(without_wait(process.err()) ==
+          fmt::format("[ddprun] interrupted by SIGUSR1: {} workers stopped on {} node{}\n", workers, emulated ? 2 : 1,
+                      emulated ? "s" : ""));
     CHECK(sandbox.leftovers() == "");
 }
 
@@ -149,7 +157,7 @@ TEST_CASE("workers get the signal that ddprun got, if it is handled, and SIGKILL
     const bool obeys = GENERATE(true, false);
     CAPTURE(named, sent, obeys);
     const std::string traps = "for name in USR1 USR2 INT HUP TERM; do trap \"echo got $name; $END\" $name; done; ";
-    std::vector<std::string> options{"--nproc-per-node", "2", "--shutdown-timeout", obeys ? "30" : "1"};
+    std::vector<std::string> options{"--nproc-per-node", "2", "--shutdown-timeout", obeys ? "30" : "3"};
     if (!named.empty()) options.insert(options.end(), {"--signals-to-handle", named});
     const std::string end = fmt::format("END={}; ", obeys ? "'exit 0'" : ":");
     e2e::Process process(sandbox, job(options, end + traps + "echo up; while :; do sleep 0.1; done"));
@@ -158,7 +166,7 @@ TEST_CASE("workers get the signal that ddprun got, if it is handled, and SIGKILL
     CHECK(process.wait(e2e::Seconds(20)).exit_code() == 128 + sent);
     const std::string line = fmt::format("got {}\n", got);
     CHECK(process.out() == "up\nup\n" + line + line);
-    const bool was_killed = process.err().find(fmt::format("1 s after SIG{}; killing", got)) != std::string::npos;
+    const bool was_killed = process.err().find(fmt::format("3 s after SIG{}; killing", got)) != std::string::npos;
     CHECK(was_killed == !obeys);
     CHECK(sandbox.leftovers() == "");
 }
@@ -168,7 +176,7 @@ TEST_CASE("background processes of a script, which ignore SIGINT, do not hold up
     e2e::Process process(sandbox, job(of_two_workers(false), "sleep 1000 & setsid sleep 1000 & echo up; wait"));
     REQUIRE(e2e::eventually(e2e::Seconds(20), [&] { return lines(process.out()) == 2; }));
     process.signal(SIGINT);
-    CHECK(process.wait(e2e::Seconds(10)).exit_code() == 130);
+    CHECK(process.wait(e2e::Seconds(20)).exit_code() == 130);
     CHECK(sandbox.leftovers() == "");
 }
 
@@ -187,7 +195,7 @@ TEST_CASE("a job that a signal does not end at once names the workers that it wa
                                                     : "s for 2 workers to end (ranks 0-1); Ctrl-C again"));
     CHECK(lines(process.err()) == 1);
     process.signal(SIGINT);
-    CHECK(process.wait(e2e::Seconds(10)).exit_code() == 130);
+    CHECK(process.wait(e2e::Seconds(20)).exit_code() == 130);
     CHECK(sandbox.leftovers() == "");
 }
 

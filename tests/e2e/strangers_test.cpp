@@ -156,7 +156,7 @@ TEST_CASE("hostile connections cost the daemon little, and a job starts beside t
                               {.argv = {program("ddprun"), "--nnodes", "1", "--rdzv-endpoint", "127.0.0.1:" + port,
                                         "--rdzv-conf", "is_host=0", "sh", "-c", peak},
                                .directory = sandbox.path()},
-                              Seconds(10));
+                              Seconds(30));
     CAPTURE(job.out, job.err);
     CHECK(job.status.exit_code() == 0);
     REQUIRE_THAT(job.out, Catch::StartsWith("VmHWM:"));
