@@ -194,7 +194,12 @@ TEST_CASE("a silent daemon counts as lost after the agreed time", "[agent]") {
     daemon.welcome(300ms);
     daemon.expect_heartbeat();
     CHECK(agent.end().exit_code() == 69);
-    CHECK_THAT(agent.err(), Contains("has confirmed nothing for 0.3 s") || Contains("has confirmed nothing for 0.2 s"));
+    const std::string err = agent.err();
+    INFO(err);
+    const std::string text = " has confirmed nothing for ";
+    const auto at = err.find(text);
+    REQUIRE(at != std::string::npos);
+    CHECK(std::stod(err.substr(at + text.size())) >= 0.2);  // more on a busy machine
 }
 
 TEST_CASE("a rejected agent prints the reason and ends as after wrong usage", "[agent]") {

@@ -107,7 +107,7 @@ TEST_CASE("a killed process is named by all others at once", "[native][unit]") {
         INFO("rank " << rank << ": " << words);
         CHECK_THAT(words, Catch::Contains(" lost 1 | ") && Catch::Contains("rank 1 (host") &&
                               Catch::Contains("all_reduce sum f32[262144]"));
-        CHECK(std::stoll(words) - begin < 5000);  // a moment on any machine; the deadline is after 30 s
+        CHECK(std::stoll(words) - begin < 15'000);  // a moment; the deadline is after 30 s
     }
 }
 
@@ -137,7 +137,7 @@ TEST_CASE("a killed process is named on another node, though all ranks in betwee
     CHECK_THAT(words, Catch::Contains(" lost " + std::to_string(killed) + " | ") &&
                           Catch::Contains("rank " + std::to_string(killed) + " (host") &&
                           Catch::Contains("cannot finish #2 all_reduce sum f32[262144]"));
-    CHECK(std::stoll(words) - begin < 5000);  // a moment on any machine; the deadline is after 30 s
+    CHECK(std::stoll(words) - begin < 15'000);  // a moment; the deadline is after 30 s
 }
 
 TEST_CASE("a stopped process is a timeout that names it", "[native][unit]") {
