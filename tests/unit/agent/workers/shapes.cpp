@@ -26,6 +26,10 @@ namespace {
     for (;;) ::pause();
 }
 
+void wait_for_file(const char* path) {
+    while (::access(path, F_OK) != 0) ::usleep(1000);
+}
+
 void child() {
     if (::fork() == 0) wait_for_ever();
 }
@@ -157,6 +161,7 @@ const Actions kActions = {
     {"stubborn", [](const std::string&) { child_that_ignores_signals(); }},
     {"chain", [](const std::string&) { fork_chain(); }},
     {"wait", [](const std::string&) { wait_for_ever(); }},
+    {"await", [](const std::string& path) { wait_for_file(path.c_str()); }},
     {"block", [](const std::string&) { block_signals(); }},
     {"signals", [](const std::string&) { report_signals(); }},
     {"descriptors", [](const std::string&) { print_descriptors(); }},
@@ -170,7 +175,6 @@ const Actions kActions = {
     {"error-file", [](const std::string& text) { write_error_file(text.c_str()); }},
     {"exit", [](const std::string& code) { std::exit(std::atoi(code.c_str())); }},
     {"exit-traced", [](const std::string& code) { exit_traced(std::atoi(code.c_str())); }},
-    {"sleep-ms", [](const std::string& count) { ::usleep(static_cast<useconds_t>(std::atoi(count.c_str())) * 1000); }},
     {"raise", [](const std::string& signal) { ::kill(::getpid(), std::atoi(signal.c_str())); }},
 };
 

@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <csignal>
+#include <filesystem>
 #include <set>
+#include <string>
 
 #include "tests/catch.hpp"
+#include "tests/temporary_directory.hpp"
 #include "tests/unit/agent/recorder/record_rig.hpp"
 #include "tests/unit/agent/workers/worker_processes_rig.hpp"
 
@@ -15,9 +18,23 @@ using namespace agent_test;
 
 namespace {
 
+/// A file for which workers wait before they end by themselves: it comes when their group is being stopped.
+class Stopped {
+public:
+    /// Returns the action of shapes.cpp that waits for the file.
+    [[nodiscard]] std::string awaited() const { return "await=" + path().string(); }
+    void set() const { (void)folder_.file(path().filename().string(), "", 0600); }
+
+private:
+    [[nodiscard]] std::filesystem::path path() const { return folder_.path() / "stopped"; }
+
+    TemporaryDirectory folder_;
+};
+
 /// Stops the group, waits for the workers in `own`, which end by themselves, and signals the others that were spared.
-void stop(Group& group, const std::set<int>& own, int signal = SIGTERM) {
+void stop(Group& group, const Stopped& stopped, const std::set<int>& own, int signal = SIGTERM) {
     CHECK(group.processes.signal_group(signal));
+    stopped.set();
     CHECK(group.until([&] { return std::ranges::all_of(own, [&](int rank) { return group.exits.contains(rank); }); }));
     group.processes.signal_spared();
 }
@@ -45,9 +62,10 @@ TEST_CASE("a worker that is failing by itself may end by itself, and gets the si
     const std::string traceback = "err=Traceback (most recent call last):\nValueError: x\n";
     const std::string error_file = R"(error-file={"message": "ValueError: x"})";
     const int signal = GENERATE(SIGTERM, SIGUSR1);
+    const Stopped stopped;
     Group group;
-    REQUIRE(group.start({traceback, "sleep-ms=200", "exit=3"}).has_value());
-    REQUIRE(group.start({error_file, "err=.\n", "sleep-ms=200", "exit=4"}).has_value());
+    REQUIRE(group.start({traceback, stopped.awaited(), "exit=3"}).has_value());
+    REQUIRE(group.start({error_file, "err=.\n", stopped.awaited(), "exit=4"}).has_value());
     REQUIRE(group.start({traceback, "wait"}).has_value());
     REQUIRE(group.start({"err=a warning\n", "wait"}).has_value());
     group.processes.all_started();
@@ -57,7 +75,7 @@ TEST_CASE("a worker that is failing by itself may end by itself, and gets the si
         }
         return true;
     }));
-    stop(group, {0, 1}, signal);
+    stop(group, stopped, {0, 1}, signal);
     CHECK(group.all_reaped());
     CHECK(group.exits[0].number == 3);
     CHECK(group.exits[1].number == 4);
@@ -77,15 +95,16 @@ TEST_CASE("a worker that has aborted a group may end by itself, for its peers fa
     const auto since = goes_on.queue(world, 1);
     since.started();
     since.ended(true);
+    const Stopped stopped;
     Group group;
-    REQUIRE(group.start({"err=.\n", "sleep-ms=200", "exit=3"}, shapes(), std::move(aborts.agent)).has_value());
+    REQUIRE(group.start({"err=.\n", stopped.awaited(), "exit=3"}, shapes(), std::move(aborts.agent)).has_value());
     REQUIRE(group.start({"err=.\n", "wait"}, shapes(), std::move(goes_on.agent)).has_value());
     group.processes.all_started();
     REQUIRE(group.until([&] {
         return !group.processes.evidence(LocalRank{0}).last_lines.empty() &&
                !group.processes.evidence(LocalRank{1}).last_lines.empty();
     }));
-    stop(group, {0});
+    stop(group, stopped, {0});
     CHECK(group.all_reaped());
     CHECK(group.exits[0].number == 3);
     CHECK(group.exits[1].number == SIGTERM);
@@ -125,9 +144,10 @@ TEST_CASE("a worker that has left its groups may end by itself, and has failed i
     Rig goes_on;
     (void)goes_on.add("world", {0, 1});
     goes_on.writer->leave(false, goes_on.add("sub", {0, 1}));
+    const Stopped stopped;
     Group group;
     for (Rig* rig : {&done, &throws, &mismatch})
-        REQUIRE(group.start({"err=.\n", "sleep-ms=200", "exit=3"}, shapes(), std::move(rig->agent)).has_value());
+        REQUIRE(group.start({"err=.\n", stopped.awaited(), "exit=3"}, shapes(), std::move(rig->agent)).has_value());
     REQUIRE(group.start({"err=.\n", "wait"}, shapes(), std::move(goes_on.agent)).has_value());
     group.processes.all_started();
     REQUIRE(group.until([&] {
@@ -136,7 +156,7 @@ TEST_CASE("a worker that has left its groups may end by itself, and has failed i
         }
         return true;
     }));
-    stop(group, {0, 1, 2});
+    stop(group, stopped, {0, 1, 2});
     CHECK(group.all_reaped());
     for (const int own : {0, 1, 2}) CHECK(group.exits[own].number == 3);
     CHECK(group.exits[3].number == SIGTERM);
