@@ -41,13 +41,19 @@ T FakeDaemon::await(asio::awaitable<T> operation) {
 }
 
 asio::awaitable<std::shared_ptr<transport::Channel>> FakeDaemon::next_agent() {
-    asio::ip::tcp::socket socket = co_await acceptor_.async_accept(asio::use_awaitable);
-    co_return (co_await transport::accept_websocket(std::move(socket), Clock::now() + kTimeout)).value();
+    for (;;) {  // an agent gives up a connection that is not answered in time, and makes another one
+        asio::ip::tcp::socket socket = co_await acceptor_.async_accept(asio::use_awaitable);
+        auto channel = co_await transport::accept_websocket(std::move(socket), Clock::now() + kTimeout);
+        if (channel) co_return *channel;
+    }
 }
 
 Join FakeDaemon::accept() {
-    channel_ = await(next_agent());
-    return expect<Join>();
+    for (;;) {
+        channel_ = await(next_agent());
+        const auto text = await(channel_->receive());
+        if (text) return std::get<Join>(decode_agent_message(*text).value());
+    }
 }
 
 Join FakeDaemon::refuse(const Rejected& answer) {
