@@ -66,16 +66,24 @@ function(ddprun_library name alias)
     target_link_libraries(${name} PUBLIC ${ARG_PUBLIC} PRIVATE ddprun_settings ${ARG_PRIVATE})
 endfunction()
 
-# ddprun_program(NAME SOURCES... PRIVATE targets... [COMPONENT name]): a program that lands in bin/ and is installed.
-# It links no shared library of C++, so that it loads quickly (docs/design/020).
+# Functions of newer versions of glibc, for the programs' static libstdc++ and libgcc (docs/design/034).
+add_library(ddprun_old_glibc OBJECT cmake/old_glibc.cpp)
+target_link_libraries(ddprun_old_glibc PRIVATE ddprun_settings)
+target_compile_options(ddprun_old_glibc PRIVATE -fno-exceptions)   # else a program of C would contain libstdc++
+
+# ddprun_program(NAME [STATIC] SOURCES... PRIVATE targets... [COMPONENT name]): a program that lands in bin/ and is installed.
+# It links no shared library of C++, so that it loads quickly (docs/design/020), and with STATIC no shared library at all.
 function(ddprun_program name)
-    cmake_parse_arguments(PARSE_ARGV 1 ARG "" "COMPONENT" "SOURCES;PRIVATE")
+    cmake_parse_arguments(PARSE_ARGV 1 ARG "STATIC" "COMPONENT" "SOURCES;PRIVATE")
     if(NOT DEFINED ARG_COMPONENT)
         set(ARG_COMPONENT ${CMAKE_INSTALL_DEFAULT_COMPONENT_NAME})
     endif()
     add_executable(${name} ${ARG_SOURCES})
-    if(NOT DDP_SANITIZE)
+    if(ARG_STATIC AND NOT DDP_SANITIZE)
+        target_link_options(${name} PRIVATE -static LINKER:--gc-sections)
+    elseif(NOT DDP_SANITIZE)
         target_link_options(${name} PRIVATE -static-libstdc++ -static-libgcc LINKER:--as-needed,--gc-sections)
+        target_link_libraries(${name} PRIVATE ddprun_old_glibc)
     endif()
     target_link_libraries(${name} PRIVATE ddprun_settings ${ARG_PRIVATE})
     install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT ${ARG_COMPONENT})

@@ -2,6 +2,8 @@
 // Mutex, Lock and Condition: wrappers of std::mutex and its companions that have the annotations of clang's
 // thread-safety analysis, which the standard library lacks. They add no cost.
 
+#include <pthread.h>
+
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -41,15 +43,14 @@ private:
 class Condition {
 public:
     void wait(Mutex& mutex) REQUIRES(mutex) {
-        std::unique_lock lock(mutex.mutex_, std::adopt_lock);
-        changed_.wait(lock);
-        lock.release();  // the caller keeps the mutex
+        // That of std::condition_variable needs the libstdc++ of g++ 12, where a trainer may run with that of g++ 11.
+        ::pthread_cond_wait(changed_.native_handle(), mutex.mutex_.native_handle());
     }
     /// Waits. Returns false if `timeout` has passed.
     bool wait_for(Mutex& mutex, std::chrono::nanoseconds timeout) REQUIRES(mutex) {
         std::unique_lock lock(mutex.mutex_, std::adopt_lock);
         const bool in_time = changed_.wait_for(lock, timeout) == std::cv_status::no_timeout;
-        lock.release();
+        lock.release();  // the caller keeps the mutex
         return in_time;
     }
     /// Waits. Returns false if `deadline` has passed.
