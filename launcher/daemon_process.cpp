@@ -31,6 +31,7 @@ constexpr int kLifelineFd = 4;  // closes when the daemon, or its starter, ends;
 
 /// The daemon to execute, and the stacks of the two processes that share our memory until then.
 struct Detached {
+    const char* program;
     char* const* argv;
     int ready;
     int lifeline;
@@ -56,7 +57,7 @@ DDPRUN_RUNS_IN_CHILD int become_daemon(void* argument) {
     ::dup2(lifeline_copy, kLifelineFd);
     // A descriptor that our caller left open must not stay open in the daemon: its reader may wait for end-of-file.
     ::close_range(kLifelineFd + 1, std::numeric_limits<unsigned>::max(), 0);
-    ::execv(detached.argv[0], detached.argv);
+    ::execv(detached.program, detached.argv);
     return exit_code::kProgramNotFound;
 }
 
@@ -68,12 +69,13 @@ DDPRUN_RUNS_IN_CHILD int leave_session(void* argument) {
 
 /// Lets a process between this one and the daemon end at once, so that the daemon is no child of this process. Both
 /// share our memory (docs/design/020): ddprun has no handler of signals yet that could run in them.
-Result<void> spawn_detached(std::vector<std::string> arguments, const UniqueFd& ready, const UniqueFd& lifeline) {
+Result<void> spawn_detached(const std::string& program, std::vector<std::string> arguments, const UniqueFd& ready,
+                            const UniqueFd& lifeline) {
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);
 
-    Detached detached{argv.data(), ready.get(), lifeline.get(), {}, {}};
+    Detached detached{program.c_str(), argv.data(), ready.get(), lifeline.get(), {}, {}};
     const pid_t middle = clone_sharing_memory(leave_session, &detached, detached.middle_stack);
     if (middle < 0) return system_error("cannot fork ddprund", errno);
     int status = 0;
@@ -108,14 +110,15 @@ constexpr std::chrono::seconds kDefaultHold{30};  // of ddprund
 }  // namespace
 
 std::vector<std::string> daemon_arguments(const DaemonRequest& request, int ready_fd, int starter_fd) {
-    std::vector<std::string> arguments{
-        request.program.string(),          "--bind",       request.bind.host,          "--port",
-        std::to_string(request.bind.port), "--starter-fd", std::to_string(starter_fd), "--linger",
-        seconds_number(request.linger)};
-    if (!request.verbose) arguments.push_back("--quiet");
+    std::vector<std::string> arguments{"ddprund"};
     const auto add = [&](const char* option, std::string value) {
         arguments.insert(arguments.end(), {option, std::move(value)});
     };
+    add("--bind", request.bind.host);
+    add("--port", std::to_string(request.bind.port));
+    add("--starter-fd", std::to_string(starter_fd));
+    add("--linger", seconds_number(request.linger));
+    if (!request.verbose) arguments.push_back("--quiet");
     if (request.store_address) add("--store-address", *request.store_address);
     if (request.run_id) arguments.push_back("--run-id=" + *request.run_id);  // it may begin with a dash
     if (!request.step.empty()) add("--step", request.step);
@@ -167,7 +170,7 @@ Result<StartingDaemon> StartingDaemon::start(const DaemonRequest& request) {
     const UniqueFd for_daemon(ends[1]);
     const TimePoint deadline = Clock::now() + request.ready_within;
     const Result<void> spawned =
-        spawn_detached(daemon_arguments(request, kReadyFd, kLifelineFd), ready->write_end, for_daemon);
+        spawn_detached(request.program, daemon_arguments(request, kReadyFd, kLifelineFd), ready->write_end, for_daemon);
     if (!spawned) return spawned.error();
     return StartingDaemon(request, deadline, std::move(ready->read_end), std::move(lifeline));
 }
@@ -178,8 +181,8 @@ Result<RunningDaemon> StartingDaemon::wait() {
     if (!line && line.error().code == Errc::kClosed) {
         return Error{Errc::kClosed,
                      fmt::format("ddprund ended before it listened at {}. Its own message is above; if there is "
-                                 "none, try {} --help.",
-                                 to_string(request_.bind), request_.program.string())};
+                                 "none, try ddprund --help.",
+                                 to_string(request_.bind))};
     }
     if (!line) {
         return with_context(fmt::format("ddprund did not report within {} that it listens at {}",

@@ -21,7 +21,7 @@ namespace ddprun::launcher {
 
 /// The settings of a daemon to start.
 struct DaemonRequest {
-    std::filesystem::path program;             ///< of ddprund
+    std::string program = "/proc/self/exe";    ///< to execute as ddprund, which ddprun itself is under that name
     Endpoint bind;                             ///< numeric address; port 0: any free one
     std::optional<std::string> store_address;  ///< numeric, of the stores; absent: that of `bind`
     std::optional<std::string> run_id;         ///< absent: the daemon generates one

@@ -164,9 +164,6 @@ Result<DaemonOfJob> begin_daemon(const Plan& plan, std::optional<JobMeeting>& me
         return endpoint ? Result<DaemonOfJob>(DaemonOfJob(Hosted{*endpoint, false})) : endpoint.error();
     }
     DaemonRequest request = daemon_request(plan);
-    auto program = own_program(own_folder(), "ddprund");
-    if (!program) return program.error();
-    request.program = *program;
     const auto look_up_here = [](const std::string& host) {
         return address_here(host, look_up(host, "Pass --local-addr with a numeric address"), this_host());
     };
@@ -392,7 +389,6 @@ void accept_signals(const std::vector<std::string>& arguments) {
 
 int launch(const std::vector<std::string>& arguments) {
     accept_signals(arguments);
-    ::prctl(PR_SET_NAME, "ddprun");  // an emulated node is executed as /proc/self/exe, and would be called "exe"
     if (arguments == std::vector<std::string>{std::string(kSshNodeArgument)}) return run_ssh_node();
     Environment environment = parse_environment(::environ);
     ::unsetenv(kPasswordVariable);  // workers do not need it, whether this job uses etcd or not

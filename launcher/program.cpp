@@ -191,11 +191,4 @@ fs::path own_folder() {
     return self.parent_path();
 }
 
-Result<fs::path> own_program(const fs::path& folder, std::string_view name) {
-    const fs::path path = folder / name;
-    if (is_executable_file(path)) return path;
-    return Error{Errc::kNotFound,
-                 fmt::format("{} is missing: it belongs beside ddprun. Install or build it again.", path.string())};
-}
-
 }  // namespace ddprun::launcher

@@ -53,7 +53,4 @@ struct ResolvedProgram {
 /// Returns the folder of the running executable. Throws ErrorException when /proc cannot be read.
 [[nodiscard]] std::filesystem::path own_folder();
 
-/// Returns the path of a program that is installed beside ddprun. Errors: Errc::kNotFound.
-[[nodiscard]] Result<std::filesystem::path> own_program(const std::filesystem::path& folder, std::string_view name);
-
 }  // namespace ddprun::launcher

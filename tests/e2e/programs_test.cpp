@@ -86,6 +86,23 @@ TEST_CASE("every program prints its help and its version, and refuses what it do
     CHECK(refused.out == "");
 }
 
+TEST_CASE("ddprund and ddpctl are the ddprun beside them, by whatever link they are started", "[e2e]") {
+    const e2e::Sandbox sandbox("names");
+    const std::string program = GENERATE("ddprund", "ddpctl");
+    CAPTURE(program);
+    std::filesystem::create_symlink(e2e::bin() / program, sandbox.path() / "link");
+    CHECK_THAT(run(sandbox, sandbox.path() / "link", {"--version"}).out, Catch::StartsWith(program + " "));
+    std::filesystem::create_symlink(e2e::bin() / "ddprun", sandbox.path() / "ddprun");
+    CHECK_THAT(run(sandbox, sandbox.path() / "ddprun", {"--version"}).out, Catch::StartsWith("ddprun "));
+    std::filesystem::remove(sandbox.path() / "ddprun");
+    const std::filesystem::path copy = sandbox.path() / program;
+    std::filesystem::copy_file(e2e::bin() / program, copy);
+    const auto alone = run(sandbox, copy, {"--version"});
+    CHECK(alone.status.exit_code() == exit_code::kInternal);
+    CHECK(alone.err == program + ": cannot execute " + (sandbox.path() / "ddprun").string() +
+                           ": No such file or directory. Install ddprun again.\n");
+}
+
 TEST_CASE("ddp-fr-trace says which folder has no dump, and which file of it is damaged", "[e2e]") {
     const e2e::Sandbox sandbox("fr");
     const auto empty = run(sandbox, "ddp-fr-trace", {"dumps"});

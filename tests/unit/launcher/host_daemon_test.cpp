@@ -220,9 +220,9 @@ TEST_CASE("a start does not wait for a name that is held by no ddprun of this us
 }
 
 TEST_CASE("every requested setting becomes an argument of the daemon", "[launcher][unit]") {
-    DaemonRequest request = request_for("/x/ddprund");
+    DaemonRequest request = request_for("/x/program");
     request.bind = {"10.0.0.1", 29400};
-    const std::vector<std::string> first{"/x/ddprund",   "--bind", "10.0.0.1", "--port", "29400",
+    const std::vector<std::string> first{"ddprund",      "--bind", "10.0.0.1", "--port", "29400",
                                          "--starter-fd", "4",      "--linger", "10",     "--quiet"};
     std::vector<std::string> expected = first;
     expected.insert(expected.end(), {"--ready-fd", "3"});

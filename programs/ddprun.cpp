@@ -10,21 +10,20 @@
 #include "common/error.hpp"
 #include "common/exit_codes.hpp"
 #include "common/system/signals.hpp"
-#include "common/system/standard_fds.hpp"
 #include "launcher/launch.hpp"
+#include "programs/programs.hpp"
 
-int main(int argc, char** argv) {
-    ddprun::open_standard_fds();
-    ddprun::ignore_failed_writes();  // a reader of our messages that has gone must not end the job
+int ddprun::ddprun_main(int argc, char** argv) {
+    ignore_failed_writes();  // a reader of our messages that has gone must not end the job
     try {
-        return ddprun::launcher::launch(std::vector<std::string>(argv + 1, argv + argc));
-    } catch (const ddprun::ErrorException& failure) {
+        return launcher::launch(std::vector<std::string>(argv + 1, argv + argc));
+    } catch (const ErrorException& failure) {
         std::fputs(fmt::format("ddprun: {}\n", failure.what()).c_str(), stderr);  // fmt::print would throw again
-        return ddprun::exit_code::kInfrastructure;
+        return exit_code::kInfrastructure;
     } catch (const std::exception& bug) {
         std::fputs(
             fmt::format("ddprun: internal error: {}. Please report it with the command line.\n", bug.what()).c_str(),
             stderr);
-        return ddprun::exit_code::kInternal;
+        return exit_code::kInternal;
     }
 }

@@ -7,14 +7,12 @@
 
 #include "common/exit_codes.hpp"
 #include "common/logging.hpp"
-#include "common/system/standard_fds.hpp"
+#include "programs/programs.hpp"
 #include "rendezvous/daemon/program.hpp"
 #include "rendezvous/daemon/startup.hpp"
 #include "rendezvous/daemon/store_program.hpp"
 
-int main(int argc, char** argv) {
-    using namespace ddprun;
-    open_standard_fds();
+int ddprun::ddprund_main(int argc, char** argv) {
     try {
         const auto parsed = daemon::parse_options(argc, argv);
         if (const int* exit_code = std::get_if<int>(&parsed)) return *exit_code;

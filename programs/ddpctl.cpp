@@ -8,14 +8,12 @@
 #include "common/exit_codes.hpp"
 #include "common/logging.hpp"
 #include "common/overloaded.hpp"
-#include "common/system/standard_fds.hpp"
 #include "ctl/dump.hpp"
 #include "ctl/options.hpp"
 #include "ctl/orders.hpp"
+#include "programs/programs.hpp"
 
-int main(int argc, char** argv) {
-    using namespace ddprun;
-    open_standard_fds();
+int ddprun::ddpctl_main(int argc, char** argv) {
     try {
         const auto parsed = ctl::parse_options(argc, argv);
         init_logging("ddpctl", LineStart::kTag);
