@@ -51,11 +51,12 @@ TEST_CASE("two terminals of one machine are two nodes with names of their own, a
     const e2e::Sandbox sandbox("terminals");
     const std::vector<std::string> options{
         "--nnodes", "2", "--nproc-per-node", "2", "--rdzv-endpoint", fmt::format("127.0.0.1:{}", e2e::free_port())};
-    e2e::Process first(sandbox, job(options, "echo $DDPRUN_NODE_NAME; sleep 1000"));
+    // exec: a SIGINT that comes before dash waits for its child is taken when that child ends.
+    e2e::Process first(sandbox, job(options, "echo $DDPRUN_NODE_NAME; exec sleep 1000"));
     REQUIRE(e2e::eventually(e2e::Seconds(20),
                             [&] { return first.err().find("1 of 2 nodes are here") != std::string::npos; }));
     CHECK_THAT(first.err(), Contains("giving up after 600 s"));
-    e2e::Process second(sandbox, job(options, "echo $DDPRUN_NODE_NAME; sleep 1000"));
+    e2e::Process second(sandbox, job(options, "echo $DDPRUN_NODE_NAME; exec sleep 1000"));
     REQUIRE(e2e::eventually(e2e::Seconds(20), [&] { return lines(first.out()) == 2 && lines(second.out()) == 2; }));
     const std::string name = first.out().substr(0, first.out().find('\n'));
     CHECK(second.out() == fmt::format("{0}#2\n{0}#2\n", name));
