@@ -99,7 +99,7 @@ TEST_CASE("wrong arguments are refused at the call and the group stays usable", 
     int no_stream = 0;
     const OpOptions on_stream{.stream = {&no_stream}};
     CHECK_THAT(refusal([&] { (void)world.broadcast(good, 0, on_stream); }),
-               Catch::Contains("broadcast f32[4] root 0: OpOptions::stream is set, but a group of the native backend"));
+               Catch::Contains("broadcast f32[4] root 0: OpOptions::stream is set, but an operation on host memory"));
     CHECK_THAT(refusal([&] { (void)world.barrier(on_stream); }), Catch::Contains("OpOptions::stream is set"));
     CHECK_THAT(refusal([&] { (void)world.send(good, 0, 0, on_stream); }), Catch::Contains("OpOptions::stream is set"));
 
