@@ -54,7 +54,7 @@ std::string goodput_line(const JobReport& report) {
 std::string final_text(const JobReport& report, CulpritStderr shown) {
     if (!report.verdict) return "";
     const protocol::Verdict& verdict = *report.verdict;
-    if (verdict.outcome != protocol::Outcome::kSucceeded && !needs_box(verdict))
+    if (verdict.outcome != protocol::Outcome::kSucceeded && !needs_box(verdict, report.job))
         return fmt::format("[ddprun] {}\n", printable(verdict.reason));
     return format_verdict(verdict, report.job, shown);
 }
@@ -230,7 +230,7 @@ void StatusReporter::report_verdict(const JobReport& report) {
     const std::string reason = printable(verdict.reason);
     const bool first = !node_rank_ || number(*node_rank_) == 0;
     if (verdict.outcome == protocol::Outcome::kSucceeded) return;
-    if (!needs_box(verdict)) {
+    if (!needs_box(verdict, report.job)) {
         spdlog::error("{}{}", tag(), reason);
     } else if (first || (verdict.culprit && verdict.culprit->host == config_.node_name)) {
         write_block(console_, format_verdict(verdict, report.job, stderr_in_box(report.verdict)),

@@ -23,6 +23,7 @@ using protocol::Outcome;
 using protocol::Verdict;
 
 constexpr int kWidth = 78;
+constexpr std::string_view kCheck = "ddp-check";  // the program of `ddprun check`
 
 std::string rule(char c) { return std::string(kWidth, c) + "\n"; }
 
@@ -268,19 +269,19 @@ std::string describe_others(const std::vector<protocol::FailedRanks>& also_faile
 
 }  // namespace
 
-bool needs_box(const Verdict& verdict) {
+bool needs_box(const Verdict& verdict, const JobName& job) {
     switch (verdict.outcome) {
         case Outcome::kSucceeded:
         case Outcome::kStopped: return false;
         case Outcome::kPreempted: return !verdict.diagnosis.empty();
-        case Outcome::kWorkerFailed:
+        case Outcome::kWorkerFailed: return job.program != kCheck || verdict.exit_code != exit_code::kDoNotRequeue;
         case Outcome::kInfrastructure: return true;
     }
     return true;
 }
 
 std::string advice(const Verdict& verdict, const JobName& job) {
-    if (!needs_box(verdict)) return "";
+    if (!needs_box(verdict, job)) return "";
     if (verdict.outcome == Outcome::kPreempted) return "Start the job again: it resumes from its newest checkpoint.";
     const bool ran_out = verdict.culprit && verdict.culprit->oom == OomKill::kYes;  // whatever the diagnosis is
     if (!verdict.hint.empty() && !ran_out) return verdict.hint + ".";
@@ -291,7 +292,7 @@ std::string advice(const Verdict& verdict, const JobName& job) {
 }
 
 std::string format_verdict(const Verdict& verdict, const JobName& job, CulpritStderr shown) {
-    if (!needs_box(verdict)) return "";
+    if (!needs_box(verdict, job)) return "";
     std::string text = rule('=');
     const bool named = verdict.culprit && !verdict.culprit->program.empty();  // one of several programs
     const std::string& failed = named ? verdict.culprit->program : job.program;

@@ -28,7 +28,8 @@ enum class CulpritStderr {
 [[nodiscard]] std::string advice(const protocol::Verdict& verdict, const JobName& job);
 
 /// Returns whether the end of the job needs more than the line of verdict.reason: it failed, or did not stop in time.
-[[nodiscard]] bool needs_box(const protocol::Verdict& verdict);
+/// `ddprun check` that ends with findings has printed them.
+[[nodiscard]] bool needs_box(const protocol::Verdict& verdict, const JobName& job);
 
 /// Returns a text box, with a line end behind every line; empty: needs_box() is false.
 [[nodiscard]] std::string format_verdict(const protocol::Verdict& verdict, const JobName& job,

@@ -21,7 +21,15 @@ Result<WorkerCommand> worker_command(const Program& program, const Environment& 
     const std::string& name = program.command.front();
     const bool script = program.run_path || (!program.module && !program.no_python && name.ends_with(".py"));
     WorkerCommand command;
-    if (script || program.module) {
+    if (program.check) {  // not from PATH: it has the version of this ddprun
+        const fs::path path = search.own_folder / name;
+        if (!is_executable_file(path)) {
+            return Error{
+                Errc::kNotFound,
+                fmt::format("{} is missing: it belongs beside ddprun. Install or build it again.", path.string())};
+        }
+        command.argv = {path.string()};
+    } else if (script || program.module) {
         if (script) {
             if (const Result<void> usable = check_script(name); !usable) return usable.error();
         }

@@ -25,10 +25,22 @@ constexpr std::string_view kExamples = R"(Examples:
                                                      the same line on every node; n1 hosts the rendezvous daemon
   ddprun --nproc-per-node 2 trainer : --nproc-per-node 1 --max-restarts 3 server
                                                      two programs in one job; server's role is "server"
+  ddprun check --nnodes 2 --rdzv-endpoint n1:29400   no program: compare the nodes, and name the odd one
 
 Every option may be spelled with dashes or underscores (--rdzv-id, --rdzv_id), and PET_<NAME> (PET_RDZV_ID) sets its
 default. A program is a path or a name on PATH; *.py runs under python3 -u. What follows it is passed on untouched. A
 ':' directly before --nproc-per-node begins another program of the same job.)";
+
+constexpr std::string_view kCheckHelp = R"(Usage: ddprun check [--json FILE] [options of a job]
+
+Compares the nodes of a job before it starts, and names the odd one: GPUs, versions, interfaces, limits, clocks, the
+bandwidth between nodes, and an all-reduce whose sums are known. The options are those of `ddprun`, the same as for the
+job, on every node: --nnodes, --rdzv-endpoint, --nproc-per-node, ...
+
+  --json FILE    write the facts and the findings there as JSON; '-' is stdout, without the table
+
+It ends with 0 if nothing was found, and with 93 if something was. A program named check is started as ./check.
+)";
 
 constexpr int kNameColumns = 34;  // of --help: the option, then what it does
 constexpr std::size_t kHelpColumns = 120 - kNameColumns;
@@ -38,7 +50,7 @@ public:
     HelpFormatter() { column_width(kNameColumns); }
     std::string make_usage(const CLI::App*, std::string) const override {
         return "Usage: ddprun [options] program [arguments] [: --nproc-per-node N [options] program "
-               "[arguments]]...\n\n";
+               "[arguments]]...\n       ddprun check [--json FILE] [options]\n\n";
     }
     std::string make_group(std::string group, bool positional, std::vector<const CLI::Option*> options) const override {
         return CLI::Formatter::make_group(std::move(group), positional, std::move(options))
@@ -118,12 +130,18 @@ Error unknown_option(std::string_view typed, std::string_view name) {
 constexpr std::array kPrinting{std::string_view("help"), std::string_view("version")};
 constexpr std::string_view kCompletion = "print-completion";
 
+// `ddprun check` takes the options of a job on both sides of its name, and one of its own. Its program is ddp-check.
+constexpr std::string_view kCheck = "check";
+constexpr std::string_view kCheckProgram = "ddp-check";
+constexpr std::string_view kCheckJson = "json";
+
 /// Splitter: reads the options before one program one by one, up to the program's name. Used by read_command_line().
 class Splitter {
 public:
     using Word = std::vector<std::string>::const_iterator;
 
-    Splitter(Word begin, Word end) : next_(begin), end_(end) {}
+    /// may_check: whether `check` is more than the name of a program.
+    Splitter(Word begin, Word end, bool may_check) : next_(begin), end_(end), may_check_(may_check) {}
 
     Result<ProgramLine> run() {
         while (next_ != end_) {
@@ -132,16 +150,45 @@ public:
                 ++next_;
                 break;
             }
+            if (begins_check(word)) {
+                line_.check = true;
+                ++next_;
+                continue;
+            }
             if (word.size() < 2 || word[0] != '-') break;  // "-" is a program's name
             ++next_;
             const Result<void> taken = word[1] == '-' ? take_long(word) : take_short(word);
             if (!taken) return taken.error();
         }
         line_.command.assign(next_, end_);
-        return std::move(line_);
+        if (!line_.check) return std::move(line_);
+        if (next_ != end_) {
+            return Error{Errc::kUsage,
+                         fmt::format("check: unexpected argument '{0}'. It takes options alone, and runs no program; a "
+                                     "program of that name is started as ./check or after --.",
+                                     *next_)};
+        }
+        return check_line();
     }
 
 private:
+    [[nodiscard]] bool begins_check(const std::string& word) const {
+        constexpr std::array<std::string_view, 3> kKinds{"module", "run-path", "no-python"};
+        return may_check_ && !line_.check && word == kCheck &&
+               std::ranges::none_of(kKinds, [&](std::string_view kind) { return line_.given.contains(kind); });
+    }
+
+    /// Returns the line that runs ddp-check with its own option.
+    ProgramLine check_line() {
+        line_.command = {std::string(kCheckProgram)};
+        if (const auto json = line_.given.find(kCheckJson); json != line_.given.end()) {
+            line_.command.push_back(fmt::format("--{}", kCheckJson));
+            line_.command.push_back(json->second);
+            line_.given.erase(json);
+        }
+        return std::move(line_);
+    }
+
     Result<void> take_long(const std::string& word) {
         const auto equals = word.find('=');
         std::string name = word.substr(0, equals);
@@ -150,6 +197,7 @@ private:
         if (equals != std::string::npos) value = word.substr(equals + 1);
         const std::string_view row_name = std::string_view(name).substr(2);
         if (std::ranges::count(kPrinting, row_name) > 0) return take(row_name, true, "", std::move(value));
+        if (line_.check && row_name == kCheckJson) return take(row_name, false, "FILE", std::move(value));
         if (row_name == kCompletion) return take(row_name, false, kShells, std::move(value));
         for (const OptionRow& row : option_table()) {
             if (row_name == row.name) return take(row.name, row.is_flag(), row.value, std::move(value));
@@ -185,6 +233,7 @@ private:
 
     Word next_;
     Word end_;
+    bool may_check_;
     ProgramLine line_;
 };
 
@@ -198,7 +247,7 @@ Splitter::Word next_separator(Splitter::Word begin, Splitter::Word end) {
 
 /// Reads the options of a further program; refuses those of the job.
 Result<ProgramLine> read_further(Splitter::Word begin, Splitter::Word end) {
-    auto line = Splitter(begin, end).run();
+    auto line = Splitter(begin, end, false).run();
     if (!line) return line;
     std::vector<std::string> allowed;
     for (const OptionRow& row : option_table())
@@ -243,7 +292,7 @@ std::string help_text() {
 
 /// Returns the text of --help, --version or --print-completion, whichever is given; empty: none is.
 Result<std::string> text_to_print(const ProgramLine& line) {
-    if (line.given.contains("help")) return help_text();
+    if (line.given.contains("help")) return line.check ? std::string(kCheckHelp) : help_text();
     if (line.given.contains("version")) return std::string("ddprun " DDPRUN_VERSION "\n");
     const auto shell = line.given.find(kCompletion);
     return shell != line.given.end() ? completion_script(shell->second) : std::string();
@@ -252,7 +301,7 @@ Result<std::string> text_to_print(const ProgramLine& line) {
 }  // namespace
 
 Result<ProgramLine> read_first_options(const std::vector<std::string>& arguments) {
-    return Splitter(arguments.begin(), arguments.end()).run();
+    return Splitter(arguments.begin(), arguments.end(), true).run();
 }
 
 Result<CommandLine> read_command_line(const std::vector<std::string>& arguments) {
@@ -266,7 +315,7 @@ Result<CommandLine> read_command_line(const std::vector<std::string>& arguments)
                                                    "on more nodes (--nnodes).",
                                                    kMaxPrograms)};
         }
-        auto program = index == 0 ? Splitter(begin, end).run() : read_further(begin, end);
+        auto program = index == 0 ? Splitter(begin, end, true).run() : read_further(begin, end);
         if (!program && index == 0) return program.error();
         if (!program) return with_context(fmt::format("program {}", index + 1), program.error());
         const auto rest = end - std::ssize(program->command);

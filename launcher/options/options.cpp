@@ -307,6 +307,7 @@ Result<Invocation> parse_options(const std::vector<std::string>& arguments, cons
     Options& options = invocation.options;
     const ProgramLine& first = line->programs.front();
     options.programs.front().command = first.command;
+    options.programs.front().check = first.check;
     for (const OptionRow& row : option_table()) {
         const auto source = source_of(row, first, environment);
         if (!source) continue;

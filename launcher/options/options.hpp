@@ -49,6 +49,7 @@ struct Program {
     bool no_python = false;
     bool module = false;
     bool run_path = false;             ///< it is a Python script, whatever its name
+    bool check = false;                ///< `ddprun check`: it is the ddp-check beside ddprun
     std::vector<std::string> command;  ///< as typed; never empty after parse_options()
 };
 

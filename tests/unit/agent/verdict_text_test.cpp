@@ -32,6 +32,13 @@ Verdict failure(ExitStatus status) {
 
 TEST_CASE("a success needs no box", "[agent]") { CHECK(format_verdict(Verdict{}, {"train"}).empty()); }
 
+TEST_CASE("findings of ddprun check need no box, its failure needs one", "[agent]") {
+    const Verdict findings = failure({ExitStatus::Kind::kExited, 93, false});
+    CHECK_FALSE(needs_box(findings, {"ddp-check"}));
+    CHECK(needs_box(findings, {"train"}));
+    CHECK(needs_box(failure({ExitStatus::Kind::kExited, 1, false}), {"ddp-check"}));
+}
+
 TEST_CASE("a failure names program, rank, host, process, signal, stderr, exit code and what to do", "[agent]") {
     Verdict verdict = failure({ExitStatus::Kind::kSignaled, SIGKILL, false});
     verdict.culprit->last_lines = {"loading", "", "allocating 900 GB"};

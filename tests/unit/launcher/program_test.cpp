@@ -298,6 +298,17 @@ TEST_CASE("ddprun finds the folder that it is in", "[launcher][unit]") {
     CHECK(std::filesystem::equivalent(own_folder(), std::filesystem::read_symlink("/proc/self/exe").parent_path()));
 }
 
+TEST_CASE("`ddprun check` runs the ddp-check beside ddprun, whatever PATH has", "[launcher][unit]") {
+    const Folders folders;
+    folders.program("a/ddp-check");
+    Program check = asked({"ddp-check", "--json", "f"});
+    check.check = true;
+    CHECK_THAT(worker_command(check, {}, folders.search).error().message,
+               Catch::StartsWith((folders.own / "ddp-check").string() + " is missing"));
+    const std::string own = folders.program("own/ddp-check");
+    CHECK(argv_of(check, {}, folders.search) == Words{own, "--json", "f"});
+}
+
 TEST_CASE("several programs are one command line, which nodes compare", "[launcher][unit]") {
     const std::vector<Program> both{asked({"train", "--key", "abc"}), asked({"serve"})};
     CHECK(typed_command(both) == "train --key '***' : serve");

@@ -194,6 +194,12 @@ const std::vector<Mistake> kMistakes{
      "--max-restarts: 0 and 2 for two programs of the role 'b', which share its restarts. Pass the same number to "
      "both, "
      "or give one of them another --role."},
+    {{"check", "train", "--lr", "1"},
+     "check: unexpected argument 'train'. It takes options alone, and runs no program; a program of that name is "
+     "started as ./check or after --."},
+    {{"check", ":", "--nproc-per-node", "1", "b"}, "check: unexpected argument ':'."},
+    {{"check", "--json"}, "--json: a value is missing. Write --json FILE."},
+    {{"--json", "f", "check"}, "--json: no such option."},
     {{}, "no program to run. Write ddprun [options] program [arguments]"},
     {{"--nnodes", "2"}, "no program to run."},
     {{"--"}, "no program to run."},

@@ -251,6 +251,31 @@ TEST_CASE("filters are texts separated by commas, with two of them for one", "[l
     CHECK(parsed({"prog"}, {{"PET_DUPLICATE_STDOUT_FILTERS", "loss"}}).stdout_filters == Texts{"loss"});
 }
 
+TEST_CASE("`check` is a job of ddp-check, with options on both sides of its name", "[launcher][unit]") {
+    for (const Words& words : {Words{"check", "--nnodes", "2", "--json", "f", "--nproc_per_node=3"},
+                               Words{"--nnodes=2", "check", "--nproc-per-node", "3", "--json=f"},
+                               Words{"--nnodes=2", "--nproc-per-node", "3", "check", "--json", "f", "--"}}) {
+        CAPTURE(words);
+        const Options options = parsed(words);
+        CHECK(options.nodes == NodeRange{2, 2});
+        CHECK(options.programs[0].slots == Slots{Slots::Kind::kCount, 3});
+        CHECK(options.programs[0].check);
+        CHECK(options.programs[0].command == Words{"ddp-check", "--json", "f"});
+    }
+    CHECK(parsed({"check"}).programs[0].command == Words{"ddp-check"});
+    CHECK_THAT(parse_options({"check", "--help"}, {})->print, Catch::StartsWith("Usage: ddprun check "));
+
+    for (const Words& words :
+         {Words{"./check"}, Words{"--", "check"}, Words{"-m", "check"}, Words{"--run-path", "check"},
+          Words{"--no-python", "check"}, Words{"--role", "check", "prog"}, Words{"prog", "check"}}) {
+        CAPTURE(words);
+        CHECK_FALSE(parsed(words).programs[0].check);
+    }
+    const Options two = parsed({"prog", ":", "--nproc-per-node", "1", "check", "--json", "f"});
+    CHECK_FALSE(two.programs[1].check);
+    CHECK(two.programs[1].command == Words{"check", "--json", "f"});
+}
+
 TEST_CASE("parsing ends at the program's name", "[launcher][unit]") {
     const Options options = parsed({"--nproc_per_node", "2", "prog", "--nnodes", "7", "-m", "--", "--help", ""});
     CHECK(options.nodes == NodeRange{1, 1});
