@@ -6,10 +6,10 @@
 
 namespace ddp::detail {
 
-CallbackThread::CallbackThread(std::shared_ptr<GroupDevice> device, std::function<void(const EndedWork&)> complete,
+CallbackThread::CallbackThread(std::shared_ptr<GroupDevice> device, std::function<void(const EndedWork&)> run,
                                std::function<void()> on_idle)
-    : device_(std::move(device)), complete_(std::move(complete)), on_idle_(std::move(on_idle)) {
-    thread_ = start_signal_masked_thread("ddp-callbacks", [this] { run(); });
+    : device_(std::move(device)), run_(std::move(run)), on_idle_(std::move(on_idle)) {
+    thread_ = start_signal_masked_thread("ddp-callbacks", [this] { run_all(); });
 }
 
 CallbackThread::~CallbackThread() {
@@ -34,7 +34,7 @@ bool CallbackThread::is_idle() const {
     return ended_.empty() && !in_callback_;
 }
 
-void CallbackThread::run() {
+void CallbackThread::run_all() {
     (void)device_->begin_thread();
     const ddprun::Lock lock(mutex_);
     for (;;) {
@@ -44,7 +44,7 @@ void CallbackThread::run() {
         ended_.pop_front();
         in_callback_ = true;
         mutex_.unlock();
-        complete_(next);
+        run_(next);
         next = {};  // the last owner of a work gives its event back
         mutex_.lock();
         in_callback_ = false;

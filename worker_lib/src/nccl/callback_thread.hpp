@@ -1,44 +1,45 @@
 #pragma once
-// CallbackThread: completes works on a thread of its own, so that a callback that blocks in an NCCL call cannot stop
-// the watchdog, the only thread that can end that call. The watchdog owns one if the communicator may block.
+// CallbackThread: runs the callbacks of a group's works on a thread of its own, so that a callback that takes long
+// delays no deadline, and one that blocks in an NCCL call cannot stop the watchdog, the only thread that can end that
+// call. The watchdog owns it.
 
 #include <deque>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "common/mutex.hpp"
 #include "worker_lib/src/nccl/work.hpp"
 
 namespace ddp::detail {
 
-/// A work that is over, and its error or none.
+/// A work that has ended, and its callbacks, which have not run.
 struct EndedWork {
     std::shared_ptr<NcclWork> work;
-    std::exception_ptr error;
+    std::vector<WorkState::Callback> callbacks;
 };
 
 class CallbackThread {
 public:
-    /// `complete` runs on the new thread, once per work, in the order of add(). `on_idle` runs there when nothing is
-    /// left to do. Both are called without a lock of this class. Throws Error{System} when there is no thread.
-    CallbackThread(std::shared_ptr<GroupDevice> device, std::function<void(const EndedWork&)> complete,
+    /// `run` is called on the new thread, once per work, in the order of add(). `on_idle` is called there when nothing
+    /// is left to do. Both are called without a lock of this class. Throws Error{System} when there is no thread.
+    CallbackThread(std::shared_ptr<GroupDevice> device, std::function<void(const EndedWork&)> run,
                    std::function<void()> on_idle);
-    /// Completes the works that were added, then ends the thread.
+    /// Runs the callbacks that were added, then ends the thread.
     ~CallbackThread();
     CallbackThread(const CallbackThread&) = delete;
     CallbackThread& operator=(const CallbackThread&) = delete;
 
     void add(EndedWork ended) EXCLUDES(mutex_);
-    /// Returns whether no work waits for its completion and no callback runs. Any thread.
+    /// Returns whether no callback waits or runs. Any thread.
     [[nodiscard]] bool is_idle() const EXCLUDES(mutex_);
 
 private:
-    void run() EXCLUDES(mutex_);
+    void run_all() EXCLUDES(mutex_);
 
     const std::shared_ptr<GroupDevice> device_;
-    const std::function<void(const EndedWork&)> complete_;
+    const std::function<void(const EndedWork&)> run_;
     const std::function<void()> on_idle_;
     mutable ddprun::Mutex mutex_;
     ddprun::Condition changed_;

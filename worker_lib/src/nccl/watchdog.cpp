@@ -36,14 +36,12 @@ Watchdog::Watchdog(std::string own_rank, const Peers& peers, std::shared_ptr<Gro
       device_(std::move(device)),
       communicator_(communicator),
       limits_(limits) {
-    if (communicator_.may_block()) {
-        const auto wake = [this] {
-            { const ddprun::Lock lock(mutex_); }  // run() is waiting now, or has yet to look at is_over()
-            changed_.notify_all();
-        };
-        callbacks_.emplace(
-            device_, [this](const EndedWork& ended) { complete(ended); }, wake);
-    }
+    const auto wake = [this] {
+        { const ddprun::Lock lock(mutex_); }  // run() is waiting now, or has yet to look at is_over()
+        changed_.notify_all();
+    };
+    callbacks_.emplace(
+        device_, [this](const EndedWork& ended) { run_callbacks(ended); }, wake);
     thread_ = start_signal_masked_thread("ddp-watchdog", [this] { run(); });  // last: it looks at callbacks_
 }
 
@@ -93,8 +91,8 @@ void Watchdog::note(Failure failure) {
     if (failure_) return;
     const bool decided = failure.code == ErrorCode::Aborted;  // the reason was given to abort()
     failure_ = decided ? std::move(failure) : explained(std::move(failure), peers_);
-    // run()'s thread, which aborts the communicator, may be in a callback that waits for a call to return. Only after
-    // failure_ is set: an operation that the call has not launched must not pass for done.
+    // Lets threads out of their calls before the abort. Only after failure_ is set: an operation that the call has not
+    // launched must not pass for done.
     communicator_.give_up();
 }
 
@@ -148,7 +146,9 @@ void Watchdog::follow_first(Backoff& backoff) {
         // It leaves the queue before its waiters wake: one of them may destroy the group, with nothing in flight then.
         pending_.pop_front();
         backoff.restart();
-        pass_on({first, nullptr});
+        mutex_.unlock();
+        end_work(first, nullptr);
+        mutex_.lock();
         return;
     }
     if (!found) found = missed_deadline();
@@ -192,17 +192,15 @@ std::optional<Failure> Watchdog::missed_deadline() const {
     return std::nullopt;
 }
 
-/// Completes a work here, without the lock, as callbacks may call the group; or hands it to the callback thread.
-void Watchdog::pass_on(const EndedWork& ended) {
-    if (callbacks_) return callbacks_->add(ended);
-    mutex_.unlock();
-    complete(ended);
-    mutex_.lock();
+/// Wakes the waiters of a work here, and has its callbacks run on their own thread.
+void Watchdog::end_work(const std::shared_ptr<NcclWork>& work, std::exception_ptr error) {
+    auto callbacks = work->end(std::move(error));
+    if (!callbacks.empty()) callbacks_->add({work, std::move(callbacks)});
 }
 
-/// Ends a work and runs its callbacks. An exception of a callback aborts the group, unless it has failed already.
-void Watchdog::complete(const EndedWork& ended) {
-    ended.work->complete(ended.error, [&](std::string_view thrown) {
+/// Runs on the callback thread. An exception of a callback aborts the group, unless it has failed already.
+void Watchdog::run_callbacks(const EndedWork& ended) {
+    ended.work->run(ended.callbacks, [&](std::string_view thrown) {
         if (failure()) return;
         ended.work->note_abort(thrown);
         fail({.code = ErrorCode::Aborted,
@@ -217,7 +215,11 @@ void Watchdog::complete(const EndedWork& ended) {
 void Watchdog::give_up() {
     if (!aborted_) abort_communicator();
     const auto works = std::exchange(pending_, {});
-    for (const auto& work : works) pass_on({work, error_for(*work)});
+    std::vector<std::exception_ptr> errors;
+    for (const auto& work : works) errors.push_back(error_for(*work));
+    mutex_.unlock();
+    for (std::size_t i = 0; i < works.size(); ++i) end_work(works[i], errors[i]);
+    mutex_.lock();
 }
 
 void Watchdog::abort_communicator() {

@@ -1,10 +1,11 @@
 #pragma once
-// Watchdog: follows the operations of one group on the device. Its thread completes their works in order, notices
+// Watchdog: follows the operations of one group on the device. Its thread ends their works in order, notices
 // deadlines and NCCL's background errors, and is the only one that aborts the communicator. It sends a failure to no
 // other rank: their watchdogs notice it as a background error of NCCL, or at the deadline of an operation. NcclBackend
 // owns it.
 
 #include <deque>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -62,14 +63,14 @@ private:
     void run() EXCLUDES(mutex_);
     void expect(std::shared_ptr<NcclWork> work) EXCLUDES(mutex_);
     /// Returns whether nothing is left to do, and no callback can bring more.
-    [[nodiscard]] bool is_over() const REQUIRES(mutex_) { return stop_ && (!callbacks_ || callbacks_->is_idle()); }
+    [[nodiscard]] bool is_over() const REQUIRES(mutex_) { return stop_ && callbacks_->is_idle(); }
     [[nodiscard]] bool has_work() const REQUIRES(mutex_) { return !pending_.empty() || (failure_ && !aborted_); }
     void await_work() REQUIRES(mutex_);
     [[nodiscard]] bool is_expected_late() const REQUIRES(mutex_);
     void note(Failure failure) REQUIRES(mutex_);
     void follow_first(Backoff& backoff) REQUIRES(mutex_);
-    void pass_on(const EndedWork& ended) REQUIRES(mutex_);
-    void complete(const EndedWork& ended) EXCLUDES(mutex_);
+    void end_work(const std::shared_ptr<NcclWork>& work, std::exception_ptr error) EXCLUDES(mutex_);
+    void run_callbacks(const EndedWork& ended) EXCLUDES(mutex_);
     void give_up() REQUIRES(mutex_);
     void abort_communicator() REQUIRES(mutex_);
     [[nodiscard]] std::optional<Failure> examine(const NcclWork& first, CUresult state);
@@ -90,7 +91,7 @@ private:
     std::optional<Failure> failure_ GUARDED_BY(mutex_);
     bool aborted_ GUARDED_BY(mutex_) = false;  // the communicator has been given up
     bool stop_ GUARDED_BY(mutex_) = false;
-    std::optional<CallbackThread> callbacks_;  // only if the communicator may block
+    std::optional<CallbackThread> callbacks_;  // ends before the rest of this
     std::thread thread_;
 };
 

@@ -15,8 +15,6 @@ namespace ddp::detail {
 
 namespace {
 
-using Callback = std::function<void(std::exception_ptr)>;
-
 /// Time in which a thread that waits for peers notices a pause of the process that has just ended.
 constexpr auto kNoticing = std::chrono::seconds(1);
 
@@ -80,22 +78,33 @@ Recorded recorded(const std::exception_ptr& error) {
 
 }  // namespace
 
-void WorkState::complete(std::exception_ptr error, const OnThrown& on_thrown) {
+void WorkState::complete(std::exception_ptr error, const OnThrown& on_thrown) { run(end(std::move(error)), on_thrown); }
+
+std::vector<WorkState::Callback> WorkState::end(std::exception_ptr error) {
     if (error) error = named(error);
     std::vector<Callback> callbacks;
     {
         const ddprun::Lock lock(mutex_);
-        if (done_) return;
+        if (done_) return {};
         const auto [code, peer_failed] = recorded(error);
         if (code == ErrorCode::Mismatch) entry_.mismatched();
         if (peer_failed) note_peer_failed();
         note_end(error == nullptr, code == ErrorCode::Timeout);
-        error_ = error;
+        error_ = std::move(error);
         done_.store(true, std::memory_order_release);
         callbacks.swap(callbacks_);
     }
     changed_.notify_all();
+    return callbacks;
+}
+
+void WorkState::run(const std::vector<Callback>& callbacks, const OnThrown& on_thrown) {
     if (callbacks.empty()) return;
+    std::exception_ptr error;
+    {
+        const ddprun::Lock lock(mutex_);
+        error = error_;
+    }
     std::string thrown;
     const CallbackFrame frame(*this);
     for (const Callback& callback : callbacks) {

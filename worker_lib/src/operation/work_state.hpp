@@ -48,9 +48,14 @@ public:
     void begin() const { entry_.started(); }
     /// Receives the text of a callback's exception. It has to abort the group, because no other rank learns of it.
     using OnThrown = std::function<void(std::string_view)>;
+    using Callback = std::function<void(std::exception_ptr)>;
     /// Ends the work, wakes the waiters and runs the callbacks on the calling thread. Only the first call counts. An
     /// Error gets the name of the operation.
     void complete(std::exception_ptr error, const OnThrown& on_thrown = {}) EXCLUDES(mutex_);
+    /// The two halves of complete(), for a thread that must not run callbacks: end() returns them for run(), which any
+    /// other thread calls.
+    [[nodiscard]] std::vector<Callback> end(std::exception_ptr error) EXCLUDES(mutex_);
+    void run(const std::vector<Callback>& callbacks, const OnThrown& on_thrown) EXCLUDES(mutex_);
     /// Blocks until the work is done or `until`; returns false if that passed. Throws the work's error.
     bool wait_until(ddprun::TimePoint until) EXCLUDES(mutex_);
     /// Throws Error{InvalidArgument} if this thread is in a callback of the work's group, which cannot go on meanwhile.
@@ -62,7 +67,7 @@ public:
     [[nodiscard]] static bool after_callbacks(const void* group, std::function<void()> end);
     /// Returns whether this thread is in a callback of that group.
     [[nodiscard]] static bool is_in_callback(const void* group);
-    void then(std::function<void(std::exception_ptr)> callback) EXCLUDES(mutex_);
+    void then(Callback callback) EXCLUDES(mutex_);
     /// Throws Error{Timeout}: "… is not done WHEN".
     [[noreturn]] void throw_late(std::string_view when) const;
 
@@ -116,7 +121,7 @@ private:
     std::atomic<bool> waited_{false};
     std::atomic<bool> done_ = false;  ///< changes with the mutex held
     std::exception_ptr error_ GUARDED_BY(mutex_);
-    std::vector<std::function<void(std::exception_ptr)>> callbacks_ GUARDED_BY(mutex_);
+    std::vector<Callback> callbacks_ GUARDED_BY(mutex_);
 };
 
 }  // namespace ddp::detail

@@ -43,7 +43,6 @@ bool has(std::uint64_t signals, int signal) { return (signals >> (signal - 1) & 
 
 TEST_CASE("nccl: no signal is delivered to the backend's threads", "[nccl]") {
     FakeGroup group(1);
-    group.nccl_version = 22602;  // its communicators block, so callbacks have a thread
     const auto backend = group.backend(0);
     auto blocked = blocked_signals();
     for (const char* name : {"ddp-watchdog", "ddp-callbacks"}) {
@@ -211,7 +210,7 @@ TEST_CASE("nccl: callbacks run once, when the work has ended", "[nccl]") {
 TEST_CASE("nccl: a callback may have its stream wait for the group, not the host, and what it throws aborts the group",
           "[nccl]") {
     FakeGroup group(1);
-    group.nccl_version = GENERATE(22602, 22809);  // with the older one callbacks have a thread of their own
+    group.nccl_version = GENERATE(22602, 22809);
     const auto backend = group.backend(0);
     const CUstream streams[] = {group.gpu.make_stream(), group.gpu.make_stream()};
     const std::vector gates{group.gpu.close_gate(streams[0]), group.gpu.close_gate(streams[1])};

@@ -162,6 +162,35 @@ TEST_CASE("nccl: an operation that a peer never calls fails at its deadline", "[
     CHECK(group.gpu.counts().aborts == 1);
 }
 
+TEST_CASE("nccl: a callback that takes long delays no deadline, no result and no abort", "[nccl]") {
+    FakeGroup group(1);
+    group.nccl_version = GENERATE(22602, 22809);
+    const auto backend = group.backend(0);
+    const CUstream stream = group.gpu.make_stream();
+    const auto gate = group.gpu.close_gate(stream);
+    std::vector<float> values(3);
+    auto wanted = all_reduce(values, ReduceOp::Sum, 1);
+    wanted.stream.handle = stream;
+    const auto first = submit(*backend, ddp::detail::Operation(wanted));
+    std::promise<void> may_return, running;
+    first->then([&](const std::exception_ptr&) {
+        running.set_value();
+        may_return.get_future().wait();
+    });
+    gate->store(true);
+    running.get_future().wait();
+    CHECK(outcome_of([&] { wait_host(*submit(*backend, operation(OpKind::kBarrier, 2))); }).text == "");
+
+    group.gpu.frozen_ranks = {0};
+    const auto start = ddprun::Clock::now();
+    const Outcome outcome = outcome_of([&] { submit(*backend, operation(OpKind::kBarrier, 3, 300ms))->wait(); });
+    CHECK(outcome.code == ErrorCode::Timeout);
+    CHECK_THAT(outcome.text, Contains("#3 barrier") && Contains("not done on the device at its deadline"));
+    CHECK(ddprun::Clock::now() - start < 2s);  // the waiter's own limit is later
+    CHECK(group.gpu.counts().aborts == 1);
+    may_return.set_value();
+}
+
 TEST_CASE("nccl: a later operation with an earlier deadline is found, and the one before it is named", "[nccl]") {
     FakeGroup group(1);
     group.gpu.frozen_ranks = {0};
