@@ -1,6 +1,6 @@
 // NcclBackend: runs the operations of one group on its CUDA device. submit() and transfer() enqueue three steps and
-// return: the group's stream waits for the work on the caller's stream, runs the operation, and records its end in an
-// event. The watchdog follows those events; NcclWork::wait makes the caller's stream wait for them.
+// return: the group's stream waits for the work on the caller's stream, runs the operation, and records its start and
+// its end in events. The watchdog follows those events; NcclWork::wait makes the caller's stream wait for them.
 
 #include "worker_lib/src/nccl/backend.hpp"
 
@@ -126,6 +126,7 @@ void NcclBackend::launch(const std::shared_ptr<NcclWork>& queued) {
             refuse(work, wrong);
         work.prepare();
         wait_for_caller(work);
+        work.record_start();
         const Watchdog::Expectation expectation(*watchdog_, queued);
         result = communicator_->call([&](ncclComm_t comm) { return start(work.task(), comm); }, work.deadline());
         const CUresult recorded = work.record_end(result == ncclSuccess);

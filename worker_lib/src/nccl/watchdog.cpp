@@ -138,8 +138,8 @@ bool Watchdog::is_expected_late() const { return expected_ && !failure_ && Clock
 void Watchdog::follow_first(Backoff& backoff) {
     const std::shared_ptr<NcclWork> first = pending_.front();
     mutex_.unlock();
-    first->mark_begun();  // not when it was queued: the device may have had much to do before it
     const CUresult state = first->query();
+    first->mark_begun(state == CUDA_SUCCESS);
     std::optional<Failure> found = state == CUDA_SUCCESS ? std::nullopt : examine(*first, state);
     mutex_.lock();
     if (state == CUDA_SUCCESS) {

@@ -25,10 +25,18 @@ NcclWork::NcclWork(NcclTask task, std::shared_ptr<GroupDevice> device,
       abort_timeout_(abort_timeout) {}
 
 NcclWork::~NcclWork() {
-    if (end_ != nullptr) device_->release(end_);
+    for (CUevent event : {start_, end_})
+        if (event != nullptr) device_->release(event);
 }
 
-void NcclWork::prepare() { end_ = device_->acquire_event(); }
+void NcclWork::prepare() {
+    start_ = device_->acquire_event();
+    end_ = device_->acquire_event();
+}
+
+void NcclWork::record_start() {
+    check_cuda(device_->cuda(), device_->cuda().event_record(start_, device_->stream()), "cuEventRecord");
+}
 
 bool NcclWork::is_barrier_of_hosts() const {
     const auto* const operation = std::get_if<Operation>(&task_);
@@ -79,8 +87,11 @@ CUresult NcclWork::record_end(bool launched) {
 
 CUresult NcclWork::query() const { return recorded_ ? device_->cuda().event_query(end_) : CUDA_ERROR_NOT_READY; }
 
-void NcclWork::mark_begun() {
-    if (launched_ && !std::exchange(begun_, true)) begin();
+void NcclWork::mark_begun(bool ended) {
+    if (begun_ || !launched_) return;
+    if (!ended && device_->cuda().event_query(start_) != CUDA_SUCCESS) return;  // query() reports an error
+    begun_ = true;
+    begin();
 }
 
 void NcclWork::wait() {

@@ -1,7 +1,7 @@
 #pragma once
-// NcclWork: one step on the group's stream, and the event recorded behind it. The watchdog completes it, and calls what
-// marks its entry in the flight record: mark_begun() and note_end(). wait() makes a stream wait; wait_host(), and
-// wait() on a barrier, block the host.
+// NcclWork: one step on the group's stream, and the events recorded before and behind it. The watchdog completes it,
+// and calls what marks its entry in the flight record: mark_begun() and note_end(). wait() makes a stream wait;
+// wait_host(), and wait() on a barrier, block the host.
 
 #include <memory>
 #include <variant>
@@ -29,8 +29,11 @@ public:
     [[nodiscard]] const Participant& owner() const override { return backend_->owner(); }
     [[nodiscard]] std::string text() const override;
 
-    /// Takes the end event from the pool, before record_end(). Throws Error{System} when CUDA has none.
+    /// Takes both events from the pool, before record_start(). Throws Error{System} when CUDA has none.
     void prepare();
+    /// Records the start event: the stream passes it when it has done all earlier operations, and the work of the
+    /// caller's stream for which it waits. Throws Error{System}.
+    void record_start();
     /// Records the end event behind the current work of the group's stream. `launched`: NCCL has put the operation
     /// there; else the event only shows when the stream is empty.
     [[nodiscard]] CUresult record_end(bool launched);
@@ -53,15 +56,17 @@ public:
     void note_abort(std::string_view reason) const override;
     bool abort_group(std::string_view reason) override { return abort_by(*this, reason, *backend_); }
 
-    /// Records that the operation begins: it is the first of the group on the device. The watchdog's thread.
-    void mark_begun();
+    /// Marks the flight record if the stream has come to the operation. `ended`: it has passed the end, too. Asks CUDA
+    /// until it has, not after. The watchdog's thread.
+    void mark_begun(bool ended);
 
 private:
     const NcclTask task_;
     const std::shared_ptr<GroupDevice> device_;
     const std::shared_ptr<BackendHandle<BackendImpl>> backend_;
     const ddprun::Duration abort_timeout_;
-    CUevent end_ = nullptr;  // from device_'s pool, since prepare()
+    CUevent start_ = nullptr;  // both from device_'s pool, since prepare()
+    CUevent end_ = nullptr;
     bool recorded_ = false;  // this and launched_ are set before another thread sees this object
     bool launched_ = false;
     bool begun_ = false;  // mark_begun() only

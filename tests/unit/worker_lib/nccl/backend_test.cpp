@@ -8,11 +8,14 @@
 #include <map>
 #include <string>
 
+#include "common/flight_record_layout.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/nccl/group.hpp"
 #include "worker_lib/src/nccl/device/types.hpp"
 #include "worker_lib/src/nccl/device/waiting.hpp"
 #include "worker_lib/src/nccl/unique_id.hpp"
+#include "worker_lib/src/operation/group_recorder.hpp"
+#include "worker_lib/src/recorder/flight_recorder.hpp"
 
 using namespace ddp;
 using namespace ddp::test;
@@ -188,6 +191,45 @@ TEST_CASE("nccl: wait() on a stream of a caller orders it behind the peers", "[n
         wait_host(*work);
     }));
     CHECK_FALSE(too_early);
+}
+
+TEST_CASE("nccl: an operation is recorded as started when the device has come to it", "[nccl]") {
+    const auto memory = std::make_unique<ddprun::flight_record::Memory>();
+    detail::FlightRecorder recorder(*memory);
+    FakeGroup group(2);
+    const detail::GroupEntry entry = detail::add_group(recorder, group.spec(0));
+    const auto kind = GENERATE(detail::OpKind::kAllReduce, detail::OpKind::kBarrier);
+    auto other = std::async(std::launch::async, [&] { return group.backend(1); });
+    const auto backend = group.backend(0);
+    const auto peer = other.get();
+    const CUstream stream = group.gpu.make_stream();
+    const auto gate = group.gpu.close_gate(stream);
+    std::vector<float> values(3), others(3);
+    const auto wanted = [&](std::vector<float>& memory_of_rank, std::uint64_t seq) {
+        auto made = all_reduce(memory_of_rank, ReduceOp::Sum, seq);
+        made.kind = kind;
+        return made;
+    };
+    auto held = wanted(values, 1);
+    held.stream.handle = stream;
+    auto next = wanted(values, 2);
+    for (detail::Operation* one : {&held, &next})
+        one->record_entry = detail::record(*one, recorder.claim(), entry, ddprun::Clock::now());
+    const auto first = submit(*backend, std::move(held));
+    const auto second = submit(*backend, std::move(next));
+    const auto queries = group.gpu.counts().queries;
+    REQUIRE(eventually([&] { return group.gpu.counts().queries > queries + 10; }));
+    CHECK(entry.slot->started == 0);
+
+    gate->store(true);  // the device comes to the first one, which waits for the other rank there
+    REQUIRE(eventually([&] { return entry.slot->started == 1; }));
+    CHECK(entry.slot->done == 0);
+    const auto peer_first = submit(*peer, wanted(others, 1));
+    REQUIRE(eventually([&] { return entry.slot->started == 2; }));
+    CHECK(entry.slot->done == 1);
+    const auto peer_second = submit(*peer, wanted(others, 2));
+    wait_host(*second);
+    CHECK(entry.slot->done == 2);
 }
 
 TEST_CASE("nccl: callbacks run once, when the work has ended", "[nccl]") {
