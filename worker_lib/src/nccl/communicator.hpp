@@ -15,10 +15,12 @@
 
 namespace ddp::detail {
 
-/// Timeouts of the backend when it aborts its communicator or ends.
+/// Timeouts of the backend when it aborts its communicator or ends, or a peer has ended.
 struct NcclLimits {
     ddprun::Duration abort_timeout = std::chrono::seconds(10);
     ddprun::Duration finish_timeout = std::chrono::seconds(5);  ///< for the peers to finish their communicators too
+    /// For an operation to end by itself after the process of a peer has ended: the peer may have sent its part before.
+    ddprun::Duration loss_timeout = std::chrono::seconds(2);
 };
 
 /// Returns whether to make non-blocking communicators with this version of NCCL: from 2.27 on. Older ones have faults

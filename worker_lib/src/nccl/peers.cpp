@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <sstream>
 
 #include "common/text/list.hpp"
@@ -64,8 +65,16 @@ Peers::Peers(const GroupSpec& spec, const std::vector<std::string>& records) {
             .address = record.address(), .global_rank = spec.members[static_cast<std::size_t>(rank)], .process = {}};
         if (record.shares_pids_with(own))
             peer.process = watch_process(record.pid, name_rank(rank, peer.global_rank, peer.address), rank);
+        if (peer.process) watched_.push_back({.fd = peer.process.get(), .events = POLLIN, .revents = 0});
         peers_.push_back(std::move(peer));
     }
+}
+
+bool Peers::await_loss(ddprun::Duration timeout) const {
+    if (watched_.empty()) return false;
+    auto asked = watched_;  // any thread may call this
+    const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count();
+    return ::poll(asked.data(), asked.size(), static_cast<int>(milliseconds)) > 0;
 }
 
 std::optional<Failure> Peers::loss_of(int rank) const {

@@ -2,10 +2,13 @@
 // Peers: knows the addresses of a group's ranks, as each has published it, and watches the processes of those on this
 // machine. NCCL names no rank, and may not notice that a peer is lost. Any thread.
 
+#include <poll.h>
+
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "common/clock.hpp"
 #include "common/system/unique_fd.hpp"
 #include "worker_lib/src/group/backend.hpp"
 #include "worker_lib/src/operation/failure.hpp"
@@ -26,6 +29,9 @@ public:
     /// Returns the failure for a rank whose process is known to have ended: "rank 3 (host a, pid 71) is gone: its
     /// process ended".
     [[nodiscard]] std::optional<Failure> loss_of(int rank) const;
+    /// Returns whether a process of a rank here has ended. Waits up to `timeout` for that. One system call, none if no
+    /// process is watched.
+    [[nodiscard]] bool await_loss(ddprun::Duration timeout) const;
     /// Returns one error that names all ranks whose process is known to have ended, or nothing if there is none.
     [[nodiscard]] std::optional<Error> losses() const;
 
@@ -38,6 +44,7 @@ private:
     [[nodiscard]] const Peer& at(int rank) const { return peers_[static_cast<std::size_t>(rank)]; }
 
     std::vector<Peer> peers_;
+    std::vector<pollfd> watched_;  // the processes of peers_
 };
 
 /// Returns the address of this process: "host a, pid 71".

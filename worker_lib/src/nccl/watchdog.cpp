@@ -13,6 +13,11 @@ namespace {
 
 using ddprun::Clock;
 
+/// Between two looks at the processes of the peers, each a system call.
+constexpr auto kLookInterval = std::chrono::milliseconds(100);
+/// From NCCL's error to the end of the process that causes it: its sockets are closed first.
+constexpr auto kEndingTime = std::chrono::milliseconds(500);
+
 Failure failure_of(const NcclWork& work, ErrorCode code, std::string text) {
     return {.code = code, .operation = work.text(), .cause = std::move(text), .names_group = true};
 }
@@ -66,6 +71,7 @@ void Watchdog::expect(std::shared_ptr<NcclWork> work) {
     {
         const ddprun::Lock lock(mutex_);
         expected_ = std::move(work);
+        held_up_ = nullptr;
     }
     changed_.notify_all();
 }
@@ -113,22 +119,22 @@ void Watchdog::run() {
             follow_first(backoff);
         } else if (is_expected_late()) {
             note(*missed_deadline());
+        } else if (auto found = missed_peer()) {
+            note(std::move(*found));
         } else if (is_over()) {
             return;
         }
     }
 }
 
-/// Waits until there is something to do, an expected work is late, or all is over.
+/// Waits until there is something to do, or to look at for an expected work, or all is over.
 void Watchdog::await_work() {
     while (!is_over() && !has_work()) {
-        if (!expected_ || failure_) {
-            changed_.wait(mutex_);
-        } else if (is_expected_late()) {
+        if (expected_ && !failure_) {
+            (void)changed_.wait_until(mutex_, std::min(expected_->deadline(), Clock::now() + kLookInterval));
             return;
-        } else {
-            changed_.wait_until(mutex_, expected_->deadline());
         }
+        changed_.wait(mutex_);
     }
 }
 
@@ -145,6 +151,7 @@ void Watchdog::follow_first(Backoff& backoff) {
     if (state == CUDA_SUCCESS) {
         // It leaves the queue before its waiters wake: one of them may destroy the group, with nothing in flight then.
         pending_.pop_front();
+        held_up_ = nullptr;
         backoff.restart();
         mutex_.unlock();
         end_work(first, nullptr);
@@ -152,6 +159,7 @@ void Watchdog::follow_first(Backoff& backoff) {
         return;
     }
     if (!found) found = missed_deadline();
+    if (!found) found = missed_peer();
     if (found) {
         note(std::move(*found));
         return;
@@ -173,6 +181,7 @@ std::optional<Failure> Watchdog::examine(const NcclWork& first, CUresult state) 
     }
     const ncclResult_t error = communicator_.async_error();
     if (error == ncclSuccess) return std::nullopt;
+    (void)peers_.await_loss(kEndingTime);  // a lost peer is the better cause: note() adds it
     return failure_of(first, error == ncclRemoteError ? ErrorCode::PeerLost : ErrorCode::System,
                       fmt::format("{}: NCCL failed: {}", own_rank_, communicator_.error_text(error)));
 }
@@ -190,6 +199,32 @@ std::optional<Failure> Watchdog::missed_deadline() const {
         return failure_of(*work, ErrorCode::Timeout, std::move(text));
     }
     return std::nullopt;
+}
+
+/// Returns the failure of the oldest operation if it needs a rank whose process has ended, and has not ended by itself
+/// in the time for that. Looks at most once in kLookInterval.
+std::optional<Failure> Watchdog::missed_peer() {
+    const NcclWork* const first = pending_.empty() ? expected_.get() : pending_.front().get();
+    const auto now = Clock::now();
+    if (first == nullptr || failure_ || now < next_look_) return std::nullopt;
+    next_look_ = now + kLookInterval;
+    if (!peers_.await_loss(ddprun::Duration::zero()) || !needs_lost_peer(*first)) return std::nullopt;
+    if (held_up_ != first) {
+        held_up_ = first;
+        held_up_since_ = now;
+    }
+    if (now - held_up_since_ < limits_.loss_timeout) return std::nullopt;
+    return failure_of(*first, ErrorCode::PeerLost,
+                      fmt::format("{}: not done {} after a rank was lost", own_rank_,
+                                  ddprun::rounded_seconds_text(limits_.loss_timeout)));  // note() adds which
+}
+
+/// A collective needs all ranks, a batch of messages only those that it names. Precondition: a process has ended.
+bool Watchdog::needs_lost_peer(const NcclWork& work) const {
+    const auto* const batch = std::get_if<TransferList>(&work.task());
+    return batch == nullptr || std::ranges::any_of(batch->transfers, [&](const Transfer& message) {
+               return peers_.loss_of(message.peer).has_value();
+           });
 }
 
 /// Wakes the waiters of a work here, and has its callbacks run on their own thread.

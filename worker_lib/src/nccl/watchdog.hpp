@@ -1,8 +1,8 @@
 #pragma once
 // Watchdog: follows the operations of one group on the device. Its thread ends their works in order, notices
-// deadlines and NCCL's background errors, and is the only one that aborts the communicator. It sends a failure to no
-// other rank: their watchdogs notice it as a background error of NCCL, or at the deadline of an operation. NcclBackend
-// owns it.
+// deadlines, lost peers and NCCL's background errors, and is the only one that aborts the communicator. It sends a
+// failure to no other rank: their watchdogs notice it as a background error of NCCL, or at the deadline of an
+// operation. NcclBackend owns it.
 
 #include <deque>
 #include <exception>
@@ -75,6 +75,8 @@ private:
     void abort_communicator() REQUIRES(mutex_);
     [[nodiscard]] std::optional<Failure> examine(const NcclWork& first, CUresult state);
     [[nodiscard]] std::optional<Failure> missed_deadline() const REQUIRES(mutex_);
+    [[nodiscard]] std::optional<Failure> missed_peer() REQUIRES(mutex_);
+    [[nodiscard]] bool needs_lost_peer(const NcclWork& work) const;
     [[nodiscard]] std::exception_ptr error_for(const NcclWork& work) const REQUIRES(mutex_);
 
     const std::string own_rank_;
@@ -91,6 +93,9 @@ private:
     std::optional<Failure> failure_ GUARDED_BY(mutex_);
     bool aborted_ GUARDED_BY(mutex_) = false;  // the communicator has been given up
     bool stop_ GUARDED_BY(mutex_) = false;
+    ddprun::TimePoint next_look_ GUARDED_BY(mutex_);        // at the peers' processes
+    const NcclWork* held_up_ GUARDED_BY(mutex_) = nullptr;  // the oldest work at the last look, if it needs a lost peer
+    ddprun::TimePoint held_up_since_ GUARDED_BY(mutex_);
     std::optional<CallbackThread> callbacks_;  // ends before the rest of this
     std::thread thread_;
 };

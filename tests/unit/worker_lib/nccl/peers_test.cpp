@@ -180,6 +180,77 @@ TEST_CASE("nccl: a rank that has ended is named by waits at the store and at an 
     CHECK_THAT(outcome.text, Contains("rank 1 (host ") && Contains(") is gone: its process ended"));
 }
 
+TEST_CASE("nccl: an operation in flight ends 2 s after the death of a rank here, with its name, not at its deadline",
+          "[nccl]") {
+    const bool nccl_notices = GENERATE(false, true);  // and has a code of its own
+    FirstVictim process;
+    REQUIRE(process.pid() > 0);
+    ddprun::Duration took{};
+    const Outcome outcome = beside(process, [&](ProcessGroup& group) {
+        if (nccl_notices) FakeGpu::current().async_error = FakeGpu::AsyncError{0, 1, ncclSystemError};
+        std::vector<float> values(3);
+        Work work = group.all_reduce(device_buffer(values), ReduceOp::Sum);
+        process.kill();
+        const auto start = ddprun::Clock::now();
+        const Outcome ended = outcome_of([&] { work.wait_host(); });
+        took = ddprun::Clock::now() - start;
+        throw Error(ended.code, ended.text, ended.culprits);
+    });
+    CHECK(outcome.code == ErrorCode::PeerLost);
+    CHECK(outcome.culprits == std::vector{1});
+    CHECK_THAT(outcome.text, Contains("rank 1 (host ") && Contains(") is gone: its process ended") &&
+                                 Contains(nccl_notices ? "NCCL failed" : " s after a rank was lost"));
+    CHECK(took < (nccl_notices ? 2s : 4s));  // 2.2 s where the machine is idle; the deadline is 20 s
+}
+
+TEST_CASE("nccl: after the death of a rank what ends by itself is done, and messages of other ranks go on", "[nccl]") {
+    FirstVictim process;
+    REQUIRE(process.pid() > 0);
+    FakeGroup ranks(3);
+    ranks.store = std::make_shared<DisguisingStore>(process.pid());
+    ranks.limits.loss_timeout = 400ms;
+    std::vector<std::future<std::unique_ptr<detail::BackendImpl>>> made;
+    for (int rank = 0; rank < 3; ++rank)
+        made.push_back(std::async(std::launch::async, [&ranks, rank] { return ranks.backend(rank); }));
+    std::vector<std::unique_ptr<detail::BackendImpl>> backends;
+    for (auto& one : made) backends.push_back(one.get());
+
+    // The dead rank has done its part of the sum before. The caller's stream is late.
+    const CUstream stream = ranks.gpu.make_stream();
+    const auto gate = ranks.gpu.close_gate(stream);
+    std::vector<std::vector<float>> values(3, std::vector<float>(3, 1.F));
+    std::vector<std::shared_ptr<detail::WorkState>> sums;
+    for (int rank = 0; rank < 3; ++rank) {
+        auto sum = all_reduce(values[static_cast<std::size_t>(rank)], ReduceOp::Sum);
+        if (rank == 0) sum.stream.handle = stream;
+        sums.push_back(submit(*backends[static_cast<std::size_t>(rank)], std::move(sum)));
+    }
+    process.kill();
+    const auto death = ddprun::Clock::now();
+    REQUIRE(eventually([&] { return ddprun::Clock::now() - death > 150ms; }));  // one look at least
+    gate->store(true);
+    for (const auto& sum : sums) CHECK(outcome_of([&] { wait_host(*sum); }).text == "");
+
+    const auto message = [&](bool sends, int peer, float& value) {
+        detail::TransferList batch;
+        batch.seq = 1;
+        batch.deadline = ddprun::Clock::now() + 20s;
+        batch.transfers.push_back(
+            {.sends = sends, .buffer = Buffer(&value, 1, DType::F32, Device::Cuda), .peer = peer});
+        return batch;
+    };
+    float sent = 7, received = 0;
+    const auto receive = transfer(*backends[0], message(false, 2, received));
+    const auto begin = ddprun::Clock::now();
+    REQUIRE(eventually([&] { return receive->done() || ddprun::Clock::now() - begin > 900ms; }));
+    const auto send = transfer(*backends[2], message(true, 0, sent));
+    CHECK(outcome_of([&] { wait_host(*receive); }).text == "");
+    CHECK(received == 7);
+    const auto other = transfer(*backends[0], message(false, 1, received));
+    CHECK(outcome_of([&] { wait_host(*other); }).culprits == std::vector{1});
+    CHECK(outcome_of([&] { wait_host(*send); }).text == "");
+}
+
 TEST_CASE("nccl: a rank that lives is not a culprit of a deadline", "[nccl]") {
     FirstVictim process;
     const Outcome outcome = beside(process, [&](ProcessGroup& group) {
