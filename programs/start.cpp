@@ -10,7 +10,8 @@
 
 #include "common/exit_codes.hpp"
 
-int main(int /*argc*/, char** argv) {
+int main(int argc, char** argv) {
+    if (argc < 1) return ddprun::exit_code::kUsage;  // a caller of execve(2) has left out the name
     char folder[PATH_MAX] = {};
     if (::readlink("/proc/self/exe", folder, sizeof folder - 1) < 0) {
         std::fprintf(stderr, NAME ": cannot read /proc/self/exe: %s. Mount /proc.\n", std::strerror(errno));

@@ -43,7 +43,9 @@ std::string interface_with(const std::string& address) {
     const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, ::freeifaddrs);
     for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
         if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_LOOPBACK) != 0) continue;
-        if (numeric(entry->ifa_addr) == address) return entry->ifa_name;
+        if (numeric(entry->ifa_addr) != address) continue;
+        const std::string name = entry->ifa_name;
+        return name.substr(0, name.find(':'));  // without the label of an alias
     }
     return {};
 }

@@ -318,6 +318,10 @@ Result<CommandLine> read_command_line(const std::vector<std::string>& arguments)
         auto program = index == 0 ? Splitter(begin, end, true).run() : read_further(begin, end);
         if (!program && index == 0) return program.error();
         if (!program) return with_context(fmt::format("program {}", index + 1), program.error());
+        if (program->check) {  // takes all words, so that no other program follows
+            line.programs.push_back(std::move(*program));
+            break;
+        }
         const auto rest = end - std::ssize(program->command);
         const auto separator = next_separator(rest, end);
         program->command.resize(static_cast<std::size_t>(separator - rest));

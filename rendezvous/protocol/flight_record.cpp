@@ -69,6 +69,9 @@ bool has_meaningful_end(const RecordedOperation& operation) {
     return operation.started_ago && operation.ended_ago;
 }
 
+constexpr std::string_view kIn = "in ";
+constexpr std::string_view kUnderWay = " under way for ";
+
 /// A small operation's times are those of the kernel's last tick, at most this long ago.
 constexpr std::chrono::milliseconds kTick{10};
 
@@ -91,9 +94,6 @@ const RecordedOperation* last_ended(const FlightRecord& view) {
 }
 
 }  // namespace
-
-constexpr std::string_view kIn = "in ";
-constexpr std::string_view kUnderWay = " under way for ";
 
 std::string describe_activity(const FlightRecord& view) {
     if (!view.written) return "";

@@ -101,7 +101,7 @@ public:
     /// that holds only for operations which the other ranks complete within 300 ms.
     ///
     /// NCCL: operations whose buffers are host memory, and barriers without a stream, go to a native twin of the group,
-    /// which the first of them makes: it waits for all ranks, InitOptions::init_timeout at most. They are in no order
+    /// which the first of them makes: its call waits for all ranks, until its deadline. They are in no order
     /// with the operations on the device. A failure of the one is a failure of both.
     ///
     /// NCCL: a call may itself wait for its peers to make it too, until its deadline or abort(), because the first
@@ -146,7 +146,8 @@ public:
     Work all_to_all_v(ConstBuffer in, List<std::size_t> send_counts, Buffer out, List<std::size_t> receive_counts,
                       OpOptions options = {});
     /// Returns a Work that is done when every rank has called barrier(). On NCCL with OpOptions::stream it is a step on
-    /// the device, behind that stream; without one it does not wait for the device.
+    /// the device, behind that stream; without one it does not wait for the device. The default stream, a null handle,
+    /// counts as none: pass cudaStreamLegacy for it.
     Work barrier(OpOptions options = {});
     /// @}
 

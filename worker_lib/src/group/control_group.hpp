@@ -29,7 +29,7 @@ public:
     ControlGroup(const ControlGroup&) = delete;
     ControlGroup& operator=(const ControlGroup&) = delete;
 
-    /// Returns the twin, which the first call makes by `connect`. Throws its error; the next call tries again.
+    /// Returns the twin, which the first call makes by `connect`. Throws its error.
     [[nodiscard]] GroupImpl& get(const Connect& connect) EXCLUDES(mutex_);
     /// Returns the twin; null: nothing has needed it yet.
     [[nodiscard]] GroupImpl* if_made() const { return made_.load(std::memory_order_acquire); }

@@ -99,18 +99,27 @@ bool GroupImpl::after_callbacks(std::function<void()> end) const {
     return backend_->after_callbacks(std::move(end));
 }
 
-GroupImpl& GroupImpl::control_group() {
-    GroupImpl& control = control_.get([this] { return connect_control_group(); });
+GroupImpl& GroupImpl::control_group(ddprun::Duration timeout) {
+    GroupImpl& control = control_.get([&] {
+        try {
+            return connect_control_group(timeout);
+        } catch (const Error& error) {
+            abort(error.what());  // the ranks that did come have to learn that this one has given up
+            throw;
+        }
+    });
     share_failure();
     return control;
 }
 
-std::unique_ptr<GroupImpl> GroupImpl::connect_control_group() {
+std::unique_ptr<GroupImpl> GroupImpl::connect_control_group(ddprun::Duration timeout) {
+    if (const auto failed = backend_->failure()) throw Error(*failed);  // its ranks may have ended
     constexpr std::string_view kCall = "the first barrier or operation on host memory";
-    const WaitAtStore recorded_wait = wait_at_store({"connect", "host memory", spec_.init_timeout});
+    const WaitAtStore recorded_wait = wait_at_store({"connect", "host memory", timeout});
     return recorded_wait.run([&] {
-        refuse_if_aborted(spec_, *backend_, kCall);
-        (void)exchange(spec_, "control", "", backend_.get(), kCall);  // names the ranks that have not come
+        GroupSpec meeting = spec_;
+        meeting.init_timeout = timeout;
+        (void)exchange(meeting, "control", "", backend_.get(), kCall);  // names the ranks that have not come
         GroupSpec spec = spec_;
         spec.name = spec_.name + " (host)";
         spec.path = path_of(spec_) + "/host";
@@ -126,10 +135,10 @@ std::unique_ptr<GroupImpl> GroupImpl::connect_control_group() {
 void GroupImpl::share_failure() {
     GroupImpl* const control = control_.if_made();
     if (control == nullptr) return;
-    const std::optional<Error> own = backend_->failure();
-    const std::optional<Error> others = control->backend_->failure();
-    if (own && !others) control->abort(own->what());
-    if (others && !own) abort(others->what());
+    const std::optional<Error> device_failure = backend_->failure();
+    const std::optional<Error> host_failure = control->backend_->failure();
+    if (device_failure && !host_failure) control->abort(device_failure->what());
+    if (host_failure && !device_failure) abort(host_failure->what());
 }
 
 void GroupImpl::check_process() const {
@@ -146,8 +155,8 @@ Work GroupImpl::submit(Operation&& operation, const OpOptions& options) {
     if (!options.label.empty()) operation.label = options.label;
     operation.stream = options.stream;
     if (spec_.make_control_backend != nullptr) {
-        if (is_for_control_group(operation)) {
-            GroupImpl& control = control_group();
+        if (is_for_control_group(operation) && !has_bad_timeout(options)) {
+            GroupImpl& control = control_group(timeout_of(options));
             operation.counts_hash += step();
             return control.submit(std::move(operation), options);
         }
@@ -263,7 +272,7 @@ ddprun::Duration GroupImpl::timeout_of(const OpOptions& options) const {
     return options.timeout ? bounded(*options.timeout) : spec_.default_timeout;
 }
 
-std::unique_ptr<ProcessGroup> GroupImpl::split(int color, int key, std::string_view name) {
+std::unique_ptr<ProcessGroup> GroupImpl::split(int color, int key, std::string_view name, PartMemory memory) {
     check_process();
     check_name(spec_, name);
     const auto number = [this] {
@@ -274,12 +283,12 @@ std::unique_ptr<ProcessGroup> GroupImpl::split(int color, int key, std::string_v
     const WaitAtStore recorded_wait = wait_at_store({"split", name, spec_.init_timeout});
     return recorded_wait.run([&] {
         refuse_if_aborted(spec_, *backend_, call);
-        return form_part(number, {color, key, std::string(name)}, call, recorded_wait);
+        return form_part(number, {color, key, std::string(name)}, memory, call, recorded_wait);
     });
 }
 
-std::unique_ptr<ProcessGroup> GroupImpl::form_part(std::uint64_t number, const SplitRequest& own, std::string_view call,
-                                                   const WaitAtStore& wait) {
+std::unique_ptr<ProcessGroup> GroupImpl::form_part(std::uint64_t number, const SplitRequest& own, PartMemory memory,
+                                                   std::string_view call, const WaitAtStore& wait) {
     const auto& [color, key, name] = own;
     std::vector<SplitRequest> requests;
     for (const std::string& text : exchange(spec_, fmt::format("split/{}", number), to_text(own), backend_.get(), call))
@@ -311,7 +320,10 @@ std::unique_ptr<ProcessGroup> GroupImpl::form_part(std::uint64_t number, const S
         spec.locations.push_back(spec_.locations[static_cast<std::size_t>(rank)]);
     }
     spec.note_unreachable = wait.note_unreachable();
-    auto backend = backend_->make_another(spec);
+    const auto make_host_backend = spec.make_control_backend;
+    const bool changes_backend = memory == PartMemory::kHost && make_host_backend != nullptr;
+    if (changes_backend) spec.make_control_backend = nullptr;
+    auto backend = changes_backend ? make_host_backend(spec) : backend_->make_another(spec);
     auto part = make_group(std::move(spec), std::move(backend));
     if (any_thread_) part->impl_->allow_any_thread();
     return part;

@@ -27,6 +27,9 @@
 
 namespace ddp::detail {
 
+/// The memory that a part of a group takes: that of the group, or host memory. An NCCL group makes a native part then.
+enum class PartMemory { kOfGroup, kHost };
+
 class GroupImpl {
 public:
     GroupImpl(GroupSpec spec, std::unique_ptr<BackendImpl> backend);
@@ -50,7 +53,8 @@ public:
     /// Does the same as submit() for sends and receives, which have numbers of their own.
     [[nodiscard]] Work transfer(TransferList batch, const OpOptions& options) EXCLUDES(mutex_);
     [[nodiscard]] Work transfer(const Transfer& one, const OpOptions& options) EXCLUDES(mutex_);
-    [[nodiscard]] std::unique_ptr<ProcessGroup> split(int color, int key, std::string_view name) EXCLUDES(mutex_);
+    [[nodiscard]] std::unique_ptr<ProcessGroup> split(int color, int key, std::string_view name,
+                                                      PartMemory memory = PartMemory::kOfGroup) EXCLUDES(mutex_);
     [[nodiscard]] std::unique_ptr<ProcessGroup> shrink(std::span<const int> exclude) EXCLUDES(shrink_mutex_);
     /// Exchanges `value` with all ranks over the store, and returns theirs by rank. Collective, once per topic. Throws
     /// as split() does; `call` is the name of the call that absent ranks have not made.
@@ -64,18 +68,19 @@ public:
 private:
     /// Throws Error{InvalidArgument} in a child of fork().
     void check_process() const;
-    /// Returns the control group, which it makes on first need. Collective then. Throws as split() does.
-    [[nodiscard]] GroupImpl& control_group() EXCLUDES(mutex_);
-    /// Makes it. Aborts it if this group has failed, so that no rank waits there for one that has given up.
-    [[nodiscard]] std::unique_ptr<GroupImpl> connect_control_group() EXCLUDES(mutex_);
+    /// Returns the control group, which it makes on first need: collective then, and an error fails this group. Waits
+    /// `timeout` at most for the other ranks. Throws the failure of this group, and as split() does.
+    [[nodiscard]] GroupImpl& control_group(ddprun::Duration timeout) EXCLUDES(mutex_);
+    [[nodiscard]] std::unique_ptr<GroupImpl> connect_control_group(ddprun::Duration timeout) EXCLUDES(mutex_);
     [[nodiscard]] std::uint64_t step() const EXCLUDES(mutex_);
-    /// Lets a failure of this group or of its control group be one of both.
+    /// Aborts this group if its control group has failed, and the other way round.
     void share_failure();
     /// Exchanges the requests of all ranks for split `number`, and connects the ranks of this rank's color to a new
     /// group. Returns null if this rank has no color. `call` names the call in errors about absent ranks; `wait` shows
     /// it in the flight record.
     [[nodiscard]] std::unique_ptr<ProcessGroup> form_part(std::uint64_t number, const SplitRequest& own,
-                                                          std::string_view call, const WaitAtStore& wait);
+                                                          PartMemory memory, std::string_view call,
+                                                          const WaitAtStore& wait);
     /// Numbers the step, and shows it in the flight record as long as the result lives.
     [[nodiscard]] WaitAtStore wait_at_store(StoreStep step) EXCLUDES(mutex_);
     /// Numbers and submits the batch, without starting it.

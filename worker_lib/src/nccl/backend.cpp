@@ -1,4 +1,4 @@
-// NcclBackend: runs the operations of one group on its CUDA device. submit() and transfer() enqueue three steps and
+// NcclBackend: runs the operations of one group on its CUDA device. submit() and transfer() enqueue four steps and
 // return: the group's stream waits for the work on the caller's stream, runs the operation, and records its start and
 // its end in events. The watchdog follows those events; NcclWork::wait makes the caller's stream wait for them.
 

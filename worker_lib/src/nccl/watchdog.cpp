@@ -70,8 +70,8 @@ void Watchdog::expect(std::shared_ptr<NcclWork> work) {
     if (!communicator_.may_block()) return;  // the call looks at its deadline itself
     {
         const ddprun::Lock lock(mutex_);
+        if (held_up_ == expected_.get()) held_up_ = nullptr;
         expected_ = std::move(work);
-        held_up_ = nullptr;
     }
     changed_.notify_all();
 }

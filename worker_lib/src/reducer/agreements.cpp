@@ -109,8 +109,11 @@ BucketPlan agree_on_plan(ProcessGroup& group, const std::vector<ParamSpec>& para
 
 void agree_on_step(ProcessGroup& group, std::uint64_t steps, bool sync) {
     const std::vector<std::string> step{sync ? "one with sync" : "one without sync"};
-    require_agreement(group, "the backward after " + std::to_string(steps) + " synchronised ones", step,
-                      "begin_backward and no_sync() have to be used alike on every rank.");
+    require_agreement(
+        group, "the next backward", step,
+        fmt::format("begin_backward and no_sync() have to be used alike on every rank. Here it is the one "
+                    "after {} synchronised ones.",
+                    steps));
 }
 
 std::vector<std::size_t> share_ready_order(ProcessGroup& group, const std::vector<std::size_t>& own,

@@ -18,11 +18,8 @@ GradientReducer::Impl::Impl(ProcessGroup& parent, std::vector<ParamSpec> params,
       options_(std::move(options)),
       may_rebuild_(options_.rebuild && !options_.plan),
       marks_(specs_) {
-    if (parent.backend() != Backend::Native) {
-        refuse(
-            "GradientReducer works on native groups so far: pass {.backend = ddp::Backend::Native} to init_from_env");
-    }
-    group_ = parent.split(0, parent.rank(), "reducer");
+    // Gradients are host memory so far, on NCCL, too: bind() refuses others.
+    group_ = parent.impl_->split(0, parent.rank(), "reducer", detail::PartMemory::kHost);
     group_->impl_->allow_any_thread();  // mark_ready starts buckets in launch order, whichever thread calls it
     BucketPlan plan = detail::agree_on_plan(*group_, specs_, options_);
     or_fail([&] {

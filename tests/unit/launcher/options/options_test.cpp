@@ -263,6 +263,7 @@ TEST_CASE("`check` is a job of ddp-check, with options on both sides of its name
         CHECK(options.programs[0].command == Words{"ddp-check", "--json", "f"});
     }
     CHECK(parsed({"check"}).programs[0].command == Words{"ddp-check"});
+    CHECK(parsed({"check", "--json=f"}).programs[0].command == Words{"ddp-check", "--json", "f"});
     CHECK_THAT(parse_options({"check", "--help"}, {})->print, Catch::StartsWith("Usage: ddprun check "));
 
     for (const Words& words :

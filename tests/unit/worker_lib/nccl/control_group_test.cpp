@@ -1,5 +1,6 @@
 // Host memory and barriers of an NCCL group, which go to its native twin.
 
+#include <algorithm>
 #include <cstdint>
 #include <exception>
 #include <future>
@@ -10,6 +11,7 @@
 
 #include "ddp/checkpoint.hpp"
 #include "ddp/collectives.hpp"
+#include "ddp/reducer.hpp"
 #include "tests/temporary_directory.hpp"
 #include "tests/unit/worker_lib/nccl/group.hpp"
 
@@ -71,12 +73,14 @@ TEST_CASE("nccl: calls of host memory are compared, and a rank that makes none i
     ranks.has_control_group = true;
     const bool absent = GENERATE(false, true);
     CAPTURE(absent);
-    if (absent) ranks.init_timeout = 300ms;
     const auto outcomes = ranks.run_worlds([&](ProcessGroup& group) {
         std::vector<int> values(group.rank() == 0 ? 2 : 3);
         if (absent && group.rank() == 1) return (void)outcome_of([&] { group.monitored_barrier(20'000ms); });
-        const Outcome outcome = outcome_of([&] { group.all_reduce(values, ReduceOp::Sum).wait(); });
-        if (absent) group.abort("the test has seen the error");
+        const OpOptions options{.timeout = absent ? 300ms : 20'000ms};
+        const Outcome outcome = outcome_of([&] { group.all_reduce(values, ReduceOp::Sum, options).wait(); });
+        // The group has failed, on the device, too, and nothing waits again.
+        const Outcome later = outcome_of([&] { group.barrier().wait(); });
+        if (!later.failed) throw Error(ErrorCode::System, "the group goes on");
         if (outcome.failed) throw Error(outcome.code, outcome.text);
     });
     if (absent) {
@@ -118,6 +122,21 @@ TEST_CASE("nccl: abort ends the operations of host memory, too, and a failure of
         if (on_device) CHECK_THAT(outcome.text, Contains("group 'world': not done on the device at its deadline"));
         if (!on_device) CHECK_THAT(outcome.text, Contains("was aborted by rank 0 (host ") && Contains(": enough"));
     }
+}
+
+TEST_CASE("nccl: gradients in host memory are averaged", "[nccl]") {
+    FakeGroup ranks(2);
+    ranks.has_control_group = true;
+    require_success(ranks.run_worlds([](ProcessGroup& group) {
+        GradientReducer reducer(group, {{"weights", 3}});
+        for (int step = 0; step < 2; ++step) {
+            reducer.begin_backward();
+            std::ranges::fill(reducer.grad<float>(0), static_cast<float>(group.rank() + step));
+            reducer.mark_ready(0);
+            (void)reducer.finish_backward();
+            if (reducer.grad<float>(0)[2] != 0.5F + static_cast<float>(step)) throw Error(ErrorCode::System, "wrong");
+        }
+    }));
 }
 
 TEST_CASE("nccl: a barrier with a stream is a step of the device, and host memory is behind no stream", "[nccl]") {
