@@ -15,12 +15,14 @@
 
 namespace ddp::detail {
 
-/// Timeouts of the backend when it aborts its communicator or ends, or a peer has ended.
+/// Timeouts of the backend when it aborts its communicator or ends, or a peer or another group has failed.
 struct NcclLimits {
     ddprun::Duration abort_timeout = std::chrono::seconds(10);
     ddprun::Duration finish_timeout = std::chrono::seconds(5);  ///< for the peers to finish their communicators too
     /// For an operation to end by itself after the process of a peer has ended: the peer may have sent its part before.
     ddprun::Duration loss_timeout = std::chrono::seconds(2);
+    /// For an operation to end by itself after another group of the device has failed.
+    ddprun::Duration shared_timeout = std::chrono::milliseconds(500);
 };
 
 /// Returns whether to make non-blocking communicators with this version of NCCL: from 2.27 on. Older ones have faults

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <sstream>
@@ -68,6 +69,16 @@ Peers::Peers(const GroupSpec& spec, const std::vector<std::string>& records) {
         if (peer.process) watched_.push_back({.fd = peer.process.get(), .events = POLLIN, .revents = 0});
         peers_.push_back(std::move(peer));
     }
+}
+
+std::vector<int> Peers::ranks_here(const std::vector<int>& ranks, const Peers& other) const {
+    std::vector<int> here;
+    for (const int rank : ranks) {
+        const auto same = [&](const Peer& peer) { return peer.global_rank == other.global_rank(rank); };
+        if (const auto found = std::ranges::find_if(peers_, same); found != peers_.end())
+            here.push_back(static_cast<int>(found - peers_.begin()));
+    }
+    return here;
 }
 
 bool Peers::await_loss(ddprun::Duration timeout) const {

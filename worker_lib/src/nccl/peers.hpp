@@ -26,6 +26,8 @@ public:
     /// Returns "host a, pid 71".
     [[nodiscard]] std::string location_of(int rank) const { return at(rank).address; }
     [[nodiscard]] int global_rank(int rank) const { return at(rank).global_rank; }
+    /// Returns the ranks in this group of `ranks` of another one, without those that are not in this group.
+    [[nodiscard]] std::vector<int> ranks_here(const std::vector<int>& ranks, const Peers& other) const;
     /// Returns the failure for a rank whose process is known to have ended: "rank 3 (host a, pid 71) is gone: its
     /// process ended".
     [[nodiscard]] std::optional<Failure> loss_of(int rank) const;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/text/number.hpp"
+#include "worker_lib/src/nccl/group_registry.hpp"
 #include "worker_lib/src/util/signal_masked_thread.hpp"
 
 namespace ddp::detail {
@@ -48,9 +49,11 @@ Watchdog::Watchdog(std::string own_rank, const Peers& peers, std::shared_ptr<Gro
     callbacks_.emplace(
         device_, [this](const EndedWork& ended) { run_callbacks(ended); }, wake);
     thread_ = start_signal_masked_thread("ddp-watchdog", [this] { run(); });  // last: it looks at callbacks_
+    GroupRegistry::of_process().add(*this);
 }
 
 void Watchdog::end() {
+    GroupRegistry::of_process().remove(*this);
     {
         const ddprun::Lock lock(mutex_);
         stop_ = true;
@@ -88,6 +91,26 @@ void Watchdog::fail(Failure failure) {
     {
         const ddprun::Lock lock(mutex_);
         note(std::move(failure));
+    }
+    changed_.notify_all();
+}
+
+void Watchdog::hear(const Failure& failure, const Peers& theirs) {
+    {
+        const ddprun::Lock lock(mutex_);
+        if (failure_ || heard_) return;
+        Failure shared = failure;
+        shared.culprits = peers_.ranks_here(failure.culprits, theirs);
+        shared.operation.clear();
+        shared.cause = fmt::format("{}: another group of this device has failed: {}: {}", own_rank_, failure.operation,
+                                   failure.cause);
+        if (!shared.culprits.empty()) {
+            is_shared_ = true;
+            note(std::move(shared));
+        } else if (!pending_.empty()) {
+            heard_ = std::move(shared);
+            heard_until_.reset();
+        }
     }
     changed_.notify_all();
 }
@@ -152,6 +175,7 @@ void Watchdog::follow_first(Backoff& backoff) {
         // It leaves the queue before its waiters wake: one of them may destroy the group, with nothing in flight then.
         pending_.pop_front();
         held_up_ = nullptr;
+        heard_.reset();
         backoff.restart();
         mutex_.unlock();
         end_work(first, nullptr);
@@ -160,6 +184,7 @@ void Watchdog::follow_first(Backoff& backoff) {
     }
     if (!found) found = missed_deadline();
     if (!found) found = missed_peer();
+    if (!found) found = shared_failure(*first);
     if (found) {
         note(std::move(*found));
         return;
@@ -219,6 +244,17 @@ std::optional<Failure> Watchdog::missed_peer() {
                                   ddprun::rounded_seconds_text(limits_.loss_timeout)));  // note() adds which
 }
 
+/// Returns the failure of another group if the oldest operation does not end either. One to which the device has not
+/// come may wait for that group, whose abort lets it go on.
+std::optional<Failure> Watchdog::shared_failure(const NcclWork& first) {
+    if (!heard_ || failure_ || !first.has_begun()) return std::nullopt;
+    const auto now = Clock::now();
+    if (!heard_until_) heard_until_ = now + limits_.shared_timeout;
+    if (now < *heard_until_) return std::nullopt;
+    is_shared_ = true;
+    return heard_;
+}
+
 /// A collective needs all ranks, a batch of messages only those that it names. Precondition: a process has ended.
 bool Watchdog::needs_lost_peer(const NcclWork& work) const {
     const auto* const batch = std::get_if<TransferList>(&work.task());
@@ -261,7 +297,11 @@ void Watchdog::abort_communicator() {
     const auto recorded =
         std::find_if(pending_.rbegin(), pending_.rend(), [](const auto& work) { return work->recorded(); });
     const std::shared_ptr<NcclWork> last = recorded == pending_.rend() ? nullptr : *recorded;
+    const Failure failure = *failure_;
+    const bool passes_on = !is_shared_ && (failure.code == ErrorCode::Timeout || failure.code == ErrorCode::PeerLost);
     mutex_.unlock();
+    // Before this one waits for its own abort, which may in turn wait for the kernels of the others.
+    if (passes_on) GroupRegistry::of_process().pass_on(failure, *this);
     const auto limit = Clock::now() + limits_.abort_timeout;
     const bool returned = communicator_.abort();
     // An abort that has returned has asked the kernels to stop; this waits until they have.

@@ -56,6 +56,13 @@ public:
     /// Fails all works, in flight and to come. Only the first failure counts; its cause names the group. Returns at
     /// once. Any thread.
     void fail(Failure failure) EXCLUDES(mutex_);
+    /// Takes note that another group of this device has failed, with lost peers or by a deadline. If a lost rank is one
+    /// of this group, this group fails, too. Otherwise it fails if the oldest operation in flight, once the device has
+    /// come to it, does not end within limits.shared_timeout. Returns at once. Any thread.
+    /// theirs   the peers of that group
+    void hear(const Failure& failure, const Peers& theirs) EXCLUDES(mutex_);
+    [[nodiscard]] int device_index() const { return device_->index(); }
+    [[nodiscard]] const Peers& peers() const { return peers_; }
     /// Returns the group's failure, if it has failed. Any thread.
     [[nodiscard]] std::optional<Failure> failure() const EXCLUDES(mutex_);
 
@@ -76,6 +83,7 @@ private:
     [[nodiscard]] std::optional<Failure> examine(const NcclWork& first, CUresult state);
     [[nodiscard]] std::optional<Failure> missed_deadline() const REQUIRES(mutex_);
     [[nodiscard]] std::optional<Failure> missed_peer() REQUIRES(mutex_);
+    [[nodiscard]] std::optional<Failure> shared_failure(const NcclWork& first) REQUIRES(mutex_);
     [[nodiscard]] bool needs_lost_peer(const NcclWork& work) const;
     [[nodiscard]] std::exception_ptr error_for(const NcclWork& work) const REQUIRES(mutex_);
 
@@ -96,7 +104,10 @@ private:
     ddprun::TimePoint next_look_ GUARDED_BY(mutex_);        // at the peers' processes
     const NcclWork* held_up_ GUARDED_BY(mutex_) = nullptr;  // the oldest work at the last look, if it needs a lost peer
     ddprun::TimePoint held_up_since_ GUARDED_BY(mutex_);
-    std::optional<CallbackThread> callbacks_;  // ends before the rest of this
+    std::optional<Failure> heard_ GUARDED_BY(mutex_);                  // until an operation has ended after it
+    std::optional<ddprun::TimePoint> heard_until_ GUARDED_BY(mutex_);  // for the oldest work, once it has begun
+    bool is_shared_ GUARDED_BY(mutex_) = false;                        // failure_ is that of another group
+    std::optional<CallbackThread> callbacks_;                          // ends before the rest of this
     std::thread thread_;
 };
 

@@ -59,6 +59,8 @@ public:
     /// Marks the flight record if the stream has come to the operation. `ended`: it has passed the end, too. Asks CUDA
     /// until it has, not after. The watchdog's thread.
     void mark_begun(bool ended);
+    /// Returns whether mark_begun() has seen the start. The watchdog's thread.
+    [[nodiscard]] bool has_begun() const { return begun_; }
 
 private:
     const NcclTask task_;

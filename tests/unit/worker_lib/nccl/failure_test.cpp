@@ -191,6 +191,46 @@ TEST_CASE("nccl: a callback that takes long delays no deadline, no result and no
     may_return.set_value();
 }
 
+TEST_CASE("nccl: groups of one device fail together, unless the user aborts one or an operation ends by itself",
+          "[nccl]") {
+    const auto how = GENERATE(as<std::string>(), "deadline", "deadline, other ends", "abort");
+    CAPTURE(how);
+    FakeGroup group(2);
+    if (how == "deadline, other ends") group.limits.shared_timeout = 10s;  // the machine may be busy
+    const auto other_store = detail::make_local_store();
+    const auto make_other = [&](int rank) {
+        detail::GroupSpec spec = group.spec(rank);
+        spec.name = "reducer";
+        spec.store = other_store;
+        return detail::make_nccl_backend(spec, group.gpu.api(), group.limits);
+    };
+    const auto both = [&](int rank) { return std::pair(group.backend(rank), make_other(rank)); };
+    auto peer = std::async(std::launch::async, [&] { return both(1); });
+    const auto [world, reducer] = both(0);
+    const auto [peer_world, peer_reducer] = peer.get();
+    std::vector<float> values(3), others(3), peer_values(3);
+    const auto second = submit(*reducer, all_reduce(others, ReduceOp::Sum, 1, 20s));
+    const auto first = submit(*world, all_reduce(values, ReduceOp::Sum, 1, 300ms));
+    if (how == "abort") world->abort("enough");
+    CHECK(outcome_of([&] { wait_host(*first); }).code == (how == "abort" ? ErrorCode::Aborted : ErrorCode::Timeout));
+    const auto failed = ddprun::Clock::now();
+    if (how == "deadline") {
+        const Outcome outcome = outcome_of([&] { wait_host(*second); });
+        CHECK(ddprun::Clock::now() - failed < 1s);
+        CHECK(outcome.code == ErrorCode::Timeout);
+        CHECK_THAT(outcome.text, Contains("in group 'reducer': another group of this device has failed") &&
+                                     Contains("in group 'world': not done on the device at its deadline"));
+        CHECK(peer_reducer->failure() == std::nullopt);  // it has no operation in flight, and is on another device
+        CHECK(group.gpu.counts().aborts == 2);
+        return;
+    }
+    if (how == "abort") REQUIRE(eventually([&] { return ddprun::Clock::now() - failed > 700ms; }));
+    const auto last = submit(*peer_reducer, all_reduce(peer_values, ReduceOp::Sum, 1, 20s));
+    CHECK(outcome_of([&] { wait_host(*second); }).text == "");
+    CHECK(outcome_of([&] { wait_host(*last); }).text == "");
+    CHECK(group.gpu.counts().aborts == 1);
+}
+
 TEST_CASE("nccl: a later operation with an earlier deadline is found, and the one before it is named", "[nccl]") {
     FakeGroup group(1);
     group.gpu.frozen_ranks = {0};

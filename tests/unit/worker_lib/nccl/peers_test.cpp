@@ -203,6 +203,34 @@ TEST_CASE("nccl: an operation in flight ends 2 s after the death of a rank here,
     CHECK(took < (nccl_notices ? 2s : 4s));  // 2.2 s where the machine is idle; the deadline is 20 s
 }
 
+TEST_CASE("nccl: a group without operations fails with one of its device that has lost a rank of both", "[nccl]") {
+    FirstVictim process;
+    REQUIRE(process.pid() > 0);
+    FakeGroup ranks(2);
+    ranks.limits.loss_timeout = 200ms;
+    const std::shared_ptr<Store> disguising = std::make_shared<DisguisingStore>(process.pid());
+    const auto plain = detail::make_local_store();  // the process is not watched in this group
+    const auto make = [&](int rank) {
+        detail::GroupSpec world = ranks.spec(rank), part = ranks.spec(rank);
+        world.store = disguising;
+        part.name = "part";
+        part.store = plain;
+        return std::pair(detail::make_nccl_backend(world, ranks.gpu.api(), ranks.limits),
+                         detail::make_nccl_backend(part, ranks.gpu.api(), ranks.limits));
+    };
+    auto peer = std::async(std::launch::async, [&] { return make(1); });
+    const auto [world, part] = make(0);
+    const auto others = peer.get();
+    std::vector<float> values(3);
+    const auto work = submit(*world, all_reduce(values, ReduceOp::Sum));
+    process.kill();
+    CHECK(outcome_of([&] { wait_host(*work); }).code == ErrorCode::PeerLost);
+    REQUIRE(eventually([&, &part = part] { return part->failure().has_value(); }));
+    CHECK(part->failure()->code() == ErrorCode::PeerLost);
+    CHECK(part->failure()->culprits() == std::vector{1});
+    CHECK_FALSE(others.second->failure().has_value());  // it is another rank's, on another device
+}
+
 TEST_CASE("nccl: after the death of a rank what ends by itself is done, and messages of other ranks go on", "[nccl]") {
     FirstVictim process;
     REQUIRE(process.pid() > 0);
