@@ -179,7 +179,7 @@ TEST_CASE("an announcement holds until the ranks agree on the step", "[join]") {
         return text;
     });
     for (const std::string& text : texts)
-        CHECK_THAT(text, Contains("the ranks disagree on the backward") && Contains("; then together"));
+        CHECK_THAT(text, Contains("the ranks disagree on the next backward") && Contains("; then together"));
 }
 
 TEST_CASE("a rank without batches that may not synchronise gets an error, and no rank waits for it", "[join]") {
