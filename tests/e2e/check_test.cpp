@@ -1,5 +1,6 @@
 // `ddprun check` as an operator runs it: on emulated nodes, on virtual hosts, and with GPUs of a fake driver.
 
+#include <signal.h>
 #include <unistd.h>
 
 #include <boost/json.hpp>
@@ -98,6 +99,28 @@ TEST_CASE("ddprun check compares GPUs and drivers, and names processes and error
                    Contains("\n  node1: NVIDIA driver: 535.54.03 (CUDA 12.4); 2 nodes have 550.54.15") &&
                    Contains("\n  node0: GPU 5: 2 uncorrected ECC errors.") &&
                    Contains("\n  node2: GPU 3: process " + pid + " of ") && Contains(" uses 12.0 GiB."));
+
+    auto spare = with_gpus({{"FAKE_NVML_PROCESS", "3:" + pid + ":12884901888"}, {"CUDA_VISIBLE_DEVICES", "1,GPU-2"}});
+    const auto other_gpu = e2e::run(sandbox, check(nodes, spare));
+    CHECK(other_gpu.status.exit_code() == 0);
+    CHECK_THAT(other_gpu.out, Contains("node[0-2]  2 x NVIDIA H200 140 GiB"));
+    spare["CUDA_VISIBLE_DEVICES"] = "1,MIG-2";
+    const auto unknown = e2e::run(sandbox, check(nodes, spare));
+    CHECK(unknown.status.exit_code() == 93);
+    CHECK_THAT(unknown.out, Contains("\n  node[0-2]: 'MIG-2' in CUDA_VISIBLE_DEVICES is not one whole GPU: all were "));
+
+    const auto mps_server = sandbox.path() / "nvidia-cuda-mps-server";
+    std::filesystem::copy_file("/bin/sleep", mps_server);
+    e2e::Process server(sandbox, {.argv = {mps_server.string(), "600"}});
+    const auto with_mps = e2e::run(
+        sandbox, check(nodes, with_gpus({{"FAKE_NVML_PROCESS", "3:" + std::to_string(server.pid()) + ":1048576"}})));
+    CHECK(with_mps.status.exit_code() == 0);
+    server.signal(SIGTERM);
+    server.wait(e2e::Seconds(10));
+
+    const auto hung = e2e::run(sandbox, check({}, with_gpus({{"FAKE_NVML_HANG", "1"}})));
+    CHECK(hung.status.exit_code() == 93);
+    CHECK_THAT(hung.out, Contains(": GPUs: the NVIDIA driver does not answer within 20 s. Restart the node"));
 
     const auto broken = e2e::run(sandbox, check(nodes, with_gpus({{"FAKE_NVML_BROKEN_node1", "1"}})));
     CHECK(broken.status.exit_code() == 93);

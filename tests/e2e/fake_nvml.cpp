@@ -2,7 +2,9 @@
 // the node behind it first (FAKE_NVML_DRIVER_node1), so that emulated nodes differ.
 //
 // FAKE_NVML_GPUS=8  FAKE_NVML_DRIVER=550.54.15  FAKE_NVML_CUDA=12040  FAKE_NVML_ECC=GPU:ERRORS
-// FAKE_NVML_PROCESS=GPU:PID:BYTES  FAKE_NVML_BROKEN=1: nvmlInit fails
+// FAKE_NVML_PROCESS=GPU:PID:BYTES  FAKE_NVML_BROKEN=1: nvmlInit fails  FAKE_NVML_HANG=1: it never returns
+
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -43,7 +45,11 @@ int copy(const std::string& text, char* to, unsigned size) {
 
 extern "C" {
 
-int nvmlInit_v2() { return variable("BROKEN").empty() ? kSuccess : kNotFound; }
+int nvmlInit_v2() {
+    while (!variable("HANG").empty()) ::pause();
+    return variable("BROKEN").empty() ? kSuccess : kNotFound;
+}
+
 int nvmlShutdown() { return kSuccess; }
 int nvmlSystemGetDriverVersion(char* text, unsigned size) { return copy(variable("DRIVER"), text, size); }
 
@@ -63,6 +69,10 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) {
 }
 
 int nvmlDeviceGetName(void*, char* text, unsigned size) { return copy("NVIDIA H200", text, size); }
+
+int nvmlDeviceGetUUID(void* device, char* text, unsigned size) {
+    return copy("GPU-" + std::to_string(index_of(device)) + "a7e", text, size);
+}
 
 int nvmlDeviceGetMemoryInfo(void*, Memory* memory) {
     *memory = {140 * kGiB, 139 * kGiB, kGiB};

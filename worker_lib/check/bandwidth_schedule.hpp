@@ -1,5 +1,5 @@
 #pragma once
-// Which nodes exchange messages with each other, and when: a round-robin tournament by the circle method, in which all
+// The pairs of nodes that exchange messages in each round: a round-robin tournament by the circle method, in which all
 // pairs of a round exchange at once. Pure.
 
 #include <optional>

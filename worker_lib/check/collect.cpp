@@ -159,6 +159,7 @@ std::vector<RdmaPort> collect_rdma_ports() {
 Node collect_facts() {
     Node node;
     node.host = hostname();
+    node.boot_id = first_line("/proc/sys/kernel/random/boot_id");
     const char* const name = std::getenv("DDPRUN_NODE_NAME");
     node.name = name != nullptr ? name : node.host;
     node.version = version();

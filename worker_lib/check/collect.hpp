@@ -1,12 +1,13 @@
 #pragma once
-// Reads the facts of this machine: the kernel's files, limits, interfaces, GPUs. Changes nothing. What cannot be read
-// is absent, not an error.
+// Reads the facts of this machine: the kernel's files, limits, interfaces, GPUs. Changes nothing. A fact that
+// cannot be read is absent, not an error.
 
 #include "worker_lib/check/facts.hpp"
 
 namespace ddp::check {
 
-/// Returns the facts of this node; those that are measured between nodes are absent. The caller sets the ranks.
+/// Returns the facts of this node; those that are measured between nodes are absent. The caller sets the ranks,
+/// and leaves out the GPUs that they may not use.
 [[nodiscard]] Node collect_facts();
 
 }  // namespace ddp::check

@@ -9,13 +9,14 @@ namespace ddp::check {
 BOOST_DESCRIBE_STRUCT(NetworkInterface, (), (name, family, speed_mbit, mtu, physical))
 BOOST_DESCRIBE_STRUCT(RdmaPort, (), (name, state, rate))
 BOOST_DESCRIBE_STRUCT(GpuProcess, (), (pid, user, memory_bytes))
-BOOST_DESCRIBE_STRUCT(Gpu, (), (name, memory_bytes, used_bytes, ecc_uncorrected, processes))
+BOOST_DESCRIBE_STRUCT(Gpu, (), (name, memory_bytes, used_bytes, ecc_uncorrected, processes, index, uuid))
+BOOST_DESCRIBE_STRUCT(VisibleGpus, (), (list))
 BOOST_DESCRIBE_STRUCT(Limits, (), (open_files, locked_bytes, core_bytes, processes))
 BOOST_DESCRIBE_STRUCT(ClockOffset, (), (seconds, error_seconds))
 BOOST_DESCRIBE_STRUCT(Node, (),
-                      (name, host, first_rank, ranks, version, kernel, cpus, load, memory_bytes, free_memory_bytes,
-                       shm_bytes, free_shm_bytes, limits, interfaces, rdma_ports, gpus, gpu_note, driver, cuda, nccl,
-                       clock, gbytes_per_s))
+                      (name, host, boot_id, first_rank, ranks, version, kernel, cpus, load, memory_bytes,
+                       free_memory_bytes, shm_bytes, free_shm_bytes, limits, interfaces, rdma_ports, gpus, gpu_note,
+                       driver, cuda, nccl, clock, gbytes_per_s))
 BOOST_DESCRIBE_STRUCT(Link, (), (first, second, gbytes_per_s))
 BOOST_DESCRIBE_STRUCT(WrongSums, (), (rank, integers, floats))
 BOOST_DESCRIBE_STRUCT(AllReduce, (), (ranks, bytes, seconds, wrong))
@@ -30,10 +31,15 @@ constexpr int kJsonVersion = 1;
 }  // namespace
 
 std::string to_json(const Node& node) { return boost::json::serialize(boost::json::value_from(node)); }
+std::string to_json(const VisibleGpus& visible) { return boost::json::serialize(boost::json::value_from(visible)); }
 std::string to_json(const RankResult& result) { return boost::json::serialize(boost::json::value_from(result)); }
 
 Node parse_node(std::string_view json) {
     return boost::json::value_to<Node>(boost::json::parse({json.data(), json.size()}));
+}
+
+VisibleGpus parse_visible_gpus(std::string_view json) {
+    return boost::json::value_to<VisibleGpus>(boost::json::parse({json.data(), json.size()}));
 }
 
 RankResult parse_rank_result(std::string_view json) {

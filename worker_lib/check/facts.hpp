@@ -26,6 +26,9 @@ struct RdmaPort {
     std::string rate;   ///< "400 Gb/sec (4X NDR)"
 };
 
+/// The note about a driver whose calls hang. It is a finding even if no other node has GPUs.
+inline constexpr std::string_view kDriverHangs = "the NVIDIA driver does not answer within 20 s";
+
 /// A process that uses a GPU. The check itself uses none.
 struct GpuProcess {
     int pid = 0;
@@ -39,6 +42,8 @@ struct Gpu {
     std::int64_t used_bytes = 0;
     std::optional<std::int64_t> ecc_uncorrected;  ///< since the driver was loaded; absent: no ECC
     std::vector<GpuProcess> processes;
+    int index = 0;       ///< in the order of the bus, as nvidia-smi counts
+    std::string uuid{};  ///< "GPU-8a1f…"; empty: the driver does not know it
 };
 
 /// The soft limits of a worker; absent: unlimited.
@@ -58,6 +63,7 @@ struct ClockOffset {
 struct Node {
     std::string name;  ///< unique in the job, as in ddprun's messages
     std::string host;
+    std::string boot_id;  ///< that nodes on one machine share; empty: it is not known
     int first_rank = 0;
     int ranks = 0;
     std::string version;  ///< of ddprun and ddp::ddp
@@ -71,8 +77,8 @@ struct Node {
     Limits limits;
     std::vector<NetworkInterface> interfaces;
     std::vector<RdmaPort> rdma_ports;
-    std::vector<Gpu> gpus;
-    std::string gpu_note;                ///< why GPUs are not known; empty: they are
+    std::vector<Gpu> gpus;               ///< those that the node's ranks may use
+    std::string gpu_note;                ///< why there are no GPUs, or more than the ranks may use; empty: neither
     std::optional<std::string> driver;   ///< version of the NVIDIA driver
     std::optional<std::string> cuda;     ///< the newest CUDA that the driver supports
     std::optional<std::string> nccl;     ///< version of libnccl.so.2, absent: none is found
@@ -121,7 +127,12 @@ struct Finding {
     std::string table{};   ///< that shows the value: "hosts", "limits", "network", "gpus"; "sums" has none
 };
 
-/// What one rank has measured.
+/// CUDA_VISIBLE_DEVICES of one rank.
+struct VisibleGpus {
+    std::optional<std::string> list;  ///< absent: the variable is not set, and the rank may use all GPUs
+};
+
+/// The measurements of one rank.
 struct RankResult {
     std::vector<Link> links;  ///< those that this rank timed
     std::int64_t wrong_integers = 0;
@@ -130,9 +141,11 @@ struct RankResult {
 };
 
 [[nodiscard]] std::string to_json(const Node& node);
+[[nodiscard]] std::string to_json(const VisibleGpus& visible);
 [[nodiscard]] std::string to_json(const RankResult& result);
 /// Parses what to_json() has made. Throws std::exception for any other text.
 [[nodiscard]] Node parse_node(std::string_view json);
+[[nodiscard]] VisibleGpus parse_visible_gpus(std::string_view json);
 [[nodiscard]] RankResult parse_rank_result(std::string_view json);
 
 /// Returns the text for --json, with a line end. docs/check.md describes it.

@@ -96,18 +96,17 @@ void check_sums(std::vector<Finding>& findings, const Cluster& cluster) {
     }
 }
 
-void check_gpu(std::vector<Finding>& findings, const Node& node, std::size_t index) {
-    const Gpu& gpu = node.gpus[index];
+void check_gpu(std::vector<Finding>& findings, const Node& node, const Gpu& gpu) {
     if (gpu.ecc_uncorrected.value_or(0) > 0) {
         findings.push_back({{node.name},
-                            fmt::format("GPU {}", index),
+                            fmt::format("GPU {}", gpu.index),
                             ddprun::counted(*gpu.ecc_uncorrected, "uncorrected ECC error"),
                             "",
                             "Reset the GPU (nvidia-smi -r), and replace it if the errors come back."});
     }
     for (const GpuProcess& process : gpu.processes) {
         findings.push_back({{node.name},
-                            fmt::format("GPU {}", index),
+                            fmt::format("GPU {}", gpu.index),
                             fmt::format("process {} of {} uses {}", process.pid,
                                         process.user.empty() ? "another container" : process.user,
                                         process.memory_bytes ? bytes_text(*process.memory_bytes) : "it"),
@@ -116,7 +115,7 @@ void check_gpu(std::vector<Finding>& findings, const Node& node, std::size_t ind
     }
     if (gpu.processes.empty() && gpu.used_bytes > kMaxIdleGpuBytes) {
         findings.push_back({{node.name},
-                            fmt::format("GPU {}", index),
+                            fmt::format("GPU {}", gpu.index),
                             fmt::format("{} in use by processes that are not visible here", bytes_text(gpu.used_bytes)),
                             "",
                             "Look for them on the host, outside of this container."});
@@ -125,15 +124,19 @@ void check_gpu(std::vector<Finding>& findings, const Node& node, std::size_t ind
 
 void check_gpus(std::vector<Finding>& findings, const Cluster& cluster) {
     const Nodes all = select(cluster, [](const Node&) { return true; });
+    report(
+        findings, cluster, "GPUs", [](const Node& node) { return node.gpu_note == kDriverHangs ? node.gpu_note : ""; },
+        "", "Restart the node: dmesg shows whether a GPU has fallen off the bus.");
     if (std::ranges::any_of(cluster.nodes, [](const Node& node) { return !node.gpus.empty(); })) {
         const auto text_of = [](const Node& node) {
             const bool explained = node.gpus.empty() && !node.gpu_note.empty();
             return gpus_text(node.gpus) + (explained ? fmt::format(" ({})", node.gpu_note) : "");
         };
-        compare(findings, all, "GPUs", text_of, "Leave the node out, or repair it: dmesg and nvidia-smi show more.");
+        compare(findings, select(cluster, [](const Node& node) { return node.gpu_note != kDriverHangs; }), "GPUs",
+                text_of, "Leave the node out, or repair it: dmesg and nvidia-smi show more.");
     }
     for (const Node& node : cluster.nodes)
-        for (std::size_t index = 0; index < node.gpus.size(); ++index) check_gpu(findings, node, index);
+        for (const Gpu& gpu : node.gpus) check_gpu(findings, node, gpu);
     compare(findings, select(cluster, [](const Node& node) { return node.driver.has_value(); }), "NVIDIA driver",
             driver_text, "Install the same driver on all nodes.");
     compare(

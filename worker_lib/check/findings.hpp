@@ -1,5 +1,5 @@
 #pragma once
-// What is wrong with the nodes of a job: values that differ from those of most nodes, and values that break or slow
+// Finds the odd nodes of a job: values that differ from those of most nodes, and values that break or slow
 // down jobs. Pure; all thresholds are here.
 
 #include <cstdint>
@@ -18,7 +18,7 @@ inline constexpr std::int64_t kMaxNeededOpenFiles = 4096;
 inline constexpr std::int64_t kNeededShmBytes = std::int64_t{256} << 20;
 /// Certificates and file systems bear a second; more makes time stamps and logs of nodes contradict each other.
 inline constexpr double kMaxClockSkewSeconds = 1;
-/// What the driver and its daemons take of an idle GPU is well below.
+/// The driver and its daemons take much less of an idle GPU.
 inline constexpr std::int64_t kMaxIdleGpuBytes = std::int64_t{2} << 30;
 /// A node below this part of the usual bandwidth has a bad cable, a slow port or a lost offload. Pairs across switches
 /// of one network differ by less.

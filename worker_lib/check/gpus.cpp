@@ -7,8 +7,11 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <fstream>
 #include <iterator>
 
+#include "common/system/within.hpp"
 #include "worker_lib/src/bootstrap/environment.hpp"
 #include "worker_lib/src/nccl/device/nccl_library.hpp"
 
@@ -30,8 +33,11 @@ struct NvmlProcessV1 {  // of nvmlDeviceGetComputeRunningProcesses, which driver
     unsigned long long used_bytes;
 };
 constexpr int kSuccess = 0;
-constexpr int kUncorrected = 1;  // NVML_MEMORY_ERROR_TYPE_UNCORRECTED
-constexpr int kVolatile = 0;     // NVML_VOLATILE_ECC: since the driver was loaded
+constexpr int kUncorrected = 1;                   // NVML_MEMORY_ERROR_TYPE_UNCORRECTED
+constexpr int kVolatile = 0;                      // NVML_VOLATILE_ECC: since the driver was loaded
+constexpr std::chrono::seconds kDriverLimit{20};  // kDriverHangs has it, too
+constexpr std::string_view kMpsCommand =
+    "nvidia-cuda-mps";  // nvidia-cuda-mps-server, of which the kernel keeps 15 bytes
 constexpr unsigned kMaxProcesses = 256;
 constexpr unsigned long long kUnknownMemory = ~0ULL;  // NVML_VALUE_NOT_AVAILABLE
 
@@ -60,12 +66,21 @@ std::string user_of(unsigned pid) {
     return user != nullptr ? user->pw_name : std::to_string(status.st_uid);
 }
 
+/// Returns whether it is the server of MPS, which uses a GPU for others.
+bool is_mps_server(unsigned pid) {
+    std::ifstream file(fmt::format("/proc/{}/comm", pid));
+    std::string command;
+    return std::getline(file, command) && command == kMpsCommand;
+}
+
+/// Adds the processes on a GPU but the server of MPS.
 template <typename Process>
 bool list_processes(const Library& nvml, const char* function, NvmlDevice device, std::vector<GpuProcess>& processes) {
     std::array<Process, kMaxProcesses> found{};
     unsigned count = kMaxProcesses;
     if (!nvml.call(function, device, &count, found.data())) return false;
     for (unsigned i = 0; i < count && i < kMaxProcesses; ++i) {
+        if (is_mps_server(found[i].pid)) continue;
         GpuProcess process{.pid = static_cast<int>(found[i].pid), .user = user_of(found[i].pid), .memory_bytes = {}};
         if (found[i].used_bytes != kUnknownMemory)
             process.memory_bytes = static_cast<std::int64_t>(found[i].used_bytes);
@@ -76,10 +91,13 @@ bool list_processes(const Library& nvml, const char* function, NvmlDevice device
 
 Gpu query_gpu(const Library& nvml, unsigned index) {
     Gpu gpu{.name = fmt::format("GPU {} does not answer", index), .ecc_uncorrected = {}, .processes = {}};
+    gpu.index = static_cast<int>(index);
     NvmlDevice device = nullptr;
     if (!nvml.call("nvmlDeviceGetHandleByIndex_v2", index, &device)) return gpu;
     std::array<char, 96> name{};
     if (nvml.call("nvmlDeviceGetName", device, name.data(), static_cast<unsigned>(name.size()))) gpu.name = name.data();
+    std::array<char, 96> uuid{};
+    if (nvml.call("nvmlDeviceGetUUID", device, uuid.data(), static_cast<unsigned>(uuid.size()))) gpu.uuid = uuid.data();
     NvmlMemory memory{};
     if (nvml.call("nvmlDeviceGetMemoryInfo", device, &memory)) {
         gpu.memory_bytes = static_cast<std::int64_t>(memory.total);
@@ -93,9 +111,7 @@ Gpu query_gpu(const Library& nvml, unsigned index) {
     return gpu;
 }
 
-}  // namespace
-
-GpuFacts query_gpus() {
+GpuFacts ask_driver() {
     GpuFacts facts;
     const Library nvml("libnvidia-ml.so.1");
     if (!nvml.is_open()) {
@@ -117,6 +133,15 @@ GpuFacts query_gpus() {
     for (unsigned index = 0; index < count; ++index) facts.gpus.push_back(query_gpu(nvml, index));
     (void)nvml.call("nvmlShutdown");
     return facts;
+}
+
+}  // namespace
+
+GpuFacts query_gpus() {
+    if (auto facts = ddprun::within(kDriverLimit, ask_driver)) return std::move(*facts);
+    GpuFacts none;
+    none.note = kDriverHangs;
+    return none;
 }
 
 std::optional<std::string> query_nccl() {

@@ -1,7 +1,7 @@
 #pragma once
 // Asks the NVIDIA driver about the GPUs of this machine, by the management library that nvidia-smi uses. It is opened
-// at run time, so that one program runs with and without GPUs. No CUDA context is made: a GPU that hangs is not
-// touched.
+// at run time, so that one program runs with and without GPUs. No CUDA context is made, and no memory of
+// a GPU is used. The driver's calls may hang at a GPU that has fallen off the bus, so the query has a time limit.
 
 #include <optional>
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace ddp::check {
 
-/// What the driver answers.
+/// The answers of the driver.
 struct GpuFacts {
     std::vector<Gpu> gpus;
     std::optional<std::string> driver;
@@ -19,7 +19,8 @@ struct GpuFacts {
     std::string note;  ///< why there is no answer; empty: there is one
 };
 
-/// Asks libnvidia-ml.so.1, as the dynamic linker finds it.
+/// Asks libnvidia-ml.so.1, as the dynamic linker finds it, about all GPUs of this machine, for 20 s at most. The note
+/// of a driver that takes longer is kDriverHangs.
 [[nodiscard]] GpuFacts query_gpus();
 
 /// Returns the version of the NCCL that ddp::ddp would use: of the file in DDPRUN_NCCL_LIBRARY, of the libnccl.so.2

@@ -1,6 +1,7 @@
 #include "worker_lib/check/run.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "ddp/collectives.hpp"
 #include "worker_lib/check/bandwidth_schedule.hpp"
@@ -9,6 +10,7 @@
 #include "worker_lib/check/findings.hpp"
 #include "worker_lib/check/measure.hpp"
 #include "worker_lib/check/table.hpp"
+#include "worker_lib/check/usable_gpus.hpp"
 
 namespace ddp::check {
 namespace {
@@ -20,6 +22,25 @@ std::string own_facts(const Context& context) {
     node.first_rank = context.rank();
     node.ranks = context.local_world_size();
     return to_json(node);
+}
+
+/// Returns the nodes, by rank, on rank 0; an empty list on the other ranks.
+std::vector<Node> gather_nodes(const Context& context, ProcessGroup& world) {
+    const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+    const auto facts = gather_strings(world, own_facts(context), 0);
+    const auto lists =
+        gather_strings(world, to_json(VisibleGpus{visible ? std::optional<std::string>(visible) : std::nullopt}), 0);
+    std::vector<Node> nodes;
+    for (const std::string& text : facts) {
+        if (text.empty()) continue;
+        Node node = parse_node(text);
+        std::vector<VisibleGpus> of_ranks;
+        for (int rank = node.first_rank; rank < node.first_rank + node.ranks; ++rank)
+            of_ranks.push_back(parse_visible_gpus(lists.at(static_cast<std::size_t>(rank))));
+        keep_usable_gpus(node, of_ranks);
+        nodes.push_back(std::move(node));
+    }
+    return nodes;
 }
 
 /// Returns the first rank of each node, by rank.
@@ -46,8 +67,7 @@ Report check_job(Context& context) {
     ProcessGroup& world = context.world();
     const std::vector<int> leaders = leaders_of(context, world);
     Cluster cluster;
-    for (const std::string& facts : gather_strings(world, own_facts(context), 0))
-        if (!facts.empty()) cluster.nodes.push_back(parse_node(facts));
+    cluster.nodes = gather_nodes(context, world);
 
     const auto clocks = measure_clocks(world, leaders);
     RankResult own;

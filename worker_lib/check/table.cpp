@@ -194,14 +194,22 @@ std::string gpu_table(const Cluster& cluster, const Rows& rows) {
             return node.gpus.empty() ? std::nullopt : std::optional(total);
         };
     };
+    std::map<std::string, std::vector<std::string>> by_note;
+    for (const Node& node : cluster.nodes)
+        if (!node.gpu_note.empty()) by_note[node.gpu_note].push_back(node.name);
+    std::string notes;
+    for (const auto& [note, names] : by_note)
+        notes +=
+            ddprun::cut(fmt::format("  {}: {}", short_node_ranges(names, kMaxNodeColumns), note), kMaxColumns) + "\n";
     return format_table(
-        rows, {text_column(
-                   "GPUs", [](const Node& node) { return gpus_text(node.gpus); }, true),
-               number_column("in use", sum([](const Gpu& gpu) { return gpu.used_bytes; }), bytes),
-               number_column("processes", sum([](const Gpu& gpu) { return gpu.processes.size(); }), number),
-               number_column("ECC", sum([](const Gpu& gpu) { return gpu.ecc_uncorrected.value_or(0); }), number),
-               text_column("driver", driver_text),
-               text_column("NCCL", [](const Node& node) { return node.nccl.value_or("none"); })});
+               rows, {text_column(
+                          "GPUs", [](const Node& node) { return gpus_text(node.gpus); }, true),
+                      number_column("in use", sum([](const Gpu& gpu) { return gpu.used_bytes; }), bytes),
+                      number_column("processes", sum([](const Gpu& gpu) { return gpu.processes.size(); }), number),
+                      number_column("ECC", sum([](const Gpu& gpu) { return gpu.ecc_uncorrected.value_or(0); }), number),
+                      text_column("driver", driver_text),
+                      text_column("NCCL", [](const Node& node) { return node.nccl.value_or("none"); })}) +
+           notes;
 }
 
 std::string links_line(const Cluster& cluster) {

@@ -142,6 +142,22 @@ TEST_CASE("the odd clock is named, also if it is that of rank 0, and not within 
     CHECK(lines_after([](Cluster& cluster) { n7(cluster).clock = ClockOffset{1.05, 0.1}; }).empty());
 }
 
+TEST_CASE("a driver that hangs is found once, also on the only node", "[check][unit]") {
+    for (const int nodes : {1, 64}) {
+        const Lines lines = lines_after(
+            [](Cluster& cluster) {
+                Node& node = cluster.nodes.back();
+                node.gpus.clear();
+                node.driver = node.cuda = std::nullopt;
+                node.gpu_note = kDriverHangs;
+            },
+            nodes);
+        CHECK(lines == Lines{fmt::format("n{}: GPUs: the NVIDIA driver does not answer within 20 s. Restart the node: "
+                                         "dmesg shows whether a GPU has fallen off the bus.",
+                                         nodes)});
+    }
+}
+
 TEST_CASE("open files follow from the size of the job", "[check][unit]") {
     const auto debian = [](Cluster& cluster) {
         for (Node& node : cluster.nodes) node.limits.open_files = 1024;

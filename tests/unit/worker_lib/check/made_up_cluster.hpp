@@ -10,6 +10,7 @@ namespace ddp::check {
 inline Node made_up_node(int index) {
     Node node;
     node.name = node.host = fmt::format("n{}", index + 1);
+    node.boot_id = fmt::format("boot-{}", index);
     node.first_rank = 8 * index;
     node.ranks = 8;
     node.version = "0.1.0";
@@ -27,6 +28,10 @@ inline Node made_up_node(int index) {
                          .used_bytes = std::int64_t{600} << 20,
                          .ecc_uncorrected = 0,
                          .processes = {}});
+    for (int gpu = 0; gpu < 8; ++gpu) {
+        node.gpus[static_cast<std::size_t>(gpu)].index = gpu;
+        node.gpus[static_cast<std::size_t>(gpu)].uuid = fmt::format("GPU-{}a7e", gpu);
+    }
     node.driver = "550.54.15";
     node.cuda = "12.4";
     node.nccl = "2.26.2";
