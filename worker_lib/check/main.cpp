@@ -1,12 +1,14 @@
 // ddp-check: compares the nodes of a job before it starts. It is the program of `ddprun check`. Rank 0 prints.
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <string_view>
 #include <thread>
@@ -43,11 +45,22 @@ bool print(std::string_view text) {
     return false;
 }
 
-/// Reports a file that cannot be opened before anything is measured. An old file stays as it is until the end.
+/// Returns why the file cannot be written, as an errno; 0: it can. Neither makes nor changes a file.
+int writing_error(const std::filesystem::path& file) {
+    std::error_code ignored;  // access() fails, too
+    if (std::filesystem::is_directory(file, ignored)) return EISDIR;
+    if (::access(file.c_str(), W_OK) == 0) return 0;
+    if (errno != ENOENT) return errno;
+    const auto folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
+    return ::access(folder.c_str(), W_OK | X_OK) == 0 ? 0 : errno;
+}
+
+/// Reports a file that cannot be written before anything is measured.
 bool can_write(const std::string& json_file) {
-    if (json_file.empty() || json_file == "-" || std::ofstream(json_file, std::ios::app)) return true;
+    const int error = json_file.empty() || json_file == "-" ? 0 : writing_error(json_file);
+    if (error == 0) return true;
     fmt::print(stderr, "ddp-check: cannot write --json '{}': {}. Pass a file that can be written, or - for stdout\n",
-               json_file, std::strerror(errno));
+               json_file, std::strerror(error));
     return false;  // the other ranks wait for this one, and the launcher stops them
 }
 
