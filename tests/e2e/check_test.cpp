@@ -140,6 +140,11 @@ TEST_CASE("ddprun check refuses a wrong command line, and starts a user's ./chec
     const auto file = e2e::run(sandbox, check({"--nproc-per-node", "2", "--json", "/nope/x"}));
     CHECK(file.status.exit_code() == 2);
     CHECK(file.out == "");
+    const auto unwritten = sandbox.path() / "unwritten.json";
+    CHECK(e2e::run(sandbox, {.argv = {(e2e::bin() / "ddp-check").string(), "--json", unwritten.string()},
+                             .env = {{"RANK", "0"}, {"WORLD_SIZE", "none"}}})
+              .status.exit_code() == 1);
+    CHECK_FALSE(std::filesystem::exists(unwritten));
     CHECK_THAT(file.err, Contains("ddp-check: cannot write --json '/nope/x': No such file or directory. Pass a file"));
     const auto full = e2e::run(sandbox, {.argv = {"sh", "-c", (e2e::bin() / "ddp-check").string() + " >/dev/full"}});
     CHECK(full.status.exit_code() == 1);
@@ -166,6 +171,11 @@ TEST_CASE("on virtual hosts ddprun check names the slow one and the one with a s
     hosts.call({"rate", "n2", "50mbit"});
     hosts.call({"exec", "n3", "--", "mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", "/dev/shm"});
     hosts.call({"exec", "n4", "--", "ip", "link", "set", "eth0", "mtu", "1400"});
+    for (const std::string host : {"n1", "n2", "n3", "n4"}) {  // each is a machine of its own
+        const auto boot_id = sandbox.path() / ("boot-" + host);
+        e2e::write_file(boot_id, host + "\n");
+        hosts.call({"exec", host, "--", "mount", "--bind", boot_id.string(), "/proc/sys/kernel/random/boot_id"});
+    }
     const auto file = sandbox.path() / "facts.json";
     const auto line = check_line({"--nnodes", "4", "--rdzv-endpoint", "n1:29400", "--json", file.string()});
     e2e::Process first(sandbox, hosts.on("n1", line));

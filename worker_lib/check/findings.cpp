@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "common/text/list.hpp"
 #include "common/text/number.hpp"
@@ -145,15 +146,12 @@ void check_gpus(std::vector<Finding>& findings, const Cluster& cluster) {
 }
 
 void check_links(std::vector<Finding>& findings, const Cluster& cluster) {
-    const Nodes measured = select(cluster, [](const Node& node) { return node.gbytes_per_s.has_value(); });
-    std::set<std::string> hosts;
-    for (const Node* node : measured) hosts.insert(node->host);
-    if (hosts.size() < measured.size()) return;  // emulated nodes share CPUs, which decide about their bandwidth
-    if (measured.size() < 3) return;             // two nodes have one link, and it cannot show which end is slow
+    const Nodes compared = comparable_nodes(cluster);
+    if (compared.empty()) return;
     std::vector<double> medians;
-    for (const Node* node : measured) medians.push_back(*node->gbytes_per_s);
+    for (const Node* node : compared) medians.push_back(*node->gbytes_per_s);
     const double usual = median(medians);
-    for (const Node* node : measured) {
+    for (const Node* node : compared) {
         if (*node->gbytes_per_s >= kSlowNodePart * usual) continue;
         findings.push_back({{node->name},
                             "bandwidth",
@@ -265,6 +263,17 @@ void set_medians(Cluster& cluster) {
             if (std::cmp_equal(link.first, i) || std::cmp_equal(link.second, i)) values.push_back(link.gbytes_per_s);
         if (!values.empty()) cluster.nodes[i].gbytes_per_s = median(std::move(values));
     }
+}
+
+std::vector<const Node*> comparable_nodes(const Cluster& cluster) {
+    std::map<std::string, int> nodes_of_machine;
+    for (const Node& node : cluster.nodes) ++nodes_of_machine[node.boot_id];
+    Nodes nodes = select(cluster, [&](const Node& node) {
+        const bool own_machine = node.boot_id.empty() || nodes_of_machine[node.boot_id] == 1;
+        return own_machine && node.gbytes_per_s.has_value();
+    });
+    if (nodes.size() < 3) nodes.clear();
+    return nodes;
 }
 
 std::vector<Finding> find_problems(const Cluster& cluster) {

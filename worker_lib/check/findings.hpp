@@ -28,6 +28,11 @@ inline constexpr double kSlowNodePart = 0.5;
 /// no reason to call a node slow.
 void set_medians(Cluster& cluster);
 
+/// Returns the nodes whose bandwidths are compared: those that have one, and a machine of their own, because the nodes
+/// of one machine share the CPUs that decide about it. Empty if there are fewer than three: two nodes have one link,
+/// which cannot show the slow end.
+[[nodiscard]] std::vector<const Node*> comparable_nodes(const Cluster& cluster);
+
 /// Returns the findings: first those that name a broken node, then differences of settings.
 [[nodiscard]] std::vector<Finding> find_problems(const Cluster& cluster);
 

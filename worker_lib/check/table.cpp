@@ -8,9 +8,11 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "common/text/cut.hpp"
 #include "common/text/number.hpp"
+#include "worker_lib/check/findings.hpp"
 #include "worker_lib/check/texts.hpp"
 
 namespace ddp::check {
@@ -212,6 +214,17 @@ std::string gpu_table(const Cluster& cluster, const Rows& rows) {
            notes;
 }
 
+/// Returns the line about nodes whose bandwidths are not compared; empty: all are.
+std::string compared_line(const Cluster& cluster) {
+    const std::size_t compared = comparable_nodes(cluster).size();
+    const auto measured =
+        std::ranges::count_if(cluster.nodes, [](const Node& node) { return node.gbytes_per_s.has_value(); });
+    if (std::cmp_equal(compared, measured)) return "";
+    if (compared == 0) return "bandwidths were not compared: fewer than 3 nodes have a machine of their own\n";
+    return fmt::format("bandwidths of {} were compared: the other nodes share machines\n",
+                       ddprun::counted(compared, "node"));
+}
+
 std::string links_line(const Cluster& cluster) {
     if (cluster.links.empty()) return "";
     const auto slowest = std::ranges::min_element(cluster.links, {}, &Link::gbytes_per_s);
@@ -220,8 +233,9 @@ std::string links_line(const Cluster& cluster) {
                                    ? std::string("all")
                                    : fmt::format("{} of {} rounds of all", cluster.rounds, cluster.complete_rounds);
     return fmt::format(
-        "pairs of nodes: {} ({}), both ways at once over TCP; the slowest is {} - {}, {} GB/s each way\n",
-        cluster.links.size(), rounds, name(slowest->first), name(slowest->second), number(slowest->gbytes_per_s));
+        "pairs of nodes: {} ({}), both ways at once over TCP; the slowest is {} - {}, {} GB/s each way\n{}",
+        cluster.links.size(), rounds, name(slowest->first), name(slowest->second), number(slowest->gbytes_per_s),
+        compared_line(cluster));
 }
 
 std::string all_reduce_line(const Cluster& cluster) {

@@ -182,6 +182,21 @@ TEST_CASE("a rank with wrong sums is named with its node, and wrong sums everywh
     CHECK_THAT(all[0], Catch::StartsWith("all nodes: sums of the all-reduce: wrong on all ranks. One rank sent"));
 }
 
+TEST_CASE("only nodes that share a machine are left out of the comparison of bandwidths", "[check][unit]") {
+    const auto share = [](Cluster& cluster) {
+        cluster.nodes[0].boot_id = cluster.nodes[1].boot_id;
+        cluster.nodes[0].gbytes_per_s = 0.1;
+        cluster.nodes[4].boot_id = cluster.nodes[5].boot_id = "";  // not known
+        n7(cluster).gbytes_per_s = 0.2;
+    };
+    const Lines lines = lines_after(share, 8);
+    REQUIRE(lines.size() == 1);
+    CHECK_THAT(lines[0], Catch::StartsWith("n7: bandwidth: 0.2 GB/s"));
+    Cluster cluster = made_up_cluster(8);
+    share(cluster);
+    CHECK(comparable_nodes(cluster).size() == 6);
+}
+
 TEST_CASE("a slow partner makes no node slow, and two nodes have no slow one", "[check][unit]") {
     Cluster cluster = made_up_cluster(4);
     for (int i = 0; i < 4; ++i)
@@ -193,7 +208,10 @@ TEST_CASE("a slow partner makes no node slow, and two nodes have no slow one", "
     REQUIRE(findings.size() == 1);
     CHECK(findings[0].nodes == Lines{"n3"});
     CHECK(findings[0].table == "network");
-    for (Node& node : cluster.nodes) node.host = "vm";  // emulated nodes
+    for (Node& node : cluster.nodes) node.host = "localhost";  // of different machines
+    CHECK(find_problems(cluster).size() == 1);
+    cluster.nodes[0].boot_id = cluster.nodes[1].boot_id = "one machine";  // two nodes are left, of which none is slow
+    CHECK(comparable_nodes(cluster).empty());
     CHECK(find_problems(cluster).empty());
     cluster = made_up_cluster(2);
     cluster.links = {{0, 1, 0.001}};

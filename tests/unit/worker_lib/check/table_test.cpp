@@ -43,6 +43,24 @@ TEST_CASE("nodes that are equal share a row, with the range of what varies", "[c
                           Contains("the slowest is n3 - n7, 1.25 GB/s each way") && Contains("all sums are right"));
 }
 
+TEST_CASE("a line names how many bandwidths were compared, unless all were", "[check][unit]") {
+    Cluster cluster = made_up_cluster(5);
+    cluster.links = {{0, 1, 9}};
+    CHECK(line_of(table_of(cluster, {}), "bandwidths").empty());
+    cluster.nodes[0].boot_id = cluster.nodes[1].boot_id;
+    CHECK(line_of(table_of(cluster, {}), "bandwidths") ==
+          "bandwidths of 3 nodes were compared: the other nodes share machines");
+    cluster.nodes[2].boot_id = cluster.nodes[1].boot_id;
+    CHECK(line_of(table_of(cluster, {}), "bandwidths") ==
+          "bandwidths were not compared: fewer than 3 nodes have a machine of their own");
+}
+
+TEST_CASE("GPUs that could not be chosen have a line below their table", "[check][unit]") {
+    Cluster cluster = made_up_cluster(3);
+    cluster.nodes[1].gpu_note = cluster.nodes[2].gpu_note = "all were checked";
+    CHECK(line_of(table_of(cluster, {}), "n[2-3]: ") == "  n[2-3]: all were checked");
+}
+
 TEST_CASE("a node with a finding has a row of its own in that table, nodes with the same finding share one",
           "[check][unit]") {
     Cluster cluster = made_up_cluster(8);
