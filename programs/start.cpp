@@ -15,7 +15,7 @@ int main(int argc, char** argv) {
     char folder[PATH_MAX] = {};
     if (::readlink("/proc/self/exe", folder, sizeof folder - 1) < 0) {
         std::fprintf(stderr, NAME ": cannot read /proc/self/exe: %s. Mount /proc.\n", std::strerror(errno));
-        return ddprun::exit_code::kInternal;
+        return ddprun::exit_code::kInfrastructure;
     }
     *std::strrchr(folder, '/') = '\0';
     char program[PATH_MAX + 8];
@@ -26,5 +26,5 @@ int main(int argc, char** argv) {
     ::execv(program, argv);
     const char* const why = std::strerror(errno);
     std::fprintf(stderr, NAME ": cannot execute %s: %s. Install ddprun again.\n", program, why);
-    return ddprun::exit_code::kInternal;
+    return ddprun::exit_code::kInfrastructure;
 }

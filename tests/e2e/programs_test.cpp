@@ -98,7 +98,7 @@ TEST_CASE("ddprund and ddpctl are the ddprun beside them, by whatever link they 
     const std::filesystem::path copy = sandbox.path() / program;
     std::filesystem::copy_file(e2e::bin() / program, copy);
     const auto alone = run(sandbox, copy, {"--version"});
-    CHECK(alone.status.exit_code() == exit_code::kInternal);
+    CHECK(alone.status.exit_code() == exit_code::kInfrastructure);
     CHECK(alone.err == program + ": cannot execute " + (sandbox.path() / "ddprun").string() +
                            ": No such file or directory. Install ddprun again.\n");
 }
