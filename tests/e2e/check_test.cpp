@@ -109,6 +109,12 @@ TEST_CASE("ddprun check compares GPUs and drivers, and names processes and error
     CHECK(unknown.status.exit_code() == 93);
     CHECK_THAT(unknown.out, Contains("\n  node[0-2]: 'MIG-2' in CUDA_VISIBLE_DEVICES is not one whole GPU: all were "));
 
+    spare["CUDA_VISIBLE_DEVICES"] = "1,3,5";  // ranks with one GPU each
+    const auto two_ranks = e2e::run(sandbox, check({"--nproc-per-node", "2", "--virtual-local-rank"}, spare));
+    CHECK(two_ranks.status.exit_code() == 93);
+    CHECK_THAT(two_ranks.out, Catch::StartsWith("1 node, 2 ranks, ") && Contains("  2 x NVIDIA H200 140 GiB") &&
+                                  Contains(": GPU 3: process " + pid));
+
     const auto mps_server = sandbox.path() / "nvidia-cuda-mps-server";
     std::filesystem::copy_file("/bin/sleep", mps_server);
     e2e::Process server(sandbox, {.argv = {mps_server.string(), "600"}});

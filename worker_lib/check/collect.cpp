@@ -25,6 +25,8 @@ namespace fs = std::filesystem;
 namespace ddp::check {
 namespace {
 
+constexpr const char* kBootId = "/proc/sys/kernel/random/boot_id";
+
 std::string hostname() {
     std::array<char, 256> name{};
     return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown-host";
@@ -156,10 +158,12 @@ std::vector<RdmaPort> collect_rdma_ports() {
 
 }  // namespace
 
+std::string host_identity() { return first_line(kBootId) + "/" + hostname(); }
+
 Node collect_facts() {
     Node node;
     node.host = hostname();
-    node.boot_id = first_line("/proc/sys/kernel/random/boot_id");
+    node.boot_id = first_line(kBootId);
     const char* const name = std::getenv("DDPRUN_NODE_NAME");
     node.name = name != nullptr ? name : node.host;
     node.version = version();

@@ -1,7 +1,10 @@
 #include "worker_lib/check/run.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 
 #include "ddp/collectives.hpp"
 #include "worker_lib/check/bandwidth_schedule.hpp"
@@ -15,43 +18,46 @@
 namespace ddp::check {
 namespace {
 
-/// Returns the facts of this node as JSON; empty on ranks that are not the first of their node.
-std::string own_facts(const Context& context) {
-    if (context.local_rank() != 0) return "";
-    Node node = collect_facts();
-    node.first_rank = context.rank();
-    node.ranks = context.local_world_size();
-    return to_json(node);
-}
+using RanksOfNodes = std::vector<std::vector<int>>;
 
-/// Returns the nodes, by rank, on rank 0; an empty list on the other ranks.
-std::vector<Node> gather_nodes(const Context& context, ProcessGroup& world) {
-    const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
-    const auto facts = gather_strings(world, own_facts(context), 0);
-    const auto lists =
-        gather_strings(world, to_json(VisibleGpus{visible ? std::optional<std::string>(visible) : std::nullopt}), 0);
-    std::vector<Node> nodes;
-    for (const std::string& text : facts) {
-        if (text.empty()) continue;
-        Node node = parse_node(text);
-        std::vector<VisibleGpus> of_ranks;
-        for (int rank = node.first_rank; rank < node.first_rank + node.ranks; ++rank)
-            of_ranks.push_back(parse_visible_gpus(lists.at(static_cast<std::size_t>(rank))));
-        keep_usable_gpus(node, of_ranks);
-        nodes.push_back(std::move(node));
+/// Returns the ranks of each node, in order of its first rank. LOCAL_RANK does not separate nodes: it is 0 on all ranks
+/// with --virtual-local-rank. Neither does GROUP_RANK, which not all launchers set.
+RanksOfNodes ranks_of_nodes(const Context& context, ProcessGroup& world) {
+    const auto identities = all_gather_strings(world, fmt::format("{}/{}", host_identity(), context.node_rank()));
+    std::map<std::string, std::size_t> numbers;
+    RanksOfNodes nodes;
+    for (std::size_t rank = 0; rank < identities.size(); ++rank) {
+        const auto [entry, is_new] = numbers.try_emplace(identities[rank], nodes.size());
+        if (is_new) nodes.emplace_back();
+        nodes[entry->second].push_back(static_cast<int>(rank));
     }
     return nodes;
 }
 
-/// Returns the first rank of each node, by rank.
-std::vector<int> leaders_of(const Context& context, ProcessGroup& world) {
-    const int is_first = context.local_rank() == 0 ? 1 : 0;
-    std::vector<int> flags(static_cast<std::size_t>(world.size()));
-    world.all_gather(is_first, flags).wait();
-    std::vector<int> leaders;
-    for (int rank = 0; rank < world.size(); ++rank)
-        if (flags[static_cast<std::size_t>(rank)] == 1) leaders.push_back(rank);
-    return leaders;
+VisibleGpus own_visible_gpus() {
+    VisibleGpus visible;
+    if (const char* const list = std::getenv("CUDA_VISIBLE_DEVICES")) visible.list = list;
+    return visible;
+}
+
+/// Returns the nodes, by first rank, on rank 0; an empty list on the other ranks. The first rank of a node collects.
+std::vector<Node> gather_nodes(ProcessGroup& world, const RanksOfNodes& ranks_by_node) {
+    const auto is_first = [&](const std::vector<int>& ranks) { return ranks.front() == world.rank(); };
+    const bool collects = std::ranges::any_of(ranks_by_node, is_first);
+    const auto facts = gather_strings(world, collects ? to_json(collect_facts()) : "", 0);
+    const auto lists = gather_strings(world, to_json(own_visible_gpus()), 0);
+    std::vector<Node> nodes;
+    if (world.rank() != 0) return nodes;
+    for (const std::vector<int>& ranks : ranks_by_node) {
+        Node node = parse_node(facts[static_cast<std::size_t>(ranks.front())]);
+        node.first_rank = ranks.front();
+        node.ranks = static_cast<int>(ranks.size());
+        std::vector<VisibleGpus> visible;
+        for (const int rank : ranks) visible.push_back(parse_visible_gpus(lists[static_cast<std::size_t>(rank)]));
+        keep_usable_gpus(node, visible);
+        nodes.push_back(std::move(node));
+    }
+    return nodes;
 }
 
 void add_result(Cluster& cluster, const RankResult& result, int rank) {
@@ -65,9 +71,11 @@ void add_result(Cluster& cluster, const RankResult& result, int rank) {
 
 Report check_job(Context& context) {
     ProcessGroup& world = context.world();
-    const std::vector<int> leaders = leaders_of(context, world);
+    const RanksOfNodes ranks_by_node = ranks_of_nodes(context, world);
+    std::vector<int> leaders;
+    for (const std::vector<int>& ranks : ranks_by_node) leaders.push_back(ranks.front());
     Cluster cluster;
-    cluster.nodes = gather_nodes(context, world);
+    cluster.nodes = gather_nodes(world, ranks_by_node);
 
     const auto clocks = measure_clocks(world, leaders);
     RankResult own;
