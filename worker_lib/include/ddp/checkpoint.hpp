@@ -32,7 +32,7 @@ struct CheckpointerOptions {
 };
 
 /// Saves and loads checkpoints in one directory: a file is whole or absent, even if processes are killed at any time.
-/// It refers to its group, which must outlive it. For native groups (host memory) so far. One thread at a time.
+/// It refers to its group, which must outlive it. For host memory so far. One thread at a time.
 ///
 /// Every call is collective and fails on all ranks alike. The ranks compare their arguments before a file or a buffer
 /// is touched, so a call in a group that has failed changes nothing on disk.

@@ -101,7 +101,7 @@ public:
     /// that holds only for operations which the other ranks complete within 300 ms.
     ///
     /// NCCL: operations whose buffers are host memory, and barriers without a stream, go to a native twin of the group,
-    /// which the first of them makes: its call waits for all ranks, until its deadline. They are in no order
+    /// which the first of them makes: its call waits for all ranks, as long as its timeout. They are in no order
     /// with the operations on the device. A failure of the one is a failure of both.
     ///
     /// NCCL: a call may itself wait for its peers to make it too, until its deadline or abort(), because the first

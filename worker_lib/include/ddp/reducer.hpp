@@ -82,7 +82,7 @@ struct BackwardResult {
 
 /// Averages gradients over the ranks of a group while backward is still running, as PyTorch's DistributedDataParallel
 /// does. It owns the buckets of one model's gradients, and the group that reduces them. Gradients are views into the
-/// buckets, so nothing is copied. For native groups (host memory) so far. One owner thread makes all calls but
+/// buckets, so nothing is copied. For gradients in host memory so far. One owner thread makes all calls but
 /// mark_ready and mark_unused, which any thread may make.
 ///
 ///     reducer.begin_backward();

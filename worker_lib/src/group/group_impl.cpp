@@ -42,6 +42,8 @@ std::string timeout_complaint(const OpOptions& options) {
                        options.timeout->count());
 }
 
+constexpr ddprun::Duration kLeastToConnect = std::chrono::seconds(1);
+
 constexpr std::size_t kMaxNameBytes = 200;  // the names of nested groups add up, in store keys and errors
 
 void check_name(const GroupSpec& spec, std::string_view name) {
@@ -103,8 +105,8 @@ GroupImpl& GroupImpl::control_group(ddprun::Duration timeout) {
     GroupImpl& control = control_.get([&] {
         try {
             return connect_control_group(timeout);
-        } catch (const Error& error) {
-            abort(error.what());  // the ranks that did come have to learn that this one has given up
+        } catch (const std::exception& error) {
+            backend_->abort(error.what());  // the group has failed, as by any other operation
             throw;
         }
     });
@@ -117,6 +119,7 @@ std::unique_ptr<GroupImpl> GroupImpl::connect_control_group(ddprun::Duration tim
     constexpr std::string_view kCall = "the first barrier or operation on host memory";
     const WaitAtStore recorded_wait = wait_at_store({"connect", "host memory", timeout});
     return recorded_wait.run([&] {
+        const ddprun::TimePoint deadline = ddprun::Clock::now() + timeout;
         GroupSpec meeting = spec_;
         meeting.init_timeout = timeout;
         (void)exchange(meeting, "control", "", backend_.get(), kCall);  // names the ranks that have not come
@@ -125,7 +128,10 @@ std::unique_ptr<GroupImpl> GroupImpl::connect_control_group(ddprun::Duration tim
         spec.path = path_of(spec_) + "/host";
         spec.make_control_backend = nullptr;
         spec.note_unreachable = recorded_wait.note_unreachable();
-        auto backend = spec_.make_control_backend(spec);
+        GroupSpec forming = spec;  // all ranks are here, so that connecting them takes a moment
+        const ddprun::Duration left = deadline - ddprun::Clock::now();
+        forming.init_timeout = std::min(spec_.init_timeout, std::max(left, kLeastToConnect));
+        auto backend = spec_.make_control_backend(forming);
         auto control = std::make_unique<GroupImpl>(std::move(spec), std::move(backend));
         if (any_thread_) control->allow_any_thread();
         return control;
@@ -137,8 +143,9 @@ void GroupImpl::share_failure() {
     if (control == nullptr) return;
     const std::optional<Error> device_failure = backend_->failure();
     const std::optional<Error> host_failure = control->backend_->failure();
-    if (device_failure && !host_failure) control->abort(device_failure->what());
-    if (host_failure && !device_failure) abort(host_failure->what());
+    // Without an entry in the flight record, which would report that the program called abort().
+    if (device_failure && !host_failure) control->backend_->abort(device_failure->what());
+    if (host_failure && !device_failure) backend_->abort(host_failure->what());
 }
 
 void GroupImpl::check_process() const {
