@@ -299,7 +299,7 @@ TEST_CASE("gpu: after abort everything fails at once, and the group can be destr
     CHECK(ddprun::Clock::now() - start < std::chrono::seconds(30));
 }
 
-TEST_CASE("gpu: host memory is taken as such, and refused as device memory; the group stays usable", "[gpu]") {
+TEST_CASE("gpu: host memory is taken as such and refused as device memory, and the group stays usable", "[gpu]") {
     RETURN_IF_NO_GPU();
     Context context = lone_context(Backend::Nccl);
     std::vector<float> values{1.0f, 2.0f, 3.0f};
