@@ -132,8 +132,7 @@ std::string advice_for_end(const Verdict& verdict) {
     if (status.number == exit_code::kProgramNotFound &&
         shows(*verdict.culprit, "error while loading shared libraries: ")) {
         return "The program is there, but not a library that it needs: install that on the host too, or name its "
-               "folder "
-               "in LD_LIBRARY_PATH.";
+               "folder in LD_LIBRARY_PATH.";
     }
     if (status.number == exit_code::kProgramNotFound)
         return "Check the program's name, and that it is installed on that host too.";

@@ -70,6 +70,7 @@ WorkerSpec WorkerSpecBuilder::make(const Assignment& assignment, const std::stri
     const ProgramRank at = program_rank(config_.programs, rank);
     const WorkerProgram& program = config_.programs[at.program];
     const protocol::RoleRanks& ranks = assignment.program_roles.at(at.program);
+    const std::string interface = interface_for(assignment);
     const WorkerSlot slot{rank,
                           slots,
                           binding != nullptr ? binding->threads : threads_per_worker(allowed_cpus(), slots),
@@ -83,8 +84,8 @@ WorkerSpec WorkerSpecBuilder::make(const Assignment& assignment, const std::stri
                           config_.device_variables,
                           config_.master,
                           config_.local_address,
-                          interface_for(assignment),
-                          nccl_has_interface()};
+                          interface,
+                          !interface.empty() && nccl_has_interface()};
     spec.argv = worker_command(program.command, rank);
     Environment environment = worker_environment(parse_environment(::environ), assignment, slot);
     environment["DDPRUN_ENDPOINT"] = to_string(config_.endpoint);
