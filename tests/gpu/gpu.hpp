@@ -15,7 +15,7 @@
 #include "tests/catch.hpp"
 #include "worker_lib/src/bootstrap/environment.hpp"
 #include "worker_lib/src/bootstrap/local_store.hpp"
-#include "worker_lib/src/nccl/device/group_device.hpp"
+#include "worker_lib/src/cuda/group_device.hpp"
 #include "worker_lib/src/nccl/nccl.hpp"
 
 namespace ddp::test {

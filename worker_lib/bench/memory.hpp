@@ -8,7 +8,7 @@
 
 #include "ddp/process_group.hpp"
 #include "worker_lib/bench/collective.hpp"
-#include "worker_lib/src/nccl/device/device_access.hpp"
+#include "worker_lib/src/cuda/device_access.hpp"
 
 namespace ddp::bench {
 

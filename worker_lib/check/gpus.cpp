@@ -13,7 +13,7 @@
 
 #include "common/system/within.hpp"
 #include "worker_lib/src/bootstrap/environment.hpp"
-#include "worker_lib/src/nccl/device/nccl_library.hpp"
+#include "worker_lib/src/nccl/library.hpp"
 
 namespace ddp::check {
 namespace {

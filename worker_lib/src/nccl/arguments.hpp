@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "worker_lib/src/nccl/device/api.hpp"
+#include "worker_lib/src/nccl/api.hpp"
 #include "worker_lib/src/nccl/work.hpp"
 
 namespace ddp::detail {

@@ -8,9 +8,9 @@
 
 #include <utility>
 
+#include "worker_lib/src/cuda/device_arena.hpp"
+#include "worker_lib/src/cuda/waiting.hpp"
 #include "worker_lib/src/nccl/arguments.hpp"
-#include "worker_lib/src/nccl/device/device_arena.hpp"
-#include "worker_lib/src/nccl/device/waiting.hpp"
 #include "worker_lib/src/nccl/operations.hpp"
 #include "worker_lib/src/nccl/peers.hpp"
 #include "worker_lib/src/nccl/unique_id.hpp"

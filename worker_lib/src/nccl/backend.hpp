@@ -1,8 +1,8 @@
 #pragma once
 // The NCCL backend over given function tables: the real ones (nccl.cpp), or a test's fake.
 
+#include "worker_lib/src/nccl/api.hpp"
 #include "worker_lib/src/nccl/communicator.hpp"
-#include "worker_lib/src/nccl/device/api.hpp"
 #include "worker_lib/src/nccl/nccl.hpp"
 
 namespace ddp::detail {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "worker_lib/src/bootstrap/environment.hpp"
-#include "worker_lib/src/nccl/device/waiting.hpp"
+#include "worker_lib/src/cuda/waiting.hpp"
 #include "worker_lib/src/nccl/unique_id.hpp"
 
 namespace ddp::detail {

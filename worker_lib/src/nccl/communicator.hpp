@@ -10,8 +10,8 @@
 #include <string>
 
 #include "common/mutex.hpp"
+#include "worker_lib/src/cuda/group_device.hpp"
 #include "worker_lib/src/group/backend.hpp"
-#include "worker_lib/src/nccl/device/group_device.hpp"
 
 namespace ddp::detail {
 

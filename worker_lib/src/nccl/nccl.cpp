@@ -4,7 +4,7 @@
 
 #include "common/text/number.hpp"
 #include "worker_lib/src/nccl/backend.hpp"
-#include "worker_lib/src/nccl/device/nccl_library.hpp"
+#include "worker_lib/src/nccl/library.hpp"
 
 namespace ddp::detail {
 

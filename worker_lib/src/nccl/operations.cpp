@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "worker_lib/src/nccl/device/types.hpp"
 #include "worker_lib/src/nccl/messages.hpp"
+#include "worker_lib/src/nccl/types.hpp"
 
 namespace ddp::detail {
 

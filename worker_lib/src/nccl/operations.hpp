@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "worker_lib/src/group/backend.hpp"
-#include "worker_lib/src/nccl/device/api.hpp"
+#include "worker_lib/src/nccl/api.hpp"
 #include "worker_lib/src/operation/transfer.hpp"
 
 namespace ddp::detail {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "worker_lib/src/group/backend.hpp"
-#include "worker_lib/src/nccl/device/api.hpp"
+#include "worker_lib/src/nccl/api.hpp"
 
 namespace ddp::detail {
 

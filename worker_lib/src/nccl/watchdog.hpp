@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "common/mutex.hpp"
+#include "worker_lib/src/cuda/waiting.hpp"
 #include "worker_lib/src/nccl/callback_thread.hpp"
 #include "worker_lib/src/nccl/communicator.hpp"
-#include "worker_lib/src/nccl/device/waiting.hpp"
 #include "worker_lib/src/nccl/peers.hpp"
 #include "worker_lib/src/nccl/work.hpp"
 #include "worker_lib/src/operation/failure.hpp"

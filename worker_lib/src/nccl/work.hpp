@@ -6,8 +6,8 @@
 #include <memory>
 #include <variant>
 
+#include "worker_lib/src/cuda/group_device.hpp"
 #include "worker_lib/src/group/backend_handle.hpp"
-#include "worker_lib/src/nccl/device/group_device.hpp"
 
 namespace ddp::detail {
 

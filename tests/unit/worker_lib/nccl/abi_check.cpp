@@ -1,5 +1,5 @@
-// Compares the declarations of worker_lib/src/nccl/abi with cuda.h and nccl.h. Nothing runs: a difference does not
-// compile.
+// Compares the declarations of worker_lib/src/cuda and worker_lib/src/nccl with cuda.h and nccl.h. Nothing runs: a
+// difference does not compile.
 
 #include <cuda.h>
 #include <nccl.h>
@@ -7,8 +7,8 @@
 #include <string_view>
 #include <type_traits>
 
-#include "worker_lib/src/nccl/abi/cuda.hpp"
-#include "worker_lib/src/nccl/abi/nccl.hpp"
+#include "worker_lib/src/cuda/abi.hpp"
+#include "worker_lib/src/nccl/abi.hpp"
 
 namespace ddp::abi {
 namespace {
@@ -51,6 +51,7 @@ DDP_NCCL_FUNCTIONS(DDP_CHECK)
 #undef DDP_CHECK
 
 static_assert(std::is_same_v<CUcontext, ::CUcontext> && std::is_same_v<CUevent, ::CUevent> &&
+              std::is_same_v<CUfunction, ::CUfunction> && std::is_same_v<CUmodule, ::CUmodule> &&
               std::is_same_v<CUstream, ::CUstream> && std::is_same_v<CUstream, ::cudaStream_t> &&
               std::is_same_v<CUdevice, ::CUdevice> && std::is_same_v<CUdeviceptr, ::CUdeviceptr> &&
               std::is_same_v<ncclComm_t, ::ncclComm_t>);
@@ -63,6 +64,7 @@ DDP_CHECK(CUDA_ERROR_NO_DEVICE)
 DDP_CHECK(CUDA_ERROR_INVALID_CONTEXT)
 DDP_CHECK(CUDA_ERROR_INVALID_HANDLE)
 DDP_CHECK(CUDA_ERROR_NOT_READY)
+DDP_CHECK(CUDA_ERROR_NOT_SUPPORTED)
 DDP_CHECK(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
 DDP_CHECK(CUDA_ERROR_STREAM_CAPTURE_ISOLATION)
 DDP_CHECK(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
@@ -72,10 +74,13 @@ DDP_CHECK(CU_STREAM_CAPTURE_MODE_GLOBAL)
 DDP_CHECK(CU_STREAM_CAPTURE_MODE_RELAXED)
 DDP_CHECK(CU_STREAM_CAPTURE_STATUS_NONE)
 DDP_CHECK(CU_STREAM_CAPTURE_STATUS_ACTIVE)
+DDP_CHECK(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
 DDP_CHECK(CU_MEMORYTYPE_DEVICE)
 DDP_CHECK(CU_POINTER_ATTRIBUTE_MEMORY_TYPE)
 DDP_CHECK(CU_POINTER_ATTRIBUTE_IS_MANAGED)
 DDP_CHECK(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
+static_assert(kHostAllocPortable == CU_MEMHOSTALLOC_PORTABLE && kHostRegisterPortable == CU_MEMHOSTREGISTER_PORTABLE &&
+              kHostRegisterDeviceMap == CU_MEMHOSTREGISTER_DEVICEMAP);
 DDP_CHECK(ncclSuccess)
 DDP_CHECK(ncclUnhandledCudaError)
 DDP_CHECK(ncclSystemError)

@@ -7,7 +7,7 @@
 #include "worker_lib/bench/pattern.hpp"
 #include "worker_lib/bench/report.hpp"
 #include "worker_lib/bench/run.hpp"
-#include "worker_lib/src/nccl/device/device_access.hpp"
+#include "worker_lib/src/cuda/device_access.hpp"
 
 using namespace ddp;
 using namespace ddp::bench;

@@ -7,7 +7,7 @@
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/nccl/group.hpp"
 #include "tests/unit/worker_lib/support/moved_bytes.hpp"
-#include "worker_lib/src/nccl/device/types.hpp"
+#include "worker_lib/src/nccl/types.hpp"
 
 using namespace ddp;
 using namespace ddp::test;

@@ -12,7 +12,7 @@
 #include "common/flight_record_layout.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/nccl/group.hpp"
-#include "worker_lib/src/nccl/device/device_access.hpp"
+#include "worker_lib/src/cuda/device_access.hpp"
 
 using namespace ddp;
 using namespace ddp::test;

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <map>
 
-#include "worker_lib/src/nccl/abi/nccl.hpp"
+#include "worker_lib/src/nccl/abi.hpp"
 
 namespace ddp::test {
 

@@ -20,6 +20,12 @@ thread_local CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 CUcontext context_of(int device) { return reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(device) + 1); }
 int device_of(CUcontext context) { return static_cast<int>(reinterpret_cast<std::uintptr_t>(context) - 1); }
 
+/// For every call that this fake does not have.
+template <typename... Arguments>
+void refuse(CUresult (*&member)(Arguments...)) {
+    member = [](Arguments...) { return CUDA_ERROR_NOT_SUPPORTED; };
+}
+
 }  // namespace
 
 struct FakeCudaCalls {
@@ -216,6 +222,9 @@ detail::GpuApi FakeGpu::api(int nccl_version) const {
 }
 
 void FakeGpu::fill(CudaApi& cuda) {
+#define DDP_REFUSE(member, ...) refuse(cuda.member);
+    DDP_CUDA_FUNCTIONS(DDP_REFUSE)
+#undef DDP_REFUSE
     cuda.init = FakeCudaCalls::init;
     cuda.device_get_count = FakeCudaCalls::device_get_count;
     cuda.device_get = FakeCudaCalls::device_get;

@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "tests/unit/worker_lib/nccl/fake_collective.hpp"
-#include "worker_lib/src/nccl/device/api.hpp"
+#include "worker_lib/src/nccl/api.hpp"
 
 namespace ddp::test {
 

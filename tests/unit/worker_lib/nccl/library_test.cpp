@@ -1,6 +1,6 @@
 // Where NCCL is looked for, and which versions go together.
 
-#include "worker_lib/src/nccl/device/nccl_library.hpp"
+#include "worker_lib/src/nccl/library.hpp"
 
 #include <unistd.h>
 

@@ -5,9 +5,9 @@
 
 #include "ddp/error.hpp"
 #include "tests/catch.hpp"
-#include "worker_lib/src/nccl/device/api.hpp"
-#include "worker_lib/src/nccl/device/device_access.hpp"
-#include "worker_lib/src/nccl/device/nccl_library.hpp"
+#include "worker_lib/src/cuda/device_access.hpp"
+#include "worker_lib/src/nccl/api.hpp"
+#include "worker_lib/src/nccl/library.hpp"
 #include "worker_lib/src/nccl/nccl.hpp"
 
 #if defined(__SANITIZE_ADDRESS__)

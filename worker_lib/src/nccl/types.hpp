@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "ddp/types.hpp"
-#include "worker_lib/src/nccl/abi/nccl.hpp"
+#include "worker_lib/src/nccl/abi.hpp"
 
 namespace ddp::detail {
 

@@ -1,8 +1,7 @@
-// Loads NCCL and the CUDA driver.
+// Loads NCCL, and with it the CUDA driver.
 
-#include "worker_lib/src/nccl/device/api.hpp"
+#include "worker_lib/src/nccl/api.hpp"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <link.h>
 
@@ -12,7 +11,8 @@
 #include <string_view>
 
 #include "worker_lib/src/bootstrap/environment.hpp"
-#include "worker_lib/src/nccl/device/nccl_library.hpp"
+#include "worker_lib/src/nccl/library.hpp"
+#include "worker_lib/src/util/dynamic_library.hpp"
 
 namespace ddp::detail {
 namespace {
@@ -20,59 +20,26 @@ namespace {
 using ddprun::Errc;
 using ddprun::Result;
 
-constexpr const char* kCudaDriver = "libcuda.so.1";
-
-// Each table has one row for each member, so that no member stays null.
+// The table has one row for each member, so that no member stays null.
 #define DDP_COUNT(...) +1
 static_assert(sizeof(NcclApi) == (0 DDP_NCCL_FUNCTIONS(DDP_COUNT)) * sizeof(void*));
-static_assert(sizeof(CudaApi) == (0 DDP_CUDA_FUNCTIONS(DDP_COUNT)) * sizeof(void*));
 #undef DDP_COUNT
-
-/// Opens one library and binds its functions. Remembers the first function that it lacks.
-class Library {
-public:
-    /// RTLD_LOCAL: its symbols must not replace those of another copy that the trainer is linked against.
-    explicit Library(std::string name)
-        : handle_(::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)), name_(std::move(name)) {
-        if (handle_ == nullptr) problem_ = last_error();
-    }
-
-    template <typename Function>
-    void bind(Function*& function, const char* symbol) {
-        if (handle_ == nullptr) return;
-        function = reinterpret_cast<Function*>(::dlsym(handle_, symbol));
-        if (function == nullptr && problem_.empty()) problem_ = fmt::format("{} has no function {}", name_, symbol);
-    }
-    [[nodiscard]] bool opened() const { return handle_ != nullptr; }
-    /// Returns the problem; empty if the library is open and has all functions.
-    [[nodiscard]] const std::string& problem() const { return problem_; }
-
-private:
-    static std::string last_error() {
-        const char* text = ::dlerror();
-        return text != nullptr ? text : "unknown error of the dynamic linker";
-    }
-
-    void* handle_;  // never closed, see load_gpu_api()
-    std::string name_;
-    std::string problem_;
-};
 
 /// Opens the NCCL that DDPRUN_NCCL_LIBRARY names; else a copy that the program has loaded, which the dynamic linker
 /// returns, one that the linker finds, or the first of installed_nccl().
-Result<Library> open_nccl() {
+Result<DynamicLibrary> open_nccl() {
     const std::string chosen = process_variables()("DDPRUN_NCCL_LIBRARY").value_or("");
     if (!chosen.empty()) {
-        Library library(chosen);
+        DynamicLibrary library(chosen);
         if (library.opened()) return library;
         return ddprun::Error{Errc::kNotFound,
                              fmt::format("DDPRUN_NCCL_LIBRARY={} cannot be loaded ({})", chosen, library.problem())};
     }
-    Library library(kNcclLibrary);
+    DynamicLibrary library(kNcclLibrary);
     std::string problems = library.problem();
     if (library.opened()) return library;
     for (const std::string& file : installed_nccl(process_variables())) {
-        Library other(file);
+        DynamicLibrary other(file);
         if (other.opened()) return other;
         problems += "; " + other.problem();
     }
@@ -115,9 +82,9 @@ int find_cuda_version(const NcclApi& api, int version) {
 }  // namespace
 
 Result<NcclLibrary> load_nccl() {
-    Result<Library> opened = open_nccl();
+    Result<DynamicLibrary> opened = open_nccl();
     if (!opened) return opened.error();
-    Library& library = *opened;
+    DynamicLibrary& library = *opened;
     NcclLibrary nccl;
 #define DDP_BIND(member, symbol) library.bind(nccl.api.member, #symbol);
     DDP_NCCL_FUNCTIONS(DDP_BIND)
@@ -137,21 +104,6 @@ Result<NcclLibrary> load_nccl() {
     return nccl;
 }
 
-Result<CudaApi> load_cuda() {
-    Library library(kCudaDriver);
-    CudaApi cuda;
-#define DDP_BIND(member, symbol, suffix) library.bind(cuda.member, #symbol #suffix);
-    DDP_CUDA_FUNCTIONS(DDP_BIND)
-#undef DDP_BIND
-    if (library.problem().empty()) return cuda;
-    if (library.opened())
-        return ddprun::Error{Errc::kMismatch, fmt::format("the CUDA driver is too old: {}", library.problem())};
-    const bool absent = library.problem().find("No such file") != std::string::npos;
-    return ddprun::Error{Errc::kNotFound,
-                         fmt::format("there is no CUDA driver ({})",
-                                     absent ? fmt::format("{} was not found", kCudaDriver) : library.problem())};
-}
-
 Result<GpuApi> load_gpu_api() {
     const Result<NcclLibrary> nccl = load_nccl();
     if (!nccl) return nccl.error();
@@ -166,26 +118,6 @@ Result<GpuApi> load_gpu_api() {
             return ddprun::Error{Errc::kMismatch, std::move(wrong)};
     }
     return GpuApi{nccl->api, *cuda, nccl->version};
-}
-
-Result<int> count_devices(const CudaApi& cuda) {
-    int count = 0;
-    CUresult error = cuda.init(0);
-    if (error == CUDA_SUCCESS) error = cuda.device_get_count(&count);
-    if (error != CUDA_SUCCESS && error != CUDA_ERROR_NO_DEVICE) {
-        return ddprun::Error{Errc::kNotFound,
-                             fmt::format("the CUDA driver does not start: {}", cuda_error_text(cuda, error))};
-    }
-    if (count == 0) return ddprun::Error{Errc::kNotFound, "there is no CUDA device"};
-    return count;
-}
-
-std::string cuda_error_text(const CudaApi& cuda, CUresult error) {
-    const char* name = nullptr;
-    const char* text = nullptr;
-    const bool known = cuda.get_error_name(error, &name) == CUDA_SUCCESS &&
-                       cuda.get_error_string(error, &text) == CUDA_SUCCESS && name != nullptr && text != nullptr;
-    return known ? fmt::format("{} ({})", text, name) : fmt::format("CUDA error {}", static_cast<unsigned>(error));
 }
 
 }  // namespace ddp::detail

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "ddp/types.hpp"
-#include "worker_lib/src/nccl/abi/cuda.hpp"
+#include "worker_lib/src/cuda/abi.hpp"
 
 namespace ddp::detail {
 

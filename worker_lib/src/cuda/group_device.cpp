@@ -1,15 +1,10 @@
-#include "worker_lib/src/nccl/device/group_device.hpp"
+#include "worker_lib/src/cuda/group_device.hpp"
 
 #include <fmt/format.h>
 
 #include "ddp/error.hpp"
 
 namespace ddp::detail {
-
-void check_cuda(const CudaApi& cuda, CUresult error, std::string_view what) {
-    if (error == CUDA_SUCCESS) return;
-    throw Error(ErrorCode::System, fmt::format("{}: {}", what, cuda_error_text(cuda, error)));
-}
 
 PrimaryContext::PrimaryContext(const CudaApi& cuda, int index) : cuda_(cuda) {
     check_cuda(cuda_, cuda_.device_get(&device_, index), fmt::format("cuDeviceGet of CUDA device {}", index));

@@ -3,16 +3,12 @@
 // primary context, which is also that of the CUDA runtime. Shared by the backend and its works, which may outlive it.
 // Any thread.
 
-#include <string_view>
 #include <vector>
 
 #include "common/mutex.hpp"
-#include "worker_lib/src/nccl/device/api.hpp"
+#include "worker_lib/src/cuda/driver.hpp"
 
 namespace ddp::detail {
-
-/// Throws Error{System} "what: CUDA's text" for an error.
-void check_cuda(const CudaApi& cuda, CUresult error, std::string_view what);
 
 /// Keeps the primary context of a device alive.
 class PrimaryContext {

@@ -1,4 +1,4 @@
-#include "worker_lib/src/nccl/device/nccl_library.hpp"
+#include "worker_lib/src/nccl/library.hpp"
 
 #include <fmt/format.h>
 #include <glob.h>

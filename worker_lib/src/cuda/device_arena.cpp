@@ -1,4 +1,4 @@
-#include "worker_lib/src/nccl/device/device_arena.hpp"
+#include "worker_lib/src/cuda/device_arena.hpp"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <chrono>
 
 #include "ddp/error.hpp"
-#include "worker_lib/src/nccl/device/waiting.hpp"
+#include "worker_lib/src/cuda/waiting.hpp"
 
 namespace ddp::detail {
 namespace {

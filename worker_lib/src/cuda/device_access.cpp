@@ -1,11 +1,11 @@
-#include "worker_lib/src/nccl/device/device_access.hpp"
+#include "worker_lib/src/cuda/device_access.hpp"
 
 #include <fmt/format.h>
 
 #include "common/text/number.hpp"
 #include "ddp/error.hpp"
-#include "worker_lib/src/nccl/device/group_device.hpp"
-#include "worker_lib/src/nccl/device/waiting.hpp"
+#include "worker_lib/src/cuda/group_device.hpp"
+#include "worker_lib/src/cuda/waiting.hpp"
 
 namespace ddp::detail {
 

@@ -5,10 +5,13 @@
 // where that is installed.
 
 #include <cstddef>
+#include <cstdint>
 
 // In the global namespace, as in cuda.h, so that a CUstream is one type in all headers.
 struct CUctx_st;
 struct CUevent_st;
+struct CUfunc_st;
+struct CUmod_st;
 struct CUstream_st;
 
 namespace ddp::abi {
@@ -17,6 +20,8 @@ using CUcontext = CUctx_st*;
 using CUdevice = int;
 using CUdeviceptr = unsigned long long;
 using CUevent = CUevent_st*;
+using CUfunction = CUfunc_st*;
+using CUmodule = CUmod_st*;
 using CUstream = CUstream_st*;  ///< the runtime's cudaStream_t is the same; null: the legacy default stream
 
 // All enumerations have a fixed type, so that values which are not listed here are valid, too.
@@ -29,6 +34,7 @@ enum CUresult : unsigned {
     CUDA_ERROR_INVALID_CONTEXT = 201,
     CUDA_ERROR_INVALID_HANDLE = 400,
     CUDA_ERROR_NOT_READY = 600,
+    CUDA_ERROR_NOT_SUPPORTED = 801,
     CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
     CUDA_ERROR_STREAM_CAPTURE_ISOLATION = 905,
     CUDA_ERROR_STREAM_CAPTURE_IMPLICIT = 906,
@@ -38,24 +44,35 @@ enum CUevent_flags : unsigned { CU_EVENT_DISABLE_TIMING = 2 };
 enum CUstreamCaptureMode : unsigned { CU_STREAM_CAPTURE_MODE_GLOBAL = 0, CU_STREAM_CAPTURE_MODE_RELAXED = 2 };
 enum CUstreamCaptureStatus : unsigned { CU_STREAM_CAPTURE_STATUS_NONE = 0, CU_STREAM_CAPTURE_STATUS_ACTIVE = 1 };
 enum CUmemorytype : unsigned { CU_MEMORYTYPE_DEVICE = 2 };
+enum CUdevice_attribute : unsigned { CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16 };
+enum CUjit_option : unsigned {};
 enum CUpointer_attribute : unsigned {
     CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,     ///< a CUmemorytype; 0: CUDA knows no memory there
     CU_POINTER_ATTRIBUTE_IS_MANAGED = 8,      ///< an unsigned
     CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9,  ///< an int
 };
 
+// These are macros in cuda.h, CU_MEMHOSTALLOC_PORTABLE and so on.
+inline constexpr unsigned kHostAllocPortable = 1;
+inline constexpr unsigned kHostRegisterPortable = 1;
+inline constexpr unsigned kHostRegisterDeviceMap = 2;
+
 struct CudaApi {
     CUresult (*init)(unsigned flags) = nullptr;
     CUresult (*driver_get_version)(int* version) = nullptr;  ///< 12040 is 12.4; needs no init()
     CUresult (*device_get_count)(int* count) = nullptr;
     CUresult (*device_get)(CUdevice* device, int ordinal) = nullptr;
+    CUresult (*device_get_attribute)(int* value, CUdevice_attribute attribute, CUdevice device) = nullptr;
+    CUresult (*device_get_pci_bus_id)(char* text, int bytes, CUdevice device) = nullptr;  ///< "0000:65:00.0"
     CUresult (*device_primary_ctx_retain)(CUcontext* context, CUdevice device) = nullptr;
     CUresult (*device_primary_ctx_release)(CUdevice device) = nullptr;
     CUresult (*ctx_push_current)(CUcontext context) = nullptr;
     CUresult (*ctx_pop_current)(CUcontext* context) = nullptr;
+    CUresult (*ctx_get_stream_priority_range)(int* lowest, int* highest) = nullptr;  ///< highest is the smaller number
     CUresult (*stream_create_with_priority)(CUstream* stream, unsigned flags, int priority) = nullptr;
     CUresult (*stream_destroy)(CUstream stream) = nullptr;
     CUresult (*stream_wait_event)(CUstream stream, CUevent event, unsigned flags) = nullptr;
+    CUresult (*stream_write_value64)(CUstream stream, CUdeviceptr word, std::uint64_t value, unsigned flags) = nullptr;
     CUresult (*stream_is_capturing)(CUstream stream, CUstreamCaptureStatus* status) = nullptr;
     CUresult (*thread_exchange_stream_capture_mode)(CUstreamCaptureMode* mode) = nullptr;
     CUresult (*event_create)(CUevent* event, unsigned flags) = nullptr;
@@ -64,10 +81,22 @@ struct CudaApi {
     CUresult (*event_destroy)(CUevent event) = nullptr;
     CUresult (*mem_alloc)(CUdeviceptr* memory, std::size_t bytes) = nullptr;
     CUresult (*mem_free)(CUdeviceptr memory) = nullptr;
+    CUresult (*mem_host_alloc)(void** memory, std::size_t bytes, unsigned flags) = nullptr;
+    CUresult (*mem_free_host)(void* memory) = nullptr;
+    CUresult (*mem_host_register)(void* memory, std::size_t bytes, unsigned flags) = nullptr;
+    CUresult (*mem_host_unregister)(void* memory) = nullptr;
+    CUresult (*mem_host_get_device_pointer)(CUdeviceptr* pointer, void* memory, unsigned flags) = nullptr;
     CUresult (*memset_d8_async)(CUdeviceptr memory, unsigned char value, std::size_t bytes, CUstream stream) = nullptr;
     CUresult (*memcpy_async)(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) = nullptr;
     CUresult (*pointer_get_attributes)(unsigned count, CUpointer_attribute* attributes, void** values,
                                        CUdeviceptr pointer) = nullptr;
+    CUresult (*module_load_data_ex)(CUmodule* module, const void* image, unsigned options, CUjit_option* names,
+                                    void** values) = nullptr;
+    CUresult (*module_unload)(CUmodule module) = nullptr;
+    CUresult (*module_get_function)(CUfunction* function, CUmodule module, const char* name) = nullptr;
+    CUresult (*launch_kernel)(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                              unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream stream,
+                              void** arguments, void** extra) = nullptr;
     CUresult (*get_error_name)(CUresult error, const char** text) = nullptr;
     CUresult (*get_error_string)(CUresult error, const char** text) = nullptr;
 };
@@ -78,13 +107,17 @@ struct CudaApi {
     ROW(driver_get_version, cuDriverGetVersion, )                                 \
     ROW(device_get_count, cuDeviceGetCount, )                                     \
     ROW(device_get, cuDeviceGet, )                                                \
+    ROW(device_get_attribute, cuDeviceGetAttribute, )                             \
+    ROW(device_get_pci_bus_id, cuDeviceGetPCIBusId, )                             \
     ROW(device_primary_ctx_retain, cuDevicePrimaryCtxRetain, )                    \
     ROW(device_primary_ctx_release, cuDevicePrimaryCtxRelease, _v2)               \
     ROW(ctx_push_current, cuCtxPushCurrent, _v2)                                  \
     ROW(ctx_pop_current, cuCtxPopCurrent, _v2)                                    \
+    ROW(ctx_get_stream_priority_range, cuCtxGetStreamPriorityRange, )             \
     ROW(stream_create_with_priority, cuStreamCreateWithPriority, )                \
     ROW(stream_destroy, cuStreamDestroy, _v2)                                     \
     ROW(stream_wait_event, cuStreamWaitEvent, )                                   \
+    ROW(stream_write_value64, cuStreamWriteValue64, _v2)                          \
     ROW(stream_is_capturing, cuStreamIsCapturing, )                               \
     ROW(thread_exchange_stream_capture_mode, cuThreadExchangeStreamCaptureMode, ) \
     ROW(event_create, cuEventCreate, )                                            \
@@ -93,9 +126,18 @@ struct CudaApi {
     ROW(event_destroy, cuEventDestroy, _v2)                                       \
     ROW(mem_alloc, cuMemAlloc, _v2)                                               \
     ROW(mem_free, cuMemFree, _v2)                                                 \
+    ROW(mem_host_alloc, cuMemHostAlloc, )                                         \
+    ROW(mem_free_host, cuMemFreeHost, )                                           \
+    ROW(mem_host_register, cuMemHostRegister, _v2)                                \
+    ROW(mem_host_unregister, cuMemHostUnregister, )                               \
+    ROW(mem_host_get_device_pointer, cuMemHostGetDevicePointer, _v2)              \
     ROW(memset_d8_async, cuMemsetD8Async, )                                       \
     ROW(memcpy_async, cuMemcpyAsync, )                                            \
     ROW(pointer_get_attributes, cuPointerGetAttributes, )                         \
+    ROW(module_load_data_ex, cuModuleLoadDataEx, )                                \
+    ROW(module_unload, cuModuleUnload, )                                          \
+    ROW(module_get_function, cuModuleGetFunction, )                               \
+    ROW(launch_kernel, cuLaunchKernel, )                                          \
     ROW(get_error_name, cuGetErrorName, )                                         \
     ROW(get_error_string, cuGetErrorString, )
 

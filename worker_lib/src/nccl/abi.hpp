@@ -7,7 +7,7 @@
 #include <climits>
 #include <cstddef>
 
-#include "worker_lib/src/nccl/abi/cuda.hpp"
+#include "worker_lib/src/cuda/abi.hpp"
 
 struct ncclComm;  // in the global namespace, as in nccl.h
 

@@ -1,4 +1,4 @@
-#include "worker_lib/src/nccl/device/waiting.hpp"
+#include "worker_lib/src/cuda/waiting.hpp"
 
 #include <algorithm>
 #include <chrono>

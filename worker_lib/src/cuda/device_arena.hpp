@@ -7,7 +7,7 @@
 
 #include "common/mutex.hpp"
 #include "ddp/process_group.hpp"
-#include "worker_lib/src/nccl/device/group_device.hpp"
+#include "worker_lib/src/cuda/group_device.hpp"
 
 namespace ddp::detail {
 

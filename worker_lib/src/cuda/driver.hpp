@@ -1,0 +1,31 @@
+#pragma once
+// The CUDA driver as a table of function pointers. It is filled by dlopen, so that one binary runs with and without a
+// GPU, or by a test's fake.
+
+#include <string>
+#include <string_view>
+
+#include "common/error.hpp"
+#include "worker_lib/src/cuda/abi.hpp"
+
+namespace ddp::detail {
+
+using namespace abi;
+
+/// Loads the CUDA driver, which stays open until the process ends. Needs no device. The error names the library or
+/// function that is missing.
+[[nodiscard]] ddprun::Result<CudaApi> load_cuda();
+
+/// Starts the driver in this process and returns the number of CUDA devices; an error when there is none.
+[[nodiscard]] ddprun::Result<int> count_devices(const CudaApi& cuda);
+
+/// Returns "out of memory (CUDA_ERROR_OUT_OF_MEMORY)".
+[[nodiscard]] std::string cuda_error_text(const CudaApi& cuda, CUresult error);
+
+/// Returns a pointer in the type that the driver has for it.
+[[nodiscard]] inline CUdeviceptr device_pointer(const void* memory) { return reinterpret_cast<CUdeviceptr>(memory); }
+
+/// Throws Error{System} "what: CUDA's text" for an error.
+void check_cuda(const CudaApi& cuda, CUresult error, std::string_view what);
+
+}  // namespace ddp::detail
