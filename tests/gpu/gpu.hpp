@@ -16,6 +16,7 @@
 #include "worker_lib/src/bootstrap/environment.hpp"
 #include "worker_lib/src/bootstrap/local_store.hpp"
 #include "worker_lib/src/cuda/group_device.hpp"
+#include "worker_lib/src/nccl/api.hpp"
 #include "worker_lib/src/nccl/nccl.hpp"
 
 namespace ddp::test {
