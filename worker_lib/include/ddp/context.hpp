@@ -25,7 +25,7 @@ struct InitOptions {
     std::optional<std::chrono::milliseconds> timeout{};
     /// For all ranks to arrive; then init fails and names the absent ranks. Must be positive.
     std::chrono::milliseconds init_timeout{300'000};
-    int device = -1;  ///< CUDA device; -1: LOCAL_RANK
+    int device = -1;  ///< CUDA device; -1: that of LOCAL_RANK, or the only one that this process sees
 };
 
 /// The job as the launcher describes it in environment variables (docs/environment.md).

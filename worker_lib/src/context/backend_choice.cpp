@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "common/text/list.hpp"
@@ -32,6 +33,15 @@ void require_one_request(const std::vector<BackendReport>& reports) {
     }
 }
 
+void note_shared_gpus(std::vector<BackendReport>& reports) {
+    std::map<std::string_view, int> ranks_of;
+    for (const BackendReport& report : reports) ++ranks_of[report.gpu];
+    for (BackendReport& report : reports) {
+        if (!report.gpu.empty() && report.obstacle.empty() && ranks_of[report.gpu] > 1)
+            report.obstacle = fmt::format("more than one rank has {}, and NCCL takes one for each GPU", report.gpu);
+    }
+}
+
 /// Lists why ranks cannot use NCCL: "ranks 2 and 3 on host b: no CUDA device; rank 4 on host c: libnccl.so.2 not found"
 std::string list(const std::vector<BackendReport>& reports, const std::vector<int>& ranks) {
     std::vector<std::pair<std::string, std::vector<int>>> locations;  // by the lowest rank
@@ -55,38 +65,46 @@ std::string list(const std::vector<BackendReport>& reports, const std::vector<in
 }  // namespace
 
 std::string encode(const BackendReport& report) {
-    return fmt::format("{} {} {} {}", static_cast<int>(report.asked), report.gpu_expected ? 1 : 0, report.host,
+    std::string gpu = report.gpu.empty() ? "-" : report.gpu;
+    std::ranges::replace(gpu, ' ', '_');  // in a value of NCCL_HOSTID
+    return fmt::format("{} {} {} {} {}", static_cast<int>(report.asked), report.gpu_expected ? 1 : 0, report.host, gpu,
                        report.obstacle);
 }
 
 BackendReport decode_report(std::string_view text) {
-    // "0 1 host obstacle"
+    // "0 1 host gpu obstacle"
     const auto end_of_host = text.find(' ', 4);
+    const auto end_of_gpu = end_of_host == std::string_view::npos ? end_of_host : text.find(' ', end_of_host + 1);
     const bool well_formed = text.size() > 4 && text[0] >= '0' && text[0] <= '2' && text[1] == ' ' && text[3] == ' ' &&
-                             end_of_host != std::string_view::npos;
+                             end_of_gpu != std::string_view::npos;
     if (!well_formed) {
         throw Error(ErrorCode::System,
                     fmt::format("a rank published '{}', which this version of ddp cannot read. Run the same version on "
                                 "all ranks",
                                 text));
     }
+    const auto gpu = text.substr(end_of_host + 1, end_of_gpu - end_of_host - 1);
     return {.asked = static_cast<Backend>(text[0] - '0'),
             .host = std::string(text.substr(4, end_of_host - 4)),
-            .obstacle = std::string(text.substr(end_of_host + 1)),
-            .gpu_expected = text[2] == '1'};
+            .obstacle = std::string(text.substr(end_of_gpu + 1)),
+            .gpu_expected = text[2] == '1',
+            .gpu = gpu == "-" ? std::string() : std::string(gpu)};
 }
 
-BackendReport report_here(Backend asked, int device) {
+BackendReport report_here(Backend asked, int& device, int local_rank) {
     BackendReport report{.asked = asked, .host = hostname(), .obstacle = {}, .gpu_expected = false};
     if (asked == Backend::Native) return report;
-    const NcclAvailability nccl = probe_nccl(device);
+    const NcclAvailability nccl = probe_nccl(device, local_rank);
     if (!nccl.usable) report.obstacle = nccl.reason;
+    device = nccl.device;
+    report.gpu = nccl.gpu;
     report.gpu_expected = gpu_expected_here();
     return report;
 }
 
-BackendChoice decide_backend(const std::vector<BackendReport>& reports) {
+BackendChoice decide_backend(std::vector<BackendReport> reports) {
     require_one_request(reports);
+    note_shared_gpus(reports);
     const Backend asked = reports.front().asked;
     std::vector<int> unable;
     for (std::size_t rank = 0; rank < reports.size(); ++rank) {

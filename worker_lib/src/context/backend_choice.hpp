@@ -16,14 +16,16 @@ struct BackendReport {
     std::string host;
     std::string obstacle;       ///< why NCCL cannot run there; empty if it can, and for Backend::Native
     bool gpu_expected = false;  ///< the machine seems to have a GPU, so that training without it deserves a line
+    std::string gpu = {};       ///< NcclAvailability::gpu
 };
 /// Returns the report as text for the store.
 [[nodiscard]] std::string encode(const BackendReport& report);
 /// Returns the report that encode() wrote. Throws Error{System} for other text.
 [[nodiscard]] BackendReport decode_report(std::string_view text);
 
-/// Examines this machine and returns this rank's report.
-[[nodiscard]] BackendReport report_here(Backend asked, int device);
+/// Examines this machine and returns this rank's report. `device` (index, or -1) becomes that which this rank has to
+/// use.
+[[nodiscard]] BackendReport report_here(Backend asked, int& device, int local_rank);
 
 /// The decision for the job, the same on every rank.
 struct BackendChoice {
@@ -31,9 +33,9 @@ struct BackendChoice {
     std::string line;  ///< for the user, printed once per job; empty if the choice is expected
 };
 
-/// Decides from the reports of all ranks. Auto: NCCL if all ranks can, else native for all. Nccl: NCCL, or throws
-/// Error{Unavailable} naming the ranks and hosts that cannot. Throws Error{Mismatch} if ranks were asked for different
-/// backends.
-[[nodiscard]] BackendChoice decide_backend(const std::vector<BackendReport>& reports);
+/// Decides from the reports of all ranks. A rank cannot use NCCL if another one has the same GPU. Auto: NCCL if all
+/// ranks can, else native for all. Nccl: NCCL, or throws Error{Unavailable} naming the ranks and hosts that cannot.
+/// Throws Error{Mismatch} if ranks were asked for different backends.
+[[nodiscard]] BackendChoice decide_backend(std::vector<BackendReport> reports);
 
 }  // namespace ddp::detail

@@ -52,14 +52,15 @@ GroupSpec world_spec(const Environment& environment, std::shared_ptr<Store> stor
     spec.world_size = environment.world_size;
     spec.store = std::move(store);
     spec.init_timeout = detail::bounded(options.init_timeout);
-    spec.device = options.device >= 0 ? options.device : environment.local_rank;
+    spec.device = options.device;
     return spec;
 }
 
 /// Chooses the backend, the same on every rank. A rank that requests the native one waits for no report. It publishes
 /// its own, so that ranks that request another one fail at once instead of waiting for it.
-Backend agree_on_backend(const GroupSpec& spec, Backend asked) {
-    const std::string report = encode(detail::report_here(asked, spec.device));
+/// Sets spec.device.
+Backend agree_on_backend(GroupSpec& spec, Backend asked, int local_rank) {
+    const std::string report = encode(detail::report_here(asked, spec.device, local_rank));
     if (asked == Backend::Native) {
         detail::publish(spec, "backend", report);
         return asked;
@@ -106,7 +107,7 @@ Context::Context(Environment environment, std::shared_ptr<Store> store, const In
     spec.note_unreachable = waiting.note_unreachable();
     waiting.run([&] {
         spec.init = detail::meet_in_round(spec);
-        const Backend backend = agree_on_backend(spec, options.backend);
+        const Backend backend = agree_on_backend(spec, options.backend, environment_.local_rank);
         const milliseconds fallback = backend == Backend::Nccl ? kNcclTimeout : kNativeTimeout;
         spec.default_timeout = detail::bounded(options.timeout.value_or(fallback));
         if (backend == Backend::Nccl) spec.make_control_backend = detail::make_native_backend;

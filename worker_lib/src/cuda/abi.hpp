@@ -24,6 +24,10 @@ using CUfunction = CUfunc_st*;
 using CUmodule = CUmod_st*;
 using CUstream = CUstream_st*;  ///< the runtime's cudaStream_t is the same; null: the legacy default stream
 
+struct CUuuid {
+    char bytes[16];
+};
+
 // All enumerations have a fixed type, so that values which are not listed here are valid, too.
 
 enum CUresult : unsigned {
@@ -63,7 +67,7 @@ struct CudaApi {
     CUresult (*device_get_count)(int* count) = nullptr;
     CUresult (*device_get)(CUdevice* device, int ordinal) = nullptr;
     CUresult (*device_get_attribute)(int* value, CUdevice_attribute attribute, CUdevice device) = nullptr;
-    CUresult (*device_get_pci_bus_id)(char* text, int bytes, CUdevice device) = nullptr;  ///< "0000:65:00.0"
+    CUresult (*device_get_uuid)(CUuuid* uuid, CUdevice device) = nullptr;  ///< of a MIG slice: its own
     CUresult (*device_primary_ctx_retain)(CUcontext* context, CUdevice device) = nullptr;
     CUresult (*device_primary_ctx_release)(CUdevice device) = nullptr;
     CUresult (*ctx_push_current)(CUcontext context) = nullptr;
@@ -108,7 +112,7 @@ struct CudaApi {
     ROW(device_get_count, cuDeviceGetCount, )                                     \
     ROW(device_get, cuDeviceGet, )                                                \
     ROW(device_get_attribute, cuDeviceGetAttribute, )                             \
-    ROW(device_get_pci_bus_id, cuDeviceGetPCIBusId, )                             \
+    ROW(device_get_uuid, cuDeviceGetUuid, _v2)                                    \
     ROW(device_primary_ctx_retain, cuDevicePrimaryCtxRetain, )                    \
     ROW(device_primary_ctx_release, cuDevicePrimaryCtxRelease, _v2)               \
     ROW(ctx_push_current, cuCtxPushCurrent, _v2)                                  \

@@ -47,6 +47,19 @@ Result<int> count_devices(const CudaApi& cuda) {
     return count;
 }
 
+std::string device_uuid(const CudaApi& cuda, int index) {
+    CUdevice device = 0;
+    CUuuid uuid{};
+    if (cuda.device_get(&device, index) != CUDA_SUCCESS || cuda.device_get_uuid(&uuid, device) != CUDA_SUCCESS)
+        return {};
+    std::string text = "GPU-";
+    for (std::size_t i = 0; i < sizeof uuid.bytes; ++i) {
+        if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+        text += fmt::format("{:02x}", static_cast<unsigned char>(uuid.bytes[i]));
+    }
+    return text;
+}
+
 std::string cuda_error_text(const CudaApi& cuda, CUresult error) {
     const char* name = nullptr;
     const char* text = nullptr;

@@ -19,6 +19,10 @@ using namespace abi;
 /// Starts the driver in this process and returns the number of CUDA devices; an error when there is none.
 [[nodiscard]] ddprun::Result<int> count_devices(const CudaApi& cuda);
 
+/// Returns the UUID of a device as nvidia-smi prints it, "GPU-5fd2…"; empty if the driver does not know it. That of a
+/// MIG slice is its own. The driver has to be started: see count_devices().
+[[nodiscard]] std::string device_uuid(const CudaApi& cuda, int index);
+
 /// Returns "out of memory (CUDA_ERROR_OUT_OF_MEMORY)".
 [[nodiscard]] std::string cuda_error_text(const CudaApi& cuda, CUresult error);
 

@@ -14,15 +14,36 @@ std::unique_ptr<BackendImpl> make_nccl_backend(const GroupSpec& spec) {
     return make_nccl_backend(spec, *api, NcclLimits{});
 }
 
-NcclAvailability probe_nccl(int device) {
+namespace {
+
+/// Returns NcclAvailability::gpu.
+std::string gpu_for_nccl(const CudaApi& cuda, int device, const Variables& variables) {
+    if (variables("NCCL_MULTI_RANK_GPU_ENABLE").value_or("0") != "0") return {};
+    const std::string uuid = device_uuid(cuda, device);
+    // A UUID is unique in the world. But NCCL takes ranks with different values of NCCL_HOSTID for ranks of two hosts,
+    // and such ranks may share a GPU.
+    const auto host = variables("NCCL_HOSTID");
+    return uuid.empty() || !host ? uuid : fmt::format("{}/{}", uuid, *host);
+}
+
+}  // namespace
+
+NcclAvailability probe_nccl(int device, int local_rank) {
     const auto api = load_gpu_api();
     if (!api) return {false, api.error().message};
-    const std::string nccl = fmt::format("NCCL {}", nccl_version_text(api->nccl_version));
-    const auto count = count_devices(api->cuda);
+    return probe_nccl(*api, device, local_rank, process_variables());
+}
+
+NcclAvailability probe_nccl(const GpuApi& api, int device, int local_rank, const Variables& variables) {
+    const std::string nccl = fmt::format("NCCL {}", nccl_version_text(api.nccl_version));
+    const auto count = count_devices(api.cuda);
     if (!count) return {false, fmt::format("{} is present, but {}", nccl, count.error().message)};
     const std::string present = fmt::format("{} and {} are present", nccl, ddprun::counted(*count, "CUDA device"));
-    if (device >= *count) return {false, fmt::format("{}, but none for local rank {}", present, device)};
-    return {true, present};
+    if (device >= *count) return {false, fmt::format("{}, but no CUDA device {}", present, device)};
+    if (device < 0 && *count > 1 && local_rank >= *count)
+        return {false, fmt::format("{}, but none for local rank {}", present, local_rank)};
+    const int chosen = device >= 0 ? device : *count == 1 ? 0 : local_rank;
+    return {true, present, chosen, gpu_for_nccl(api.cuda, chosen, variables)};
 }
 
 }  // namespace ddp::detail

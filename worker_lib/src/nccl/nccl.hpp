@@ -4,8 +4,10 @@
 #include <memory>
 #include <string>
 
+#include "worker_lib/src/bootstrap/environment.hpp"
 #include "worker_lib/src/bootstrap/group_spec.hpp"
 #include "worker_lib/src/group/backend.hpp"
+#include "worker_lib/src/nccl/api.hpp"
 
 namespace ddp::detail {
 
@@ -17,9 +19,15 @@ namespace ddp::detail {
 struct NcclAvailability {
     bool usable = false;
     std::string reason;  ///< "NCCL 2.28.9 is present, but there is no CUDA device"; or what is present
+    int device = 0;      ///< index, as GroupSpec::device
+    /// The GPU and what NCCL takes for its host: two ranks with the same text would share a GPU, which NCCL refuses.
+    /// Empty: unknown, or this NCCL has been set to allow it.
+    std::string gpu = {};
 };
-/// Reports whether NCCL is usable on this machine, and why not.
-/// device   index, as GroupSpec::device
-[[nodiscard]] NcclAvailability probe_nccl(int device = 0);
+/// Reports whether NCCL is usable on this machine, why not, and on which device.
+/// device   index; -1: that of the local rank, or the only one that is visible, as under `srun --gpus-per-task=1`
+[[nodiscard]] NcclAvailability probe_nccl(int device = -1, int local_rank = 0);
+/// The same over given functions, such as a test's fake.
+[[nodiscard]] NcclAvailability probe_nccl(const GpuApi& api, int device, int local_rank, const Variables& variables);
 
 }  // namespace ddp::detail

@@ -59,6 +59,18 @@ TEST_CASE("a job without any GPU prints nothing about them, unless a machine see
                Catch::Contains("ranks 0 and 1 on host a: libnccl.so.2 not found"));
 }
 
+TEST_CASE("ranks that would share a GPU are named before NCCL starts", "[context][unit]") {
+    std::vector<BackendReport> reports(3, report(Backend::Nccl, "a"));
+    reports.push_back(report(Backend::Nccl, "b"));
+    reports[0].gpu = "GPU-0";
+    reports[1].gpu = reports[2].gpu = "GPU-1";
+    CHECK_THAT(refusal(reports).value().what(),
+               Catch::Contains("not usable by ranks 1 and 2 on host a: more than one rank has GPU-1, and NCCL"));
+    CHECK(refusal(reports)->culprits() == std::vector<int>{1, 2});
+    reports[2].gpu = "";  // unknown
+    CHECK(decide_backend(reports).backend == Backend::Nccl);
+}
+
 TEST_CASE("NCCL that was asked for is never replaced: all ranks fail, naming those without it", "[context][unit]") {
     const auto error = refusal({report(Backend::Nccl, "a"), report(Backend::Nccl, "b", "no CUDA device"),
                                 report(Backend::Nccl, "c", "libnccl.so.2 not found")});
@@ -78,12 +90,14 @@ TEST_CASE("ranks that ask for different backends get an error that names them", 
 }
 
 TEST_CASE("a report survives the store", "[context][unit]") {
-    const BackendReport before = report(Backend::Nccl, "host-a", "no CUDA device: driver too old", true);
+    BackendReport before = report(Backend::Nccl, "host-a", "no CUDA device: driver too old", true);
+    before.gpu = GENERATE("", "GPU-0/node-1");
     const BackendReport after = detail::decode_report(encode(before));
     CHECK(after.asked == before.asked);
     CHECK(after.host == before.host);
     CHECK(after.obstacle == before.obstacle);
     CHECK(after.gpu_expected);
+    CHECK(after.gpu == before.gpu);
     CHECK_THROWS_AS(detail::decode_report("nonsense"), Error);
 }
 

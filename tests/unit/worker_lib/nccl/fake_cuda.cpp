@@ -43,6 +43,11 @@ struct FakeCudaCalls {
     static CUresult init(unsigned) { return fake().devices == 0 ? CUDA_ERROR_NO_DEVICE : CUDA_SUCCESS; }
     static CUresult device_get_count(int* count) { return *count = fake().devices, CUDA_SUCCESS; }
     static CUresult device_get(CUdevice* device, int ordinal) { return *device = ordinal, CUDA_SUCCESS; }
+    static CUresult device_get_uuid(CUuuid* uuid, CUdevice device) {
+        *uuid = {};
+        uuid->bytes[15] = static_cast<char>(device);
+        return CUDA_SUCCESS;
+    }
     static CUresult retain(CUcontext* context, CUdevice device) {
         const Lock lock(fake().mutex_);
         if (fake().lost_devices.contains(device)) return CUDA_ERROR_DEVICE_UNAVAILABLE;
@@ -228,6 +233,7 @@ void FakeGpu::fill(CudaApi& cuda) {
     cuda.init = FakeCudaCalls::init;
     cuda.device_get_count = FakeCudaCalls::device_get_count;
     cuda.device_get = FakeCudaCalls::device_get;
+    cuda.device_get_uuid = FakeCudaCalls::device_get_uuid;
     cuda.device_primary_ctx_retain = FakeCudaCalls::retain;
     cuda.device_primary_ctx_release = FakeCudaCalls::release;
     cuda.ctx_push_current = FakeCudaCalls::push;

@@ -1,10 +1,13 @@
 // Looking for NCCL on a machine that has none, an old one, or one without a device.
 
 #include <cstdlib>
+#include <map>
 #include <optional>
+#include <string>
 
 #include "ddp/error.hpp"
 #include "tests/catch.hpp"
+#include "tests/unit/worker_lib/nccl/fake_nccl.hpp"
 #include "worker_lib/src/cuda/device_access.hpp"
 #include "worker_lib/src/nccl/api.hpp"
 #include "worker_lib/src/nccl/library.hpp"
@@ -70,4 +73,31 @@ TEST_CASE("nccl: without a device the probe says what is missing, and no backend
     } catch (const Error& error) {
         CHECK(error.code() == ErrorCode::Unavailable);
     }
+}
+
+TEST_CASE("nccl: a rank has the device of its local rank, or the only one that it sees", "[nccl]") {
+    test::FakeGpu gpu;
+    std::map<std::string, std::string> set;
+    const auto variables = [&](const char* name) {
+        const auto found = set.find(name);
+        return found == set.end() ? std::nullopt : std::optional(found->second);
+    };
+    const auto probe = [&](int device, int local_rank) {
+        return detail::probe_nccl(gpu.api(), device, local_rank, variables);
+    };
+    gpu.devices = 4;
+    CHECK(probe(-1, 3).device == 3);
+    CHECK(probe(1, 3).device == 1);
+    CHECK(probe(-1, 3).gpu == "GPU-00000000-0000-0000-0000-000000000003");
+    CHECK_THAT(probe(-1, 4).reason, Contains("4 CUDA devices are present, but none for local rank 4"));
+    CHECK_THAT(probe(4, 0).reason, Contains("4 CUDA devices are present, but no CUDA device 4"));
+    CHECK_FALSE(probe(-1, 4).usable);
+    gpu.devices = 1;  // srun --gpus-per-task=1
+    CHECK(probe(-1, 3).usable);
+    CHECK(probe(-1, 3).device == 0);
+
+    set["NCCL_HOSTID"] = "node-1";
+    CHECK(probe(-1, 3).gpu == "GPU-00000000-0000-0000-0000-000000000000/node-1");
+    set["NCCL_MULTI_RANK_GPU_ENABLE"] = "1";
+    CHECK(probe(-1, 3).gpu == "");
 }
