@@ -1,0 +1,91 @@
+#include "tests/fake_gpu/stream.hpp"
+
+#include <pthread.h>
+
+#include <csignal>
+#include <thread>
+#include <utility>
+
+namespace ddp::fake {
+namespace {
+
+thread_local bool is_stream = false;
+
+/// Blocks all signals of this thread, and so of those that it starts: they are the program's.
+class SignalsBlocked {
+public:
+    SignalsBlocked() {
+        sigset_t all;
+        ::sigfillset(&all);
+        ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+    }
+    ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+    SignalsBlocked(const SignalsBlocked&) = delete;
+    SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+private:
+    sigset_t before_;
+};
+
+}  // namespace
+
+Stream::Stream(Device& device, bool blocking) : device_(device), blocking_(blocking) {
+    const SignalsBlocked signals_blocked;
+    std::thread([this] { run(); }).detach();
+}
+
+bool Stream::runs_this_thread() { return is_stream; }
+
+void Stream::push(std::function<void()> run, std::vector<Block*> memory) {
+    for (Block* const block : memory) block->tasks_in_flight.fetch_add(1, std::memory_order_relaxed);
+    push(new Task{.run = std::move(run), .memory = std::move(memory)});
+}
+
+void Stream::push(Task* task) {
+    release_to(task);
+    unseen_prepend(tasks_, task);
+    unseen_add(pushes_, 1);
+    futex_wake_all(&pushes_);
+}
+
+Completion Stream::mark() {
+    Completion end = Completion::pending();
+    push([end] { end.complete(); });
+    return end;
+}
+
+void Stream::wait_for(Completion completion) {
+    push([completion = std::move(completion)] { completion.wait(); });
+}
+
+void Stream::close() {
+    auto* const task = new Task;
+    task->last = true;
+    push(task);
+}
+
+void Stream::run() {
+    is_stream = true;
+    ::pthread_setname_np(::pthread_self(), "fake-stream");
+    for (bool open = true; open;) {
+        const UnseenWord pushes = unseen_load(pushes_);
+        Task* task = unseen_take_all(tasks_);
+        if (task == nullptr) futex_wait(&pushes_, pushes);
+        while (task != nullptr) {
+            Task* const next = unseen_next(*task);
+            acquire_from(
+                task);  // not of all tasks when the list is taken: the first would see what its pusher did later
+            open = !task->last;
+            run(task);
+            task = next;
+        }
+    }
+}
+
+void Stream::run(Task* task) {
+    if (task->run) task->run();
+    for (Block* const block : task->memory) block->tasks_in_flight.fetch_sub(1, std::memory_order_relaxed);
+    delete task;
+}
+
+}  // namespace ddp::fake
