@@ -1,0 +1,157 @@
+// The fake driver in processes of their own: faults, misuses that abort, and what ThreadSanitizer finds between
+// streams.
+
+#include "tests/catch.hpp"
+
+#include <sys/wait.h>
+
+#include <array>
+#include <csignal>
+#include <cstdio>
+#include <map>
+#include <string>
+
+namespace {
+
+#if defined(__SANITIZE_THREAD__)
+constexpr bool kSeesRaces = true;
+#else
+constexpr bool kSeesRaces = false;
+#endif
+
+struct Outcome {
+    int status;  // of waitpid
+    std::string output;
+    [[nodiscard]] bool contains(const std::string& text) const { return output.find(text) != std::string::npos; }
+};
+
+/// Runs a scenario with these variables, for at most `seconds`, after which `timeout` ends it with code 124.
+Outcome run(const std::string& scenario, const std::string& variables = "", const std::string& seconds = "60") {
+    const std::string line =
+        "exec env " + variables + " timeout -s KILL " + seconds + " '" FAKE_GPU_SCENARIOS "' \"" + scenario + "\" 2>&1";
+    std::FILE* const pipe = ::popen(line.c_str(), "r");
+    REQUIRE(pipe != nullptr);
+    Outcome outcome{};
+    std::array<char, 4096> text{};
+    while (std::fgets(text.data(), text.size(), pipe) != nullptr) outcome.output += text.data();
+    outcome.status = ::pclose(pipe);
+    return outcome;
+}
+
+/// Returns whether the program ended with a report of ThreadSanitizer.
+bool raced(const Outcome& outcome) {
+    return outcome.contains("WARNING: ThreadSanitizer: data race") && WIFEXITED(outcome.status) &&
+           WEXITSTATUS(outcome.status) == 66;
+}
+bool succeeded(const Outcome& outcome) { return WIFEXITED(outcome.status) && WEXITSTATUS(outcome.status) == 0; }
+
+}  // namespace
+
+// In time all of these are right, so only ThreadSanitizer can know. Without it the cases check that the fake runs them;
+// fake_cuda_test.cpp checks the same order by holding streams up.
+TEST_CASE("ThreadSanitizer reports streams that nothing orders", "[fake_gpu]") {
+    const std::string scenario = GENERATE("no order", "no order, bookkeeping", "no order, an earlier event",
+                                          "no order, non-blocking streams and the default stream",
+                                          "no order, the host writes", "no order, the host reads after a free");
+    const Outcome outcome = run(scenario);
+    CAPTURE(scenario, outcome.output);
+    CHECK((outcome.contains("read 5\n") || outcome.contains("written\n")));
+    CHECK((kSeesRaces ? raced(outcome) : succeeded(outcome)));
+}
+
+TEST_CASE("ThreadSanitizer reports no streams that are ordered", "[fake_gpu]") {
+    const std::string scenario =
+        GENERATE("an event", "an event and bookkeeping", "the host polls", "a third stream",
+                 "the default stream between blocking streams", "the host waits before it writes");
+    const Outcome outcome = run(scenario);
+    CAPTURE(scenario, outcome.output);
+    CHECK((outcome.contains("read 5\n") || outcome.contains("written\n")));
+    CHECK(succeeded(outcome));
+}
+
+TEST_CASE("a fault meets the call of its number on its rank", "[fake_gpu]") {
+    struct Case {
+        const char* faults;
+        const char* output;
+    };
+    const auto [faults, output] = GENERATE(values<Case>({
+        {"", "record 1: 0\nended 1: 0\nrecord 2: 0\nended 2: 0\nrecord 3: 0\nended 3: 0\nmisuses: 0\n"},
+        {"rank 1: cuEventRecord 2 error 700",
+         "record 1: 0\nended 1: 0\nrecord 2: 700\nrecord 3: 0\nended 3: 0\nmisuses: 0\n"},
+        {"all: cuEventRecord 2+ error 700", "record 1: 0\nended 1: 0\nrecord 2: 700\nrecord 3: 700\nmisuses: 0\n"},
+        {"rank 0, 2: cuEventRecord 1+ error 700; all: cuMemAlloc 1 exit",
+         "record 1: 0\nended 1: 0\nrecord 2: 0\nended 2: 0\nrecord 3: 0\nended 3: 0\nmisuses: 0\n"},
+        {"rank 1: cuEventRecord 1 slow 300ms; rank 1: cuEventRecord 2 wait; rank 1: cuEventRecord 3 late 300ms",
+         "record 1: 0 slow\nended 1: 0 late\nrecord 2: 0\nended 2: 0\nrecord 3: 0\nended 3: 0 late\nmisuses: 0\n"},
+        {"rank 1: cuEventRecord 2 never",
+         "record 1: 0\nended 1: 0\nrecord 2: 0\nended 2: 600 late\nrecord 3: 0\nended 3: 600 late\nmisuses: 0\n"},
+    }));
+    const Outcome outcome = run("calls", "RANK=1 DDP_FAKE_CUDA_FAULTS='" + std::string(faults) + "'");
+    CAPTURE(faults);
+    CHECK(outcome.output == output);
+    CHECK(succeeded(outcome));
+}
+
+TEST_CASE("a fault ends the process without a word", "[fake_gpu]") {
+    const Outcome outcome = run("calls", "RANK=3 DDP_FAKE_CUDA_FAULTS='rank 3: cuEventRecord 2 exit'");
+    CHECK(outcome.output == "record 1: 0\nended 1: 0\n");
+    CHECK_FALSE(succeeded(outcome));
+}
+
+TEST_CASE("a call that blocks does not return", "[fake_gpu]") {
+    const Outcome outcome = run("calls", "RANK=3 DDP_FAKE_CUDA_FAULTS='all: cuEventRecord 2 block'", "3");
+    CHECK(outcome.output == "record 1: 0\nended 1: 0\n");
+    CHECK_FALSE(succeeded(outcome));
+}
+
+TEST_CASE("faults that are written wrong end the process", "[fake_gpu]") {
+    struct Case {
+        const char* faults;
+        const char* problem;
+    };
+    const auto [faults, problem] = GENERATE(values<Case>({
+        {"cuMemFree 1 block", "there is no ':' behind the ranks"},
+        {"rank x: cuMemFree 1 block", "'x' is not a number"},
+        {"rank ,: cuMemFree 1 block", "no rank is named"},
+        {"ranks 1: cuMemFree 1 block", "the ranks are not 'all'"},
+        {"all: cuMemFre 1 block", "'cuMemFre' is not a call of this library"},
+        {"all: cuMemFree 0 block", "calls are counted from 1"},
+        {"all: cuMemFree 1", "a part is missing"},
+        {"all: cuMemFree 1 blocks", "'blocks' is not a fault"},
+        {"all: cuMemFree 1 block 5s", "its argument is wrong"},
+        {"all: cuMemFree 1 slow", "its argument is wrong"},
+        {"all: cuMemFree 1 slow 5", "'5' is not a time"},
+        {"all: cuMemFree 1 error ten", "'ten' is not a number"},
+    }));
+    const Outcome outcome = run("calls", "DDP_FAKE_CUDA_FAULTS='" + std::string(faults) + "'");
+    CAPTURE(faults, outcome.output);
+    CHECK(outcome.contains(std::string("DDP_FAKE_CUDA_FAULTS: in the fault '") + faults + "': "));
+    CHECK(outcome.contains(problem));
+    CHECK_FALSE(succeeded(outcome));
+}
+
+TEST_CASE("a misuse is reported with its place and aborts", "[fake_gpu]") {
+    struct Case {
+        const char* scenario;
+        const char* report;
+        const char* call;
+    };
+    const auto [scenario, report, call] = GENERATE(values<Case>({
+        {"wait for an event before its record", "an event that was never recorded", "(cuStreamWaitEvent, "},
+        {"free memory in flight", "4096 bytes of device memory at 0x", "(cuMemFree, "},
+        {"free the argument of a kernel in flight", "in flight, the last by cuLaunchKernel", "(cuMemFree, "},
+        {"free memory twice", "was freed before", "(cuMemFree, "},
+        {"use a destroyed stream", "a stream is used after it was destroyed", "(cuEventRecord, "},
+        {"destroy a stream twice", "a stream is used after it was destroyed", "(cuStreamDestroy, "},
+        {"use a destroyed event", "an event is used after it was destroyed", "(cuEventQuery, "},
+        {"call without a context", "a call on a thread without a context", "(cuMemAlloc, "},
+        {"call on a stream's thread", "a function that a stream runs makes a CUDA call", "(cuInit, "},
+    }));
+    const Outcome outcome = run(scenario, "RANK=4");
+    CAPTURE(scenario, outcome.output);
+    CHECK(outcome.output.starts_with("fake CUDA: "));
+    CHECK(outcome.contains(report));
+    CHECK(outcome.contains(std::string(call) + "called from fake_gpu_scenarios+0x"));
+    CHECK(outcome.contains(", rank 4)\n"));
+    CHECK_FALSE(succeeded(outcome));
+}
