@@ -87,13 +87,6 @@ void bookkeeping(CUstream writer, CUstream reader) {
     }
 }
 
-/// An earlier event of the writer does not stand for its later work.
-void wait_for_an_earlier_event(CUstream writer, CUstream reader) {
-    CUevent event = recorded_on(writer);
-    check(cuda().memset_d8_async(new_memory(kBytes), 1, kBytes, writer));
-    check(cuda().stream_wait_event(reader, event, 0));
-}
-
 void poll_on_the_host(CUstream writer, CUstream) {
     CUevent event = recorded_on(writer);
     while (cuda().event_query(event) == CUDA_ERROR_NOT_READY) std::this_thread::yield();
@@ -106,6 +99,22 @@ void through_a_third_stream(CUstream writer, CUstream reader) {
 }
 
 void through_the_default_stream(CUstream, CUstream) { check(cuda().memset_d8_async(new_memory(1), 0, 1, nullptr)); }
+
+/// An event stands for the work before its record, and not for what the stream has done by the time of the wait.
+void wait_for_an_earlier_event() {
+    CUstream writer = new_stream();
+    CUstream reader = new_stream();
+    CUdeviceptr memory = new_memory(kBytes);
+    CUdeviceptr copy = new_memory(kBytes);
+    CUevent before = recorded_on(writer);
+    check(cuda().memset_d8_async(memory, 5, kBytes, writer));
+    (void)recorded_on(writer);
+    let_all_work_end();
+    check(cuda().stream_wait_event(reader, before, 0));
+    check(cuda().memcpy_async(copy, memory, kBytes, reader));
+    check(FakeCuda::instance().stream_synchronize(reader));
+    std::printf("written\n");
+}
 
 /// The host writes pinned memory that a copy reads, which it has not waited for.
 void host_writes_too_early(bool waits) {
@@ -122,6 +131,35 @@ void host_writes_too_early(bool waits) {
         cuda().memset_d8_async(copy, 1, 1, stream));  // a later call does not make the earlier one see the host's write
     let_all_work_end();
     std::printf("written\n");
+}
+
+/// A stream that comes late to a copy does not see what the host has done since the call.
+void host_writes_before_the_stream_begins() {
+    CUstream stream = new_stream();
+    void* pinned = nullptr;
+    check(cuda().mem_host_alloc(&pinned, kBytes, 0));
+    CUdeviceptr copy = new_memory(kBytes);
+    ddp::test::Gate gate(stream);
+    check(cuda().memcpy_async(copy, ddp::detail::device_pointer(pinned), kBytes, stream));
+    std::memset(pinned, 4, kBytes);
+    check(cuda().memset_d8_async(copy, 1, 1, stream));
+    gate.open();
+    let_all_work_end();
+    std::printf("written\n");
+}
+
+/// The reader waits for events of a third stream, whose bookkeeping was used for the writer before.
+void wait_for_others(CUstream writer, CUstream reader) {
+    for (int i = 0; i < 8; ++i) check(cuda().event_destroy(recorded_on(writer)));
+    let_all_work_end();
+    CUstream third = new_stream();
+    ddp::test::Gate gate(third);
+    for (int i = 0; i < 8; ++i) {
+        check(cuda().stream_wait_event(reader, recorded_on(third), 0));
+        CUevent of_third = recorded_on(third);
+        check(cuda().event_query(of_third) == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED);
+    }
+    gate.open();
 }
 
 /// cuMemFree waits for the device, but a program must not rely on that for other memory.
@@ -220,9 +258,11 @@ const std::map<std::string, void (*)()> kMisuses = {
 const std::map<std::string, void (*)()> kScenarios = {
     {"no order", [] { write_and_read([](CUstream, CUstream) {}); }},
     {"no order, bookkeeping", [] { write_and_read(bookkeeping); }},
-    {"no order, an earlier event", [] { write_and_read(wait_for_an_earlier_event); }},
+    {"no order, an earlier event", wait_for_an_earlier_event},
     {"no order, non-blocking streams and the default stream", [] { write_and_read(through_the_default_stream); }},
     {"no order, the host writes", [] { host_writes_too_early(false); }},
+    {"no order, the host writes first", host_writes_before_the_stream_begins},
+    {"no order, other events", [] { write_and_read(wait_for_others); }},
     {"no order, the host reads after a free", host_reads_after_a_free},
     {"an event", [] { write_and_read(make_wait); }},
     {"an event and bookkeeping",

@@ -50,9 +50,10 @@ bool succeeded(const Outcome& outcome) { return WIFEXITED(outcome.status) && WEX
 // In time all of these are right, so only ThreadSanitizer can know. Without it the cases check that the fake runs them;
 // fake_cuda_test.cpp checks the same order by holding streams up.
 TEST_CASE("ThreadSanitizer reports streams that nothing orders", "[fake_gpu]") {
-    const std::string scenario = GENERATE("no order", "no order, bookkeeping", "no order, an earlier event",
-                                          "no order, non-blocking streams and the default stream",
-                                          "no order, the host writes", "no order, the host reads after a free");
+    const std::string scenario =
+        GENERATE("no order", "no order, bookkeeping", "no order, an earlier event",
+                 "no order, non-blocking streams and the default stream", "no order, the host writes",
+                 "no order, the host writes first", "no order, other events", "no order, the host reads after a free");
     const Outcome outcome = run(scenario);
     CAPTURE(scenario, outcome.output);
     CHECK((outcome.contains("read 5\n") || outcome.contains("written\n")));
