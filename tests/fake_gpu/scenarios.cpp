@@ -4,8 +4,10 @@
 // usage: fake_gpu_scenarios NAME
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <string>
@@ -172,23 +174,40 @@ void host_reads_after_a_free() {
     std::printf("read %d\n", static_cast<unsigned char*>(pinned)[7]);
 }
 
-/// Prints what each of three calls returned, and how their work ended.
-void print_calls() {
-    std::setvbuf(stdout, nullptr, _IONBF, 0);
+double seconds_since(std::chrono::steady_clock::time_point start) {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// Prints what three records return, and whether call and work took at least 0.3 s. `limit`: for the work, from the
+/// second on.
+void print_records(double limit) {
     CUstream stream = new_stream();
     CUevent event = new_event();
     for (int i = 1; i <= 3; ++i) {
-        const auto before = std::chrono::steady_clock::now();
+        const auto start = std::chrono::steady_clock::now();
         const CUresult result = cuda().event_record(event, stream);
-        const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - before;
-        std::printf("record %d: %u%s\n", i, result, taken.count() > 0.2 ? " slow" : "");
+        std::printf("record %d: %u after %.1f s\n", i, result, seconds_since(start));
         if (result != CUDA_SUCCESS) continue;
-        const auto enough = std::chrono::steady_clock::now() + std::chrono::seconds(1);
-        while (cuda().event_query(event) == CUDA_ERROR_NOT_READY && std::chrono::steady_clock::now() < enough)
-            std::this_thread::yield();
-        const bool late = std::chrono::steady_clock::now() - before > std::chrono::milliseconds(200);
-        std::printf("ended %d: %u%s\n", i, cuda().event_query(event), late ? " late" : "");
+        CUresult state = CUDA_ERROR_NOT_READY;
+        while (state == CUDA_ERROR_NOT_READY && (i == 1 || seconds_since(start) < limit))
+            state = cuda().event_query(event);
+        std::printf("ended %d: %u after %.1f s\n", i, state, seconds_since(start));
     }
+}
+
+/// Prints whether a second record returns.
+void print_whether_it_blocks() {
+    CUstream stream = new_stream();
+    CUevent event = recorded_on(stream);
+    std::atomic<bool> returned = false;
+    std::thread([&] {
+        const ddp::test::ScopedContext context;
+        (void)cuda().event_record(event, stream);
+        returned = true;
+    }).detach();
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    std::printf("%s\n", returned ? "returned" : "blocked");
+    std::_Exit(0);  // the thread is still in its call
 }
 
 /// Each is one thing that no program may do.
@@ -276,7 +295,9 @@ const std::map<std::string, void (*)()> kScenarios = {
     {"a third stream", [] { write_and_read(through_a_third_stream); }},
     {"the default stream between blocking streams", [] { write_and_read(through_the_default_stream, 0); }},
     {"the host waits before it writes", [] { host_writes_too_early(true); }},
-    {"calls", print_calls},
+    {"records", [] { print_records(1e9); }},
+    {"records that never end", [] { print_records(0.3); }},
+    {"a record that blocks", print_whether_it_blocks},
 };
 
 }  // namespace
@@ -288,6 +309,7 @@ int main(int argc, char** argv) {
         std::fprintf(stderr, "usage: %s NAME, which is none of '%s'\n", argv[0], name.c_str());
         return 2;
     }
+    std::setvbuf(stdout, nullptr, _IONBF, 0);  // what is printed is out before a fault ends the process
     const ddp::test::ScopedContext context;
     all.at(name)();
     std::printf("misuses: %u\n", FakeCuda::instance().misuses());

@@ -73,8 +73,8 @@ void Stream::run() {
         if (task == nullptr) futex_wait(&pushes_, pushes);
         while (task != nullptr) {
             Task* const next = unseen_next(*task);
-            acquire_from(
-                task);  // not of all tasks when the list is taken: the first would see what its pusher did later
+            // One by one: if the list was acquired as a whole, the first task would see what its pusher did later.
+            acquire_from(task);
             open = !task->last;
             run(task);
             task = next;
