@@ -15,6 +15,11 @@ namespace {
 thread_local std::vector<Device*> contexts;  // the last one is the current one
 std::atomic<pid_t> process_of_driver = 0;
 
+// Refers to every function of the table: the linker reports one that the fake lacks.
+#define DDP_ADDRESS(member, symbol, suffix) reinterpret_cast<void*>(&symbol##suffix),
+[[gnu::used]] void* const all_functions[] = {DDP_CUDA_FUNCTIONS(DDP_ADDRESS)};
+#undef DDP_ADDRESS
+
 FaultPlan& faults() {
 #define DDP_NAME(member, symbol, suffix) #symbol,
     static constexpr const char* kCalls[] = {DDP_CUDA_FUNCTIONS(DDP_NAME) "cuCtxGetCurrent", "cuCtxSetCurrent",
