@@ -216,18 +216,19 @@ TEST_CASE("a free waits for all work of its device, and of no other", "[fake_gpu
     CUstream stream = new_stream();
     Gate gate(stream);
     unsigned char* const memory = new_memory(1);
-    std::atomic<bool> freed = false;
+    constexpr CUresult kPending{99999};
+    std::atomic<CUresult> freed = kPending;
     std::thread freeing([&] {
         const ScopedContext own(0);
-        REQUIRE(cuda().mem_free(device_pointer(memory)) == CUDA_SUCCESS);
-        freed = true;
+        freed = cuda().mem_free(device_pointer(memory));
     });
     for (int i = 0; i < 100; ++i) {
-        CHECK_FALSE(freed);
+        CHECK(freed == kPending);
         std::this_thread::yield();
     }
     gate.open();
     freeing.join();  // though the other device is held up
+    CHECK(freed == CUDA_SUCCESS);
     other_gate.open();
     REQUIRE(cuda().ctx_push_current(left) == CUDA_SUCCESS);
     CHECK(cuda().mem_free(device_pointer(memory_of_other)) == CUDA_SUCCESS);
