@@ -1,0 +1,57 @@
+#pragma once
+// GradientKernels: owns the kernels of the gradient reducer (kernels/gradients.cu), loaded into one device's context,
+// and enqueues them. The reducer makes it when it is made itself: loading compiles them for the device, and may wait
+// for the device. Every function only enqueues, in no case waits, and needs a thread on which the device is current
+// (DeviceScope). Any thread.
+//
+// All results have the bits of the host's functions (reducer/values.hpp, reducer/compress.cpp), except for those of a
+// NaN, which stays a NaN.
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "ddp/types.hpp"
+#include "worker_lib/src/cuda/group_device.hpp"
+#include "worker_lib/src/cuda/kernels/arguments.hpp"
+
+namespace ddp::detail {
+
+class GradientKernels {
+public:
+    /// Throws Error{System} when the device cannot run the kernels: they need compute capability 8.0.
+    explicit GradientKernels(std::shared_ptr<GroupDevice> device);
+    ~GradientKernels();
+    GradientKernels(const GradientKernels&) = delete;
+    GradientKernels& operator=(const GradientKernels&) = delete;
+
+    /// Copies all chunks, in one launch for 145 of them, and multiplies by `factor`: f64 in
+    /// double, all other types in f32, rounded to nearest even. The types are equal floats, or f32 and one of f16 and
+    /// bf16. A pointer is a multiple of its element's size; where both are multiples of 16 bytes the copy is fastest.
+    /// Chunks of no elements are allowed.
+    void copy(std::span<const CopyChunk> chunks, DType from, DType to, double factor, CUstream stream) const;
+
+    /// Prepares f32 gradients for sending as `wire_type` (f16 or bf16) with error feedback: adds the residual to the
+    /// gradient, rounds the sum to the wire, and keeps as residual what rounding has changed; 0 if the sum is infinite
+    /// or NaN, or became so on the wire.
+    void feed_back(std::span<const FeedbackChunk> chunks, DType wire_type, CUstream stream) const;
+
+    /// Decides on the device whether what lies in `memory` is valid. If the word `given_up`, in host memory that is
+    /// mapped into the device, is not 0, this fills the memory with zeros and sets the word `step_ok`, in device
+    /// memory, to 0; else it changes nothing. `given_up` and `step_ok` are addresses of 32-bit words as the device sees
+    /// them.
+    void seal(void* memory, std::size_t bytes, CUdeviceptr given_up, CUdeviceptr step_ok, CUstream stream) const;
+
+private:
+    template <typename Chunk>
+    void launch_tables(CUfunction function, std::span<const Chunk> chunks, unsigned elements_per_tile, double factor,
+                       CUstream stream) const;
+    void launch(CUfunction function, unsigned blocks, CUstream stream, std::span<void* const> arguments) const;
+
+    const std::shared_ptr<GroupDevice> device_;
+    CUmodule module_ = nullptr;
+    std::array<CUfunction, 11> functions_{};  ///< in the order of kNames (kernels.cpp)
+};
+
+}  // namespace ddp::detail
