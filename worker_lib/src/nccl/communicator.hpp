@@ -12,6 +12,7 @@
 #include "common/mutex.hpp"
 #include "worker_lib/src/cuda/group_device.hpp"
 #include "worker_lib/src/group/backend.hpp"
+#include "worker_lib/src/nccl/api.hpp"
 
 namespace ddp::detail {
 
