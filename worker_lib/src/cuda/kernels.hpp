@@ -26,7 +26,7 @@ public:
     GradientKernels(const GradientKernels&) = delete;
     GradientKernels& operator=(const GradientKernels&) = delete;
 
-    /// Copies all chunks, in one launch for 145 of them, and multiplies by `factor`: f64 in
+    /// Copies all chunks, up to 145 of them in one launch, and multiplies by `factor`: f64 in
     /// double, all other types in f32, rounded to nearest even. The types are equal floats, or f32 and one of f16 and
     /// bf16. A pointer is a multiple of its element's size; where both are multiples of 16 bytes the copy is fastest.
     /// Chunks of no elements are allowed.
@@ -44,14 +44,18 @@ public:
     void seal(void* memory, std::size_t bytes, CUdeviceptr given_up, CUdeviceptr step_ok, CUstream stream) const;
 
 private:
-    template <typename Chunk>
-    void launch_tables(CUfunction function, std::span<const Chunk> chunks, unsigned elements_per_tile, double factor,
-                       CUstream stream) const;
-    void launch(CUfunction function, unsigned blocks, CUstream stream, std::span<void* const> arguments) const;
+    template <typename... Arguments>
+    void launch(CUfunction function, unsigned blocks, CUstream stream, Arguments&&... arguments) const;
 
     const std::shared_ptr<GroupDevice> device_;
     CUmodule module_ = nullptr;
-    std::array<CUfunction, 11> functions_{};  ///< in the order of kNames (kernels.cpp)
+    std::array<CUfunction, 8> copies_{};  ///< in the order of kCopies (kernels.cpp)
+    CUfunction feed_back_f16_ = nullptr;
+    CUfunction feed_back_bf16_ = nullptr;
+    CUfunction seal_ = nullptr;
 };
+
+/// Returns the text of kernels/gradients.ptx.
+[[nodiscard]] const char* gradients_ptx();
 
 }  // namespace ddp::detail
