@@ -1,5 +1,5 @@
-// The kernels of the reducer, compiled as C++, against the host's functions, bit for bit; and what their launcher makes
-// of lists of chunks. The driver here runs each launch at once.
+// The kernels of the reducer against the host's functions, bit for bit, and what their launcher makes of lists of
+// chunks. The driver here runs each launch at once: the source compiled as C++, or the PTX that the library contains.
 
 #include "worker_lib/src/cuda/kernels.hpp"
 
@@ -7,7 +7,6 @@
 #include <cstring>
 #include <numeric>
 #include <random>
-#include <regex>
 #include <set>
 #include <string>
 #include <string_view>
@@ -18,6 +17,7 @@
 #include "ddp/error.hpp"
 #include "tests/catch.hpp"
 #include "tests/fake_gpu/kernel_registry.hpp"
+#include "tests/unit/worker_lib/cuda/ptx_machine.hpp"
 #include "tests/unit/worker_lib/support/local_world.hpp"
 #include "tests/unit/worker_lib/support/reduction_cases.hpp"
 #include "worker_lib/src/reducer/values.hpp"
@@ -40,6 +40,7 @@ struct Driver {
     std::set<const void*> modules;
     int contexts = 0;            ///< that are pushed
     std::string missing_kernel;  ///< no function has this name
+    bool executes_ptx = false;   ///< else what is compiled as C++
     bool refuses_module = false;
     bool refuses_launch = false;
 };
@@ -78,6 +79,11 @@ CUresult launch(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned 
     std::size_t bytes = 0;
     const auto bound = kernel.bind(arguments, [&](auto argument) { bytes += argument.size(); });
     if (bytes > 4096) return CUDA_ERROR_INVALID_HANDLE;  // as before CUDA 12.1
+    if (driver.executes_ptx) {
+        static const testing::PtxMachine machine(detail::gradients_ptx());
+        machine.run(kernel.name, grid_x, block_x, arguments);
+        return CUDA_SUCCESS;
+    }
     auto& place = fake::place_in_grid;
     place.grid_size = {grid_x, grid_y, grid_z};
     place.block_size = {block_x, block_y, block_z};
@@ -88,8 +94,9 @@ CUresult launch(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned 
     return CUDA_SUCCESS;
 }
 
-CudaApi make_api() {
+CudaApi make_api(bool executes_ptx = false) {
     driver = {};
+    driver.executes_ptx = executes_ptx;
     CudaApi api;
 #define DDP_ACCEPT(member, ...) accept(api.member);
     DDP_CUDA_FUNCTIONS(DDP_ACCEPT)
@@ -105,7 +112,9 @@ CudaApi make_api() {
     return api;
 }
 
-std::shared_ptr<GroupDevice> make_device() { return std::make_shared<GroupDevice>(make_api(), 0); }
+std::shared_ptr<GroupDevice> make_device(bool executes_ptx = false) {
+    return std::make_shared<GroupDevice>(make_api(executes_ptx), 0);
+}
 
 // ---- values
 
@@ -192,12 +201,15 @@ const std::vector<std::size_t> kCounts{1,    2,    3,    7,    8,    9,    31,  
 TEST_CASE("copies have the bits of the host's, for all types, sizes, alignments and factors", "[cuda][kernels]") {
     const auto conversion = GENERATE(from_range(kConversions));
     const double factor = GENERATE(1.0, 1.0 / 3, 0.125, -1e-30, 1e30);
-    const auto device = make_device();
+    const bool executes_ptx = GENERATE(false, true);
+    CAPTURE(executes_ptx);
+    const auto device = make_device(executes_ptx);
     const GradientKernels kernels(device);
     const auto [from_type, to_type] = conversion;
     CAPTURE(to_string(from_type), to_string(to_type), factor);
     std::string wrong;
     for (const std::size_t count : kCounts) {
+        if (executes_ptx && count > 10 && count % 4096 > 3 && count != 12291) continue;  // it takes long
         const Bytes values = make_values(count, from_type, static_cast<unsigned>(count));
         const Bytes right = on_host(values, conversion, factor);
         for (const auto& [from_offset, to_offset] :
@@ -216,7 +228,9 @@ TEST_CASE("copies have the bits of the host's, for all types, sizes, alignments 
 
 TEST_CASE("every 16-bit float is widened as the host does, and survives a copy", "[cuda][kernels]") {
     const auto type = GENERATE(DType::F16, DType::BF16);
-    const auto device = make_device();
+    const bool executes_ptx = GENERATE(false, true);
+    CAPTURE(executes_ptx);
+    const auto device = make_device(executes_ptx);
     const GradientKernels kernels(device);
     std::vector<std::uint16_t> all(65536);
     std::iota(all.begin(), all.end(), std::uint16_t{0});
@@ -233,7 +247,9 @@ TEST_CASE("every 16-bit float is widened as the host does, and survives a copy",
 TEST_CASE("a buffer is scaled in place", "[cuda][kernels]") {
     const auto type = GENERATE(DType::F64, DType::F32, DType::F16, DType::BF16);
     const std::size_t offset = GENERATE(0u, 1u, 5u);
-    const auto device = make_device();
+    const bool executes_ptx = GENERATE(false, true);
+    CAPTURE(executes_ptx);
+    const auto device = make_device(executes_ptx);
     const GradientKernels kernels(device);
     const Bytes values = make_values(20011, type, 7);
     Memory memory(values, type, offset);
@@ -249,7 +265,9 @@ TEST_CASE("lists of any length are cut into launches, and chunks of any size are
     const std::size_t chunks = GENERATE(0u, 1u, 2u, 3u, 100u, 144u, 145u, 146u, 290u, 500u);
     const std::size_t empty_every = GENERATE(1u, 4u, 1000u);  // 1: all are empty
     CAPTURE(chunks, empty_every);
-    const auto device = make_device();
+    const bool executes_ptx = GENERATE(false, true);
+    CAPTURE(executes_ptx);
+    const auto device = make_device(executes_ptx);
     const GradientKernels kernels(device);
     std::mt19937 random(static_cast<unsigned>(chunks));
     std::vector<std::size_t> counts;
@@ -340,7 +358,9 @@ TEST_CASE("error feedback has the bits of compress(), for several steps", "[cuda
                                   std::array<std::size_t, 3>{4, 2, 4}, std::array<std::size_t, 3>{0, 0, 1},
                                   std::array<std::size_t, 3>{3, 3, 2});
     CAPTURE(to_string(wire_type), count, offsets);
-    const auto device = make_device();
+    const bool executes_ptx = GENERATE(false, true);
+    CAPTURE(executes_ptx);
+    const auto device = make_device(executes_ptx);
     const GradientKernels kernels(device);
     constexpr int kSteps = 4;
     Memory residual(Bytes(count * sizeof(float)), DType::F32, offsets[2]);  // zeros
@@ -362,7 +382,9 @@ TEST_CASE("a seal zeroes the memory of a group that was given up, and nothing el
     const std::size_t offset = GENERATE(0u, 1u, 15u);
     const std::uint32_t given_up = GENERATE(0u, 1u, 0x80000000u);
     CAPTURE(bytes, offset, given_up);
-    const auto device = make_device();
+    const bool executes_ptx = GENERATE(false, true);
+    CAPTURE(executes_ptx);
+    const auto device = make_device(executes_ptx);
     const GradientKernels kernels(device);
     const Bytes content(bytes, std::byte{0x3C});
     Memory memory(content, DType::U8, offset);
@@ -376,15 +398,33 @@ TEST_CASE("a seal zeroes the memory of a group that was given up, and nothing el
 TEST_CASE("the library contains the PTX of every kernel that is compiled as C++", "[cuda][kernels]") {
     const std::string ptx = detail::gradients_ptx();
     CHECK_THAT(ptx, Contains("\n.version 7.0\n") && Contains("\n.target sm_80\n"));
-    std::set<std::string> names;
-    const std::regex entry(R"(\.entry (\w+)\()");
-    for (std::sregex_iterator i(ptx.begin(), ptx.end(), entry), end; i != end; ++i) names.insert((*i)[1]);
+    const auto names = testing::PtxMachine(ptx).kernels();
     CHECK(names.size() == 11);
     for (const std::string& name : names) {
         CAPTURE(name);
         CHECK(fake::find_kernel(name) != nullptr);
     }
     CHECK(ptx.ends_with("}\n"));
+}
+
+TEST_CASE("the machine that executes PTX refuses what it does not know", "[cuda][kernels]") {
+    const auto kernel = [](const std::string& line) {
+        return "//\n.visible .entry k(\n.param .u64 k_param_0\n)\n{\n" + line + "\nret;\n}\n";
+    };
+    const auto run = [&](const std::string& line) {
+        std::array<std::uint64_t, 2> words{1, 2};
+        void* pointer = words.data();
+        const std::array<void*, 1> arguments{&pointer};
+        testing::PtxMachine(kernel("ld.param.u64 %rd1, [k_param_0];\n" + line)).run("k", 1, 1, arguments.data());
+        return words;
+    };
+    CHECK(run("mov.u32 %r1, 5;\nst.global.u32 [%rd1+8], %r1;") == std::array<std::uint64_t, 2>{1, 5});
+    CHECK(run("setp.lt.u32 %p1, 1, 2;\n@!%p1 bra $L;\nmov.u64 %rd2, 7;\nst.global.u64 [%rd1], %rd2;\n$L:")[0] == 7);
+    CHECK(run("setp.lt.u32 %p1, 2, 1;\n@!%p1 bra $L;\nmov.u64 %rd2, 7;\nst.global.u64 [%rd1], %rd2;\n$L:")[0] == 1);
+    CHECK_THROWS_WITH(run("fma.rn.f32 %f1, %f1, %f1, %f1;"), Contains("fma.rn.f32"));
+    CHECK_THROWS_WITH(run("mov.u32 %r1, %laneid;\nst.global.v3.u32 [%rd1], {%r1, %r1};"), Contains("v3"));
+    CHECK_THROWS_WITH(run("mov.u64 %rd2, symbol;"), Contains("symbol"));
+    CHECK_THROWS_WITH(run("ld.global.v2.u64 {%rd2, %rd3}, [%rd1+8];"), Contains("2 times 8 bytes"));
 }
 
 TEST_CASE("kernels that do not load, and launches that fail, are errors that name the cause", "[cuda][kernels]") {
