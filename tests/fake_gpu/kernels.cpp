@@ -19,6 +19,7 @@ namespace {
     DDP_REGISTER(ddp_feed_back_f16),
     DDP_REGISTER(ddp_feed_back_bf16),
     DDP_REGISTER(ddp_seal),
+    DDP_REGISTER(ddp_hash),
 };
 #undef DDP_REGISTER
 

@@ -81,6 +81,7 @@ GradientKernels::GradientKernels(std::shared_ptr<GroupDevice> device) : device_(
         feed_back_f16_ = find("ddp_feed_back_f16");
         feed_back_bf16_ = find("ddp_feed_back_bf16");
         seal_ = find("ddp_seal");
+        hash_ = find("ddp_hash");
     } catch (...) {
         (void)cuda.module_unload(module_);
         throw;
@@ -128,6 +129,14 @@ void GradientKernels::seal(void* memory, std::size_t bytes, CUdeviceptr given_up
     // Few blocks, because nearly all launches have nothing to do, and each block reads host memory.
     constexpr unsigned kBlocks = 32;
     launch(seal_, kBlocks, stream, memory, std::uint64_t{bytes}, given_up, step_ok);
+}
+
+void GradientKernels::hash(const void* memory, std::size_t bytes, CUdeviceptr sum, CUstream stream) const {
+    // Enough for the memory's bandwidth. Each thread ends with an addition to the same word, so no more of them.
+    constexpr std::size_t kMaxBlocks = 512;
+    constexpr std::size_t kBlockBytes = 8 * kBlockThreads;
+    const std::size_t blocks = std::clamp<std::size_t>((bytes + kBlockBytes - 1) / kBlockBytes, 1, kMaxBlocks);
+    launch(hash_, static_cast<unsigned>(blocks), stream, memory, std::uint64_t{bytes}, sum);
 }
 
 }  // namespace ddp::detail

@@ -43,6 +43,10 @@ public:
     /// them.
     void seal(void* memory, std::size_t bytes, CUdeviceptr given_up, CUdeviceptr step_ok, CUstream stream) const;
 
+    /// Adds a hash of the memory, for comparisons between ranks, to the 64-bit word `sum` in device memory. It depends
+    /// on all bytes and their order, not on the address. The same on every device; no protection against intent.
+    void hash(const void* memory, std::size_t bytes, CUdeviceptr sum, CUstream stream) const;
+
 private:
     template <typename... Arguments>
     void launch(CUfunction function, unsigned blocks, CUstream stream, Arguments&&... arguments) const;
@@ -53,6 +57,7 @@ private:
     CUfunction feed_back_f16_ = nullptr;
     CUfunction feed_back_bf16_ = nullptr;
     CUfunction seal_ = nullptr;
+    CUfunction hash_ = nullptr;
 };
 
 /// Returns the text of kernels/gradients.ptx.

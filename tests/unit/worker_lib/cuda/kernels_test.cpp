@@ -395,11 +395,47 @@ TEST_CASE("a seal zeroes the memory of a group that was given up, and nothing el
     CHECK(step_ok == std::array<std::uint32_t, 3>{7, given_up != 0 ? 0u : 7u, 7});
 }
 
+TEST_CASE("a hash depends on every byte and on its place, not on the address or the launch", "[cuda][kernels]") {
+    const bool executes_ptx = GENERATE(false, true);
+    const std::size_t bytes = GENERATE(0u, 1u, 7u, 8u, 9u, 4098u, 20'005u);
+    CAPTURE(executes_ptx, bytes);
+    const auto device = make_device(executes_ptx);
+    const GradientKernels kernels(device);
+    const auto hash = [&](Memory memory) {
+        std::uint64_t sum = 1000;
+        kernels.hash(memory.data(), bytes, detail::device_pointer(&sum), nullptr);
+        return sum - 1000;
+    };
+    Bytes content(bytes);
+    std::mt19937 random(1);
+    for (std::byte& byte : content) byte = static_cast<std::byte>(random());
+    std::uint64_t right = 0;
+    for (std::size_t i = 0; i * 8 < bytes; ++i) {
+        std::uint64_t x = 0;
+        std::memcpy(&x, &content[i * 8], std::min<std::size_t>(8, bytes - i * 8));
+        x += (i + 1) * 0x9e3779b97f4a7c15;
+        x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+        x = (x ^ x >> 27) * 0x94d049bb133111eb;
+        right += x ^ x >> 31;
+    }
+    for (const std::size_t offset : {0, 1, 2, 4, 8}) CHECK(hash(Memory(content, DType::U8, offset)) == right);
+    if (bytes == 0) return;
+    for (int i = 0; i < 20; ++i) {
+        Bytes other = content;
+        other[random() % bytes] ^= std::byte{1} << (random() % 8);
+        CHECK(hash(Memory(other, DType::U8, 0)) != right);
+    }
+    if (bytes < 16) return;
+    Bytes other = content;
+    std::swap_ranges(other.begin(), other.begin() + 8, other.begin() + 8);
+    CHECK(hash(Memory(other, DType::U8, 0)) != right);
+}
+
 TEST_CASE("the library contains the PTX of every kernel that is compiled as C++", "[cuda][kernels]") {
     const std::string ptx = detail::gradients_ptx();
     CHECK_THAT(ptx, Contains("\n.version 7.0\n") && Contains("\n.target sm_80\n"));
     const auto names = testing::PtxMachine(ptx).kernels();
-    CHECK(names.size() == 11);
+    CHECK(names.size() == 12);
     for (const std::string& name : names) {
         CAPTURE(name);
         CHECK(fake::find_kernel(name) != nullptr);
@@ -436,8 +472,8 @@ TEST_CASE("kernels that do not load, and launches that fail, are errors that nam
                                                        Contains("ptxas fatal: line 3"));
     }
     SECTION("one is missing") {
-        driver.missing_kernel =
-            GENERATE("ddp_copy_f64", "ddp_copy_bf16_to_f32", "ddp_feed_back_f16", "ddp_feed_back_bf16", "ddp_seal");
+        driver.missing_kernel = GENERATE("ddp_copy_f64", "ddp_copy_bf16_to_f32", "ddp_feed_back_f16",
+                                         "ddp_feed_back_bf16", "ddp_seal", "ddp_hash");
         CHECK_THROWS_WITH(GradientKernels(device), Contains("cuModuleGetFunction of " + driver.missing_kernel));
     }
     SECTION("a launch fails") {

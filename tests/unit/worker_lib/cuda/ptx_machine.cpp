@@ -108,6 +108,14 @@ void PtxMachine::store(Thread& thread, const Instruction& instruction) {
     }
 }
 
+void PtxMachine::reduce(Thread& thread, const Instruction& instruction) {
+    std::byte* at = address_of(thread, instruction.operands.front(), instruction);
+    u64 sum = 0;
+    std::memcpy(&sum, at, instruction.bytes);
+    sum += thread.get(instruction.operands[1]);
+    std::memcpy(at, &sum, instruction.bytes);
+}
+
 const std::map<std::string_view, PtxMachine::Execute>& PtxMachine::table() {
     constexpr auto same = [](auto a) { return a; };
     constexpr auto add = [](auto a, auto b) { return a + b; };
@@ -116,6 +124,7 @@ const std::map<std::string_view, PtxMachine::Execute>& PtxMachine::table() {
     constexpr auto mul_wide = [](auto a, auto b) { return u64{a} * b; };
     constexpr auto min = [](auto a, auto b) { return std::min(a, b); };
     constexpr auto bit_and = [](auto a, auto b) { return a & b; };
+    constexpr auto bit_xor = [](auto a, auto b) { return a ^ b; };
     constexpr auto bit_or = [](auto a, auto b) { return a | b; };
     constexpr auto neg = [](auto a) { return 0 - a; };
     constexpr auto shl = [](auto a, auto b) { return a << b; };
@@ -161,6 +170,8 @@ const std::map<std::string_view, PtxMachine::Execute>& PtxMachine::table() {
         {"and.b32", binary<u32, u32, bit_and>},
         {"and.b64", binary<u64, u64, bit_and>},
         {"or.b32", binary<u32, u32, bit_or>},
+        {"or.b64", binary<u64, u64, bit_or>},
+        {"xor.b64", binary<u64, u64, bit_xor>},
         {"or.pred", binary<u64, u64, bit_or>},
         {"shl.b32", binary<u32, u32, shl>},
         {"shl.b64", binary<u64, u64, shl>},
@@ -175,6 +186,7 @@ const std::map<std::string_view, PtxMachine::Execute>& PtxMachine::table() {
         {"setp.ge.u64", binary<u64, u64, ge>},
         {"setp.eq.s32", binary<u64, s32, eq>},
         {"setp.ne.s32", binary<u64, s32, ne>},
+        {"setp.eq.s64", binary<u64, s64, eq>},
         {"setp.ne.s64", binary<u64, s64, ne>},
         {"setp.eq.f32", binary<u64, float, eq>},
         {"selp.b32", select},
@@ -214,7 +226,8 @@ void PtxMachine::parse_operands(Kernel& kernel, const std::string& text, Instruc
 
 PtxMachine::Instruction PtxMachine::parse(Kernel& kernel, const std::string& line) {
     static const std::regex form(R"((?:@(!?)(%\w+) )?([a-z][\w.]*)(?: (.*))?;)");
-    static const std::regex access(R"((ld|st)\.(?:param|global|relaxed\.sys)\.(?:v(\d)\.)?(\w\d+))");
+    static const std::regex access(
+        R"((ld|st|red)\.(?:param|global|relaxed\.sys|relaxed\.gpu\.add)\.(?:v(\d)\.)?(\w\d+))");
     std::smatch parts;
     if (!std::regex_match(line, parts, form)) fail("the line " + line);
     Instruction instruction;
@@ -226,7 +239,7 @@ PtxMachine::Instruction PtxMachine::parse(Kernel& kernel, const std::string& lin
     if (name == "bra" || name == "bra.uni" || name == "ret") return instruction;
     parse_operands(kernel, parts[4], instruction);
     if (std::smatch memory; std::regex_match(name, memory, access)) {
-        instruction.execute = memory[1] == "ld" ? load : store;
+        instruction.execute = memory[1] == "ld" ? load : memory[1] == "st" ? store : reduce;
         instruction.lanes = memory[2].matched ? static_cast<unsigned>(std::stoul(memory[2])) : 1;
         instruction.bytes = bytes_of_type(memory[3]);
         if (instruction.operands.size() != instruction.lanes + 1) fail("the line " + line);

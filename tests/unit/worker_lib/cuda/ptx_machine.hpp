@@ -59,6 +59,7 @@ private:
     static const std::map<std::string_view, Execute>& table();
     static void load(Thread& thread, const Instruction& instruction);
     static void store(Thread& thread, const Instruction& instruction);
+    static void reduce(Thread& thread, const Instruction& instruction);
     static std::byte* address_of(const Thread& thread, const Operand& base, const Instruction& instruction);
     template <typename T>
     static void copy(Thread& thread, const Instruction& instruction);

@@ -44,6 +44,10 @@ __device__ inline std::uint32_t load_relaxed(const std::uint32_t* word) {
     return value;
 }
 
+__device__ inline void add_relaxed(std::uint64_t* sum, std::uint64_t value) {
+    asm volatile("red.relaxed.gpu.add.u64 [%0], %1;" ::"l"(sum), "l"(value) : "memory");
+}
+
 }  // namespace ddp::detail
 #else
 #include "ddp/float16.hpp"
@@ -54,6 +58,7 @@ __device__ inline std::uint32_t load_relaxed(const std::uint32_t* word) {
 namespace ddp::detail {
 
 inline std::uint32_t load_relaxed(const std::uint32_t* word) { return __atomic_load_n(word, __ATOMIC_RELAXED); }
+inline void add_relaxed(std::uint64_t* sum, std::uint64_t value) { __atomic_fetch_add(sum, value, __ATOMIC_RELAXED); }
 
 }  // namespace ddp::detail
 #endif
@@ -302,4 +307,27 @@ DDP_KERNEL ddp_seal(unsigned char* memory, std::uint64_t bytes, const std::uint3
     for (u64 i = thread; i < vectors; i += u64{gridDim.x} * kBlockThreads) aligned[i] = uint4{0, 0, 0, 0};
     const u64 single = thread < head ? thread : thread + vectors * 16;
     if (single < bytes && thread < 32) memory[single] = 0;
+}
+
+/// Adds a hash of the memory to `sum`. Each word of 8 bytes is mixed with its index (splitmix64: Steele et al. 2014,
+/// doi:10.1145/2714064.2660195), and the results are added up, so that the order of the threads does not matter.
+DDP_KERNEL ddp_hash(const unsigned char* memory, std::uint64_t bytes, std::uint64_t* sum) {
+    using namespace ddp::detail;
+    const bool aligned = is_aligned<8>(memory);
+    u64 own = 0;
+    for (u64 i = u64{blockIdx.x} * kBlockThreads + threadIdx.x; i * 8 < bytes; i += u64{gridDim.x} * kBlockThreads) {
+        u64 word = 0;
+        if (aligned && i < bytes / 8) {
+            word = reinterpret_cast<const u64*>(memory)[i];
+        } else {
+            const u32 count = bytes - i * 8 < 8 ? static_cast<u32>(bytes - i * 8) : 8;
+            DDP_KEEP_LOOP
+            for (u32 k = 0; k < count; ++k) word |= u64{memory[i * 8 + k]} << (8 * k);
+        }
+        u64 mixed = word + (i + 1) * 0x9e3779b97f4a7c15;
+        mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9;
+        mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111eb;
+        own += mixed ^ (mixed >> 31);
+    }
+    add_relaxed(sum, own);
 }
