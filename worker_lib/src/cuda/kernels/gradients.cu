@@ -1,5 +1,6 @@
-// The kernels of the gradient reducer, all elementwise: no thread uses the result of another one. scripts/make-ptx
-// compiles this file to gradients.ptx, which the library contains as text. The tests compile it as C++ (tests/fake_gpu).
+// The kernels of the gradient reducer, all elementwise: no thread uses the result of another one. The library contains
+// them as text, gradients.ptx, to which scripts/make-ptx compiles this file. The tests compile it as C++
+// (tests/fake_gpu/kernels.cpp), and execute the text.
 //
 // The launcher cuts the chunks of a launch into tiles of 16 KiB, and each block of 256 threads processes one. So many
 // small tensors are as well balanced as one large tensor, and while backward runs, the device gives the tiles to the
@@ -273,13 +274,13 @@ __device__ __forceinline__ void run_tile(const ChunkTable<Chunk>& table) {
 }  // namespace ddp::detail
 
 #define DDP_KERNEL extern "C" __global__ void __launch_bounds__(ddp::detail::kBlockThreads)
-#define DDP_COPY(name, From, To)                                                                  \
-    DDP_KERNEL name(DDP_ARGUMENT(ddp::detail::ChunkTable<ddp::detail::CopyChunk>) table) {        \
-        ddp::detail::run_tile<ddp::detail::Copy<ddp::detail::From, ddp::detail::To>>(table);      \
+#define DDP_COPY(name, From, To)                                                             \
+    DDP_KERNEL name(DDP_ARGUMENT(ddp::detail::ChunkTable<ddp::detail::CopyChunk>) table) {   \
+        ddp::detail::run_tile<ddp::detail::Copy<ddp::detail::From, ddp::detail::To>>(table); \
     }
-#define DDP_FEED_BACK(name, Wire)                                                                 \
-    DDP_KERNEL name(DDP_ARGUMENT(ddp::detail::ChunkTable<ddp::detail::FeedbackChunk>) table) {    \
-        ddp::detail::run_tile<ddp::detail::FeedBack<ddp::detail::Wire>>(table);                   \
+#define DDP_FEED_BACK(name, Wire)                                                              \
+    DDP_KERNEL name(DDP_ARGUMENT(ddp::detail::ChunkTable<ddp::detail::FeedbackChunk>) table) { \
+        ddp::detail::run_tile<ddp::detail::FeedBack<ddp::detail::Wire>>(table);                \
     }
 
 DDP_COPY(ddp_copy_f64, F64, F64)
