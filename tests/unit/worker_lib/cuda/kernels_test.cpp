@@ -17,10 +17,9 @@
 #include "ddp/error.hpp"
 #include "tests/catch.hpp"
 #include "tests/fake_gpu/kernel_registry.hpp"
+#include "tests/unit/worker_lib/cuda/kernel_cases.hpp"
 #include "tests/unit/worker_lib/cuda/ptx_machine.hpp"
 #include "tests/unit/worker_lib/support/local_world.hpp"
-#include "tests/unit/worker_lib/support/reduction_cases.hpp"
-#include "worker_lib/src/reducer/values.hpp"
 
 using namespace ddp;
 using namespace ddp::abi;
@@ -30,6 +29,9 @@ using ddp::detail::FeedbackChunk;
 using ddp::detail::GradientKernels;
 using ddp::detail::GroupDevice;
 using ddp::testing::Bytes;
+using ddp::testing::kConversions;
+using ddp::testing::make_values;
+using ddp::testing::on_host;
 
 namespace {
 
@@ -118,20 +120,6 @@ std::shared_ptr<GroupDevice> make_device(bool executes_ptx = false) {
 
 // ---- values
 
-/// Returns `count` elements of a float type: hard values, ordinary ones, and any bits.
-Bytes make_values(std::size_t count, DType type, unsigned seed) {
-    Bytes bytes = testing::repeat(testing::make_input(count, type, static_cast<int>(seed)), count * size_of(type));
-    testing::put_hard_values(bytes, type, 4 + static_cast<int>(seed % 9));
-    std::mt19937 random(seed);
-    const std::size_t width = size_of(type);
-    for (std::size_t i = 0; i < bytes.size(); ++i) {
-        if (i / width % 3 == 1) bytes[i] = static_cast<std::byte>(random());
-    }
-    const auto& hard = testing::hard_values(type);
-    for (std::size_t i = 0; i < count; i += 3) testing::write_float(&bytes[i * width], type, hard[i / 3 % hard.size()]);
-    return bytes;
-}
-
 /// Memory that begins `offset` elements behind an address that is a multiple of 64, with guard bytes around it.
 class Memory {
 public:
@@ -158,39 +146,6 @@ private:
     std::size_t bytes_;
     Bytes memory_;
 };
-
-struct Conversion {
-    DType from;
-    DType to;
-};
-constexpr std::array<Conversion, 8> kConversions{{{DType::F64, DType::F64},
-                                                  {DType::F32, DType::F32},
-                                                  {DType::F16, DType::F16},
-                                                  {DType::BF16, DType::BF16},
-                                                  {DType::F32, DType::F16},
-                                                  {DType::F32, DType::BF16},
-                                                  {DType::F16, DType::F32},
-                                                  {DType::BF16, DType::F32}}};
-
-/// The same with the host's functions: the factor is applied in f32 where there is one side of it.
-Bytes on_host(Bytes from, Conversion conversion, double factor) {
-    const auto [type, to] = conversion;
-    const Buffer source(from.data(), from.size() / size_of(type), type, Device::Cpu);
-    if (type == to) {
-        detail::scale(source, factor);
-        return from;
-    }
-    Bytes result(source.count * size_of(to));
-    const Buffer target(result.data(), source.count, to, Device::Cpu);
-    if (type == DType::F32) {
-        detail::scale(source, factor);
-        detail::narrow(source, target);
-    } else {
-        detail::widen(source, target);
-        detail::scale(target, factor);
-    }
-    return result;
-}
 
 /// Sizes around those of a vector, a round of a block and a tile.
 const std::vector<std::size_t> kCounts{1,    2,    3,    7,    8,    9,    31,   63,   255,  256,  257,   1023,
