@@ -20,10 +20,10 @@
 #define __grid_constant__
 #define __launch_bounds__(...)
 
-struct alignas(8) uint2 {
+struct [[gnu::may_alias]] alignas(8) uint2 {
     unsigned x, y;
 };
-struct alignas(16) uint4 {
+struct [[gnu::may_alias]] alignas(16) uint4 {
     unsigned x, y, z, w;
 };
 struct alignas(8) float2 {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdio>
 #include <cstdlib>
 #include <mutex>
 #include <utility>
@@ -104,13 +103,11 @@ DDP_FAKE_EXPORT CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute att
     });
 }
 
-DDP_FAKE_EXPORT CUresult cuDeviceGetPCIBusId(char* text, int bytes, CUdevice device) {
-    return call("cuDeviceGetPCIBusId", Needs::Driver, [&] {
+DDP_FAKE_EXPORT CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
+    return call("cuDeviceGetUuid", Needs::Driver, [&] {
         if (device_at(device) == nullptr) return kInvalidDevice;
-        char id[16];
-        const int length = std::snprintf(id, sizeof id, "0000:%02X:00.0", 0x10 + device_at(device)->number());
-        if (bytes <= length) return kInvalidValue;
-        std::copy_n(id, length + 1, text);
+        *uuid = {};
+        uuid->bytes[15] = static_cast<char>(device);
         return CUDA_SUCCESS;
     });
 }
