@@ -300,10 +300,24 @@ const std::map<std::string, void (*)()> kScenarios = {
     {"a record that blocks", print_whether_it_blocks},
 };
 
+/// Prints the bus ids of the devices, or why there is none, as the library finds them.
+int print_devices() {
+    const auto loaded = ddp::detail::load_cuda();
+    const auto count = loaded ? ddp::detail::count_devices(*loaded) : ddprun::Result<int>(loaded.error());
+    if (!count) std::printf("%s\n", count.error().message.c_str());
+    for (int i = 0; count && i < *count; ++i) {
+        std::array<char, 16> id{};
+        check(loaded->device_get_pci_bus_id(id.data(), id.size(), i));
+        std::printf("%s\n", id.data());
+    }
+    return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
     const std::string name = argc == 2 ? argv[1] : "";
+    if (name == "devices") return print_devices();
     const auto& all = kMisuses.contains(name) ? kMisuses : kScenarios;
     if (!all.contains(name)) {
         std::fprintf(stderr, "usage: %s NAME, which is none of '%s'\n", argv[0], name.c_str());

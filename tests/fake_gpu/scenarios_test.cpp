@@ -25,8 +25,8 @@ struct Outcome {
 
 /// Runs a scenario with these arguments of env(1). If it hangs it does not outlive the test for long.
 Outcome run(const std::string& scenario, const std::string& variables = "") {
-    const std::string line =
-        "exec env " + variables + " timeout -s KILL 100 '" FAKE_GPU_SCENARIOS "' \"" + scenario + "\" 2>&1";
+    const std::string line = "exec env -u RANK -u CUDA_VISIBLE_DEVICES " + variables +
+                             " timeout -s KILL 100 '" FAKE_GPU_SCENARIOS "' \"" + scenario + "\" 2>&1";
     std::FILE* const pipe = ::popen(line.c_str(), "r");
     REQUIRE(pipe != nullptr);
     Outcome outcome{};
@@ -93,7 +93,7 @@ TEST_CASE("a fault meets the call of its number on its rank", "[fake_gpu]") {
 
 TEST_CASE("a process without a rank has the faults of all", "[fake_gpu]") {
     const Outcome outcome =
-        run("records", "-u RANK DDP_FAKE_CUDA_FAULTS='rank 0: cuEventRecord 1 error 1; all: cuEventRecord 2 error 2'");
+        run("records", "DDP_FAKE_CUDA_FAULTS='rank 0: cuEventRecord 1 error 1; all: cuEventRecord 2 error 2'");
     CAPTURE(outcome.output);
     CHECK(outcome.contains("record 1: 0 "));
     CHECK(outcome.contains("record 2: 2 "));
@@ -132,6 +132,15 @@ TEST_CASE("a fault ends the process without a word", "[fake_gpu]") {
     CHECK(outcome.contains("record 1: 0 "));
     CHECK_FALSE(outcome.contains("record 2"));
     CHECK_FALSE(succeeded(outcome));
+}
+
+TEST_CASE("the environment says which devices there are", "[fake_gpu]") {
+    CHECK(run("devices", "DDP_FAKE_CUDA_DEVICES=2").output == "0000:10:00.0\n0000:11:00.0\n");
+    CHECK(run("devices", "CUDA_VISIBLE_DEVICES=7,2,9,1").output == "0000:17:00.0\n0000:12:00.0\n");
+    CHECK(run("devices", "DDP_FAKE_CUDA_DEVICES=0").output == "there is no CUDA device\n");
+    CHECK(run("devices", "CUDA_VISIBLE_DEVICES=").output == "there is no CUDA device\n");
+    CHECK(run("devices", "DDP_FAKE_CUDA_FAULTS='all: cuInit 1 error 3'").output ==
+          "the CUDA driver does not start: initialization error (CUDA_ERROR_NOT_INITIALIZED)\n");
 }
 
 TEST_CASE("faults that are written wrong end the process", "[fake_gpu]") {
