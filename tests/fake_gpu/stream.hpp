@@ -36,6 +36,9 @@ public:
     /// Ends the thread behind the tasks so far. No push may follow.
     void close();
 
+    /// Returns how many tasks have been pushed so far.
+    [[nodiscard]] unsigned tasks() const { return unseen_load(pushes_); }
+
     [[nodiscard]] Device& device() const { return device_; }
     [[nodiscard]] bool blocking() const { return blocking_; }
     /// Returns whether `stream` can be a stream, and not anything else.

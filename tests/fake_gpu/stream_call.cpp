@@ -51,6 +51,10 @@ DDP_FAKE_VISIBLE int ddp_fake_cuda_is_captured(CUstream_st* stream) {
     return reinterpret_cast<const Stream*>(stream)->capture.load(std::memory_order_relaxed) != Stream::Capture::None;
 }
 
+DDP_FAKE_VISIBLE unsigned ddp_fake_cuda_tasks(CUstream_st* stream) {
+    return stream == nullptr ? 0 : reinterpret_cast<const Stream*>(stream)->tasks();
+}
+
 DDP_FAKE_VISIBLE int ddp_fake_cuda_on_stream_thread() { return Stream::runs_this_thread(); }
 
 DDP_FAKE_VISIBLE void ddp_fake_cuda_wait_for_device(int device) {

@@ -32,6 +32,9 @@ int ddp_fake_cuda_current_device();
 /// Returns whether a stream is captured: 1 or 0.
 int ddp_fake_cuda_is_captured(CUstream_st* stream);
 
+/// Returns how many tasks have been put on a stream so far, events and waits included.
+unsigned ddp_fake_cuda_tasks(CUstream_st* stream);
+
 /// Returns whether the calling thread runs a stream's tasks: 1 or 0. CUDA calls are forbidden there.
 int ddp_fake_cuda_on_stream_thread();
 
