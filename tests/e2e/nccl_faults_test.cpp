@@ -1,0 +1,126 @@
+// Failures of jobs on NCCL: what the ranks report.
+
+#include <fmt/format.h>
+
+#include <csignal>
+#include <optional>
+#include <regex>
+#include <string>
+
+#include "tests/catch.hpp"
+#include "tests/e2e/nccl.hpp"
+
+using Catch::Matchers::Contains;
+
+namespace {
+
+constexpr int kTimeout = 3;   // ErrorCode::Timeout
+constexpr int kPeerLost = 4;  // ErrorCode::PeerLost
+constexpr int kSystem = 8;    // ErrorCode::System
+
+/// The report of one rank of `nccl_job loop`.
+struct Report {
+    int code = -1;
+    std::string culprits;
+    double seconds = 0;
+    std::string text;
+};
+
+std::optional<Report> report_of(const std::string& out, int rank) {
+    const std::regex line(fmt::format("rank {}: (\\d+) \\[(.*)\\] call \\d+, ([0-9.]+) s \\| (.*)", rank));
+    std::smatch found;
+    if (!std::regex_search(out, found, line)) return std::nullopt;
+    return Report{std::stoi(found[1]), found[2], std::stod(found[3]), found[4]};
+}
+
+}  // namespace
+
+TEST_CASE("when a rank dies in the middle of an operation on NCCL all others name it", "[e2e]") {
+    const e2e::Sandbox sandbox("nccl-death");
+    const auto job = e2e::run(sandbox, e2e::nccl_job(8, {NCCL_JOB, "loop", "60000"}, "rank 3: kernel 5 exit"));
+    CAPTURE(job.out, job.err);
+    CHECK(job.status.exit_code() == 128 + SIGKILL);
+    for (int rank = 0; rank < 8; ++rank) {
+        CAPTURE(rank);
+        const auto report = report_of(job.out, rank);
+        CHECK(report.has_value() == (rank != 3));
+        if (!report) continue;
+        CHECK(report->code == kPeerLost);  // long before the timeout
+        CHECK(report->culprits == "3");
+        CHECK_THAT(report->text, Contains("rank 3 ("));
+        CHECK(report->seconds < 30);  // docs/design/013: 2 s
+    }
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("a call that one rank does not make is a timeout of the others on NCCL", "[e2e]") {
+    const e2e::Sandbox sandbox("nccl-absent");
+    const auto job = e2e::run(sandbox, e2e::nccl_job(8, {NCCL_JOB, "loop", "2000", "absent", "2", "4"}));
+    CAPTURE(job.out, job.err);
+    CHECK(job.status.exit_code() == 0);
+    for (int rank = 0; rank < 8; ++rank) {
+        CAPTURE(rank);
+        const auto report = report_of(job.out, rank);
+        CHECK(report.has_value() == (rank != 2));
+        if (report) CHECK(report->code == kTimeout);
+    }
+}
+
+TEST_CASE("faults of NCCL and of its device end in an error of the operation", "[e2e]") {
+    struct Fault {
+        std::string faults;
+        int code;  ///< on rank 1, which has the fault
+        std::string text;
+        std::string version = "22809";
+    };
+    const auto [faults, code, text, version] = GENERATE(values<Fault>({
+        {"rank 1: kernel 4 never", kTimeout, "not done on the device at its deadline"},
+        {"rank 1: launch 4 never", kTimeout, "NCCL was still connecting to its peers at its deadline"},
+        {"rank 1: launch 4 never", kTimeout, "NCCL was still connecting to its peers at its deadline", "21803"},
+        {"rank 1: kernel 4 error 6", kPeerLost, "NCCL failed: remote process exited or there was a network error"},
+        {"rank 1: ncclAllReduce 4 error 5", kSystem, "NCCL could not launch it: invalid usage"},
+        // An abort that waits for the device ends: the other ranks' aborts let their kernels go, and this one's its
+        // own.
+        {"rank 1: kernel 4 never; all: ncclCommAbort 1 wait", kTimeout, "not done on the device at its deadline"},
+        {"rank 1: launch 4 late 500ms; rank 0: kernel 3 late 500ms; rank 2: kernel 6 never", kTimeout,
+         "#6 all_reduce"},  // what is only late ends
+    }));
+    const e2e::Sandbox sandbox("nccl-faults");
+    auto command = e2e::nccl_job(4, {NCCL_JOB, "loop", "2000"}, faults);
+    command.env["DDP_FAKE_NCCL_VERSION"] = version;
+    const auto job = e2e::run(sandbox, command);
+    CAPTURE(faults, version, job.out, job.err);
+    CHECK(job.status.exit_code() == 0);
+    const auto report = report_of(job.out, 1);
+    REQUIRE(report);
+    CHECK(report->code == code);
+    CHECK_THAT(report->text, Contains(text));
+    for (const int rank : {0, 2, 3}) {
+        const auto others = report_of(job.out, rank);
+        REQUIRE(others);
+        CHECK(others->code == kTimeout);
+    }
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("an init that NCCL refuses on one rank names its device", "[e2e]") {
+    const e2e::Sandbox sandbox("nccl-init");
+    const auto job =
+        e2e::run(sandbox, e2e::nccl_job(4, {NCCL_JOB, "auto"}, "rank 1: ncclCommInitRankConfig 1 error 1"));
+    CAPTURE(job.err);
+    CHECK(job.status.exit_code() == 1);
+    CHECK_THAT(job.err, Contains("of 4 in group 'world': NCCL could not start on CUDA device 1: unhandled cuda error"));
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("an abort of NCCL that does not return is reported when its time is over", "[e2e]") {
+    const e2e::Sandbox sandbox("nccl-abort");
+    const auto job = e2e::run(
+        sandbox, e2e::nccl_job(2, {NCCL_JOB, "loop", "1000"}, "rank 1: kernel 4 never; rank 1: ncclCommAbort 1 block"));
+    CAPTURE(job.out, job.err);
+    CHECK(job.status.exit_code() == 0);
+    const auto report = report_of(job.out, 1);
+    REQUIRE(report);
+    CHECK(report->code == kTimeout);
+    CHECK_THAT(report->text, Contains("; and ncclCommAbort did not return within 10.0 s, end this process"));
+}
