@@ -25,9 +25,7 @@ using ddp::fake::Fault;
 
 namespace {
 
-/// The backend searches the library for it. The version is that of version() without DDP_FAKE_NCCL_VERSION.
-[[maybe_unused]] __attribute__((used)) constinit const char kVersionText[] = "NCCL version 2.28.9+cuda13.0";
-constexpr int kVersion = 22809;
+constexpr int kVersion = 22809;  // that of version_text.cpp
 
 /// From this version on an init that fails leaves a group of calls open.
 constexpr int kLeavesGroupOpen = 22600;

@@ -71,11 +71,21 @@ public:
         std::vector<unsigned char> values(bytes);
         (void)gpu().cuda.memcpy_async(ddp::detail::device_pointer(values.data()), ddp::detail::device_pointer(memory_),
                                       bytes, stream());
+        if (!passes_within(60s)) throw std::runtime_error("the copy did not end");
+        return values;
+    }
+    /// Returns whether the stream ends its current work in this time.
+    [[nodiscard]] bool passes_within(std::chrono::milliseconds time) {
         const CUevent done = device_.acquire_event();
         (void)gpu().cuda.event_record(done, stream());
-        while (gpu().cuda.event_query(done) == CUDA_ERROR_NOT_READY) std::this_thread::sleep_for(1ms);
+        const auto limit = std::chrono::steady_clock::now() + time;
+        bool passed = false;
+        while (!passed && std::chrono::steady_clock::now() < limit) {
+            passed = gpu().cuda.event_query(done) == CUDA_SUCCESS;
+            if (!passed) std::this_thread::sleep_for(1ms);
+        }
         device_.release(done);
-        return values;
+        return passed;
     }
     /// Makes this stream wait for what the other one has to do.
     void wait_for(Rank& other) {
@@ -150,6 +160,34 @@ void sum_of_filled(bool ordered) {
         ordered ? own.wait_for(group) : group.finish_unseen();
         const std::vector<unsigned char> sum = own.read(kCount);
         if (sum != std::vector<unsigned char>(kCount, 3)) throw std::runtime_error("the sum is wrong");
+        end(comm);
+    };
+    auto other = std::async(std::launch::async, on_rank, 1);
+    on_rank(0);
+    other.get();
+}
+
+/// A small message, which the native backend could store, stays in flight until its receiver takes it.
+void send_before_receive() {
+    const ncclUniqueId id = new_id();
+    std::promise<void> looked;
+    const auto on_rank = [&](int number) {
+        Rank rank(number);
+        const ncclComm_t comm = join(id, 2, number);
+        const auto run = [&](auto function) {
+            if (settled(comm, function(rank.memory(), 1, ncclInt8, 1 - number, comm, rank.stream())) != ncclSuccess)
+                throw std::runtime_error("the message was refused");
+        };
+        if (number == 0) {
+            run(gpu().nccl.send);
+            const bool ended = rank.passes_within(200ms);
+            looked.set_value();
+            if (ended) throw std::runtime_error("the send ended without its receive");
+        } else {
+            looked.get_future().wait();
+            run(gpu().nccl.recv);
+        }
+        if (!rank.passes_within(60s)) throw std::runtime_error("the message did not end");
         end(comm);
     };
     auto other = std::async(std::launch::async, on_rank, 1);
@@ -289,6 +327,7 @@ int main(int argc, char** argv) {
     const std::map<std::string, std::function<void()>> cases{
         {"nothing", nothing},
         {"order", [] { sum_of_filled(true); }},
+        {"send before receive", send_before_receive},
         {"no order", [] { sum_of_filled(false); }},
         {"two threads", two_threads},
         {"open group", open_group},
