@@ -1,10 +1,11 @@
 // A worker of tests over the fakes of NCCL and the CUDA driver.
 //
-// usage: nccl_job equal | groups | auto | loop TIMEOUT_MS [absent RANK CALL]
+// usage: nccl_job equal | groups | brief | auto | loop TIMEOUT_MS [absent RANK CALL]
 //
 // equal   every collective, type and reduction gives the bits of the native backend, in a world of the same processes.
 //         Prints the number of comparisons, or the first difference
 // groups  split, shrink, messages, barriers, and operations on host memory, over a fake device
+// brief   destroys groups as soon as their results are on the host
 // auto    prints the backend that Backend::Auto chooses
 // loop    repeats an all_reduce until it fails, then prints "rank R: CODE [CULPRIT…] call N, S s | TEXT" and ends at
 //         once. Ignores SIGTERM, by which ddprun ends the others when one has died. `absent`: that rank does not make
@@ -202,14 +203,19 @@ void await_reports(Context& context, const std::vector<int>& without) {
         if (std::ranges::count(without, rank) == 0) (void)context.store().get(reported(rank), 2min);
 }
 
-/// Returns the sum of a number of each rank, by the device.
-std::int32_t device_sum(ProcessGroup& group, ddp::detail::DeviceAccess& device, std::int32_t value) {
+/// Starts to sum a number of each rank on the device, and returns when `value` is the sum.
+ddp::Work sum_on_device(ProcessGroup& group, ddp::detail::DeviceAccess& device, std::int32_t& value) {
     auto* const word = static_cast<std::int32_t*>(group.arena().allocate(sizeof value));
     device.copy(word, &value, sizeof value);
     ddp::Work work = group.all_reduce(Buffer(word, 1, Device::Cuda), ReduceOp::Sum, {.stream = device.stream()});
     work.wait();
     device.copy(&value, word, sizeof value);
-    work.wait_host();  // so that it is not in flight when the group ends, which would abort the communicator
+    return work;
+}
+
+/// Returns the sum of a number of each rank, by the device.
+std::int32_t device_sum(ProcessGroup& group, ddp::detail::DeviceAccess& device, std::int32_t value) {
+    sum_on_device(group, device, value).wait_host();  // not in flight any more when the group ends
     return value;
 }
 
@@ -257,6 +263,16 @@ void groups(Context& context) {
     await_reports(context, last);  // NCCL ends a communicator when all its ranks end it
 }
 
+void brief(Context& context) {
+    const auto device = ddp::detail::open_device(context.local_rank());
+    for (int i = 0; i < 30; ++i) {
+        const auto group = context.world().split(0, context.rank(), "brief");
+        std::int32_t value = 1;
+        (void)sum_on_device(*group, *device, value);
+        require(value == group->size(), "the sum is wrong");
+    }
+}
+
 void loop(Context& context, char** argv) {
     std::signal(SIGTERM, SIG_IGN);
     const std::chrono::milliseconds timeout(std::stoi(argv[2]));
@@ -292,6 +308,7 @@ int run(char** argv) {
     Context context = ddp::init_from_env({.backend = mode == "auto" ? ddp::Backend::Auto : ddp::Backend::Nccl});
     if (mode == "equal") equal(context);
     if (mode == "groups") groups(context);
+    if (mode == "brief") brief(context);
     if (mode == "auto") print(fmt::format("rank {}: {}", context.rank(), to_string(context.world().backend())));
     if (mode == "loop") loop(context, argv);
     return EXIT_SUCCESS;
