@@ -9,6 +9,7 @@ inline constexpr int kNoRecord = 1;           ///< of ddpctl dump: no rank has a
 inline constexpr int kUsage = 2;              ///< bad options, environment or arguments
 inline constexpr int kInfrastructure = 69;    ///< the rendezvous or a node failed (EX_UNAVAILABLE)
 inline constexpr int kInternal = 70;          ///< a bug in ddprun (EX_SOFTWARE)
+inline constexpr int kDeviceStuck = 71;       ///< of a worker: its GPU does not answer, so it ends itself
 inline constexpr int kOutput = 74;            ///< requested output could not be written (EX_IOERR)
 inline constexpr int kPreempted = 75;         ///< the workers stopped at a notice of preemption (EX_TEMPFAIL): requeue
 inline constexpr int kDoNotRequeue = 93;      ///< of a worker: another attempt is useless, so none is made

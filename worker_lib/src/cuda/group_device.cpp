@@ -12,6 +12,12 @@ PrimaryContext::PrimaryContext(const CudaApi& cuda, int index) : cuda_(cuda) {
                fmt::format("cuDevicePrimaryCtxRetain of CUDA device {}", index));
 }
 
+CUresult PrimaryContext::begin_thread() const {
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    (void)cuda_.thread_exchange_stream_capture_mode(&mode);
+    return cuda_.ctx_push_current(context_);
+}
+
 GroupDevice::GroupDevice(const CudaApi& cuda, int index) : cuda_(cuda), index_(index), context_(cuda_, index) {
     const DeviceScope scope(*this);
     // Non-blocking: the default stream does not wait for it, nor it for the default stream.
@@ -27,12 +33,6 @@ GroupDevice::~GroupDevice() {
         (void)cuda_.stream_destroy(stream_);
     } catch (const Error&) {
     }
-}
-
-CUresult GroupDevice::begin_thread() const {
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    (void)cuda_.thread_exchange_stream_capture_mode(&mode);
-    return cuda_.ctx_push_current(context());
 }
 
 CUevent GroupDevice::acquire_event() {

@@ -19,6 +19,9 @@ public:
     PrimaryContext(const PrimaryContext&) = delete;
     PrimaryContext& operator=(const PrimaryContext&) = delete;
     [[nodiscard]] CUcontext get() const { return context_; }
+    /// Prepares a new thread of the backend: the device is its current one until it ends, and its calls do not disturb
+    /// graph captures of other threads. (By default an event query on any thread ends their captures.)
+    [[nodiscard]] CUresult begin_thread() const;
 
 private:
     const CudaApi& cuda_;
@@ -40,9 +43,8 @@ public:
     /// Returns the stream on which all operations of the group run, in the order of their calls.
     [[nodiscard]] CUstream stream() const { return stream_; }
 
-    /// Prepares a new thread of the backend: the device is its current one until it ends, and its calls do not disturb
-    /// graph captures of other threads. (By default an event query on any thread ends their captures.)
-    [[nodiscard]] CUresult begin_thread() const;
+    /// Calls PrimaryContext::begin_thread().
+    [[nodiscard]] CUresult begin_thread() const { return context_.begin_thread(); }
 
     /// Returns an event without timing. Give it back with release(), also after the backend's end.
     [[nodiscard]] CUevent acquire_event() EXCLUDES(mutex_);

@@ -63,6 +63,11 @@ public:
     [[nodiscard]] virtual Arena& arena() = 0;
     /// Fails everything that is queued, here and on the peers. Any thread.
     virtual void abort(std::string_view reason) = 0;
+    /// Fails everything that is queued, here and on the peers, with the code and the culprits of `error`. Any thread.
+    virtual void fail(const Error& error) { abort(error.what()); }
+    /// Has operations in flight fail within 0.2 s when `other` returns an error. An empty `other` ends that; afterwards
+    /// the earlier one is not called any more. The default never calls it.
+    virtual void fail_with(std::function<std::optional<Error>()> /*other*/) {}
     /// Calls WorkState::after_callbacks() for the group's works: a thread can end the backend only after it has left
     /// their callbacks.
     [[nodiscard]] virtual bool after_callbacks(std::function<void()> end) const = 0;

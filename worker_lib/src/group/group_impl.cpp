@@ -59,6 +59,12 @@ ddprun::TimePoint begin_of_timeout(const OpOptions& options, ddprun::TimePoint t
     return options.timeout ? ddprun::Clock::now() : tick + ddprun::tick_length();
 }
 
+/// Returns the error with its code and culprits, if it has any.
+Error as_error(const std::exception& error) {
+    const auto* const ours = dynamic_cast<const Error*>(&error);
+    return ours != nullptr ? *ours : Error(ErrorCode::System, error.what());
+}
+
 /// Returns the spec with the addresses of the members, which are known once they have met.
 GroupSpec with_places(GroupSpec spec, const BackendImpl& backend) {
     spec.locations.clear();
@@ -77,9 +83,10 @@ GroupImpl::GroupImpl(GroupSpec spec, std::unique_ptr<BackendImpl> backend)
 GroupImpl::~GroupImpl() {
     if (home_.is_elsewhere()) {
         static_cast<void>(backend_.release());
-    } else if (!backend_->failure()) {  // recorded before the peers can know
-        recorder_.leave(std::uncaught_exceptions() > 0);
+        return;
     }
+    backend_->fail_with(nullptr);                                               // the control group ends first
+    if (!backend_->failure()) recorder_.leave(std::uncaught_exceptions() > 0);  // before the peers can know
 }
 
 std::unique_ptr<ProcessGroup> GroupImpl::handle(std::unique_ptr<GroupImpl> impl) {
@@ -106,7 +113,7 @@ GroupImpl& GroupImpl::control_group(ddprun::Duration timeout) {
         try {
             return connect_control_group(timeout);
         } catch (const std::exception& error) {
-            backend_->abort(error.what());  // the group has failed, as by any other operation
+            backend_->fail(as_error(error));  // the group has failed, as by any other operation
             throw;
         }
     });
@@ -133,6 +140,7 @@ std::unique_ptr<GroupImpl> GroupImpl::connect_control_group(ddprun::Duration tim
         forming.init_timeout = std::min(spec_.init_timeout, std::max(left, kLeastToConnect));
         auto backend = spec_.make_control_backend(forming);
         auto control = std::make_unique<GroupImpl>(std::move(spec), std::move(backend));
+        backend_->fail_with([own = control->backend_.get()] { return own->failure(); });
         if (any_thread_) control->allow_any_thread();
         return control;
     });
@@ -144,8 +152,8 @@ void GroupImpl::share_failure() {
     const std::optional<Error> device_failure = backend_->failure();
     const std::optional<Error> host_failure = control->backend_->failure();
     // Without an entry in the flight record, which would report that the program called abort().
-    if (device_failure && !host_failure) control->backend_->abort(device_failure->what());
-    if (host_failure && !device_failure) backend_->abort(host_failure->what());
+    if (device_failure && !host_failure) control->backend_->fail(*device_failure);
+    if (host_failure && !device_failure) backend_->fail(*host_failure);
 }
 
 void GroupImpl::check_process() const {

@@ -34,6 +34,7 @@ enum ncclResult_t : unsigned {
     ncclInvalidUsage = 5,
     ncclRemoteError = 6,
     ncclInProgress = 7,
+    ncclTimeout = 8,  ///< from NCCL 2.30 on
 };
 enum ncclDataType_t : unsigned {
     ncclInt8 = 0,
@@ -90,9 +91,10 @@ struct NcclApi {
     ncclResult_t (*group_end)() = nullptr;
     const char* (*get_error_string)(ncclResult_t result) = nullptr;
     const char* (*get_last_error)(ncclComm_t comm) = nullptr;
+    ncclResult_t (*comm_revoke)(ncclComm_t comm, int flags) = nullptr;  ///< null in NCCL before 2.28.7
 };
 
-/// ROW(member of NcclApi, function of nccl.h), for each member.
+/// ROW(member of NcclApi, function of nccl.h), for each member that every NCCL has.
 #define DDP_NCCL_FUNCTIONS(ROW)                        \
     ROW(get_version, ncclGetVersion)                   \
     ROW(get_unique_id, ncclGetUniqueId)                \
@@ -112,5 +114,7 @@ struct NcclApi {
     ROW(group_end, ncclGroupEnd)                       \
     ROW(get_error_string, ncclGetErrorString)          \
     ROW(get_last_error, ncclGetLastError)
+/// The same for the others, which are null in an NCCL that lacks them.
+#define DDP_NCCL_OPTIONAL_FUNCTIONS(ROW) ROW(comm_revoke, ncclCommRevoke)
 
 }  // namespace ddp::abi

@@ -20,9 +20,10 @@ namespace {
 using ddprun::Errc;
 using ddprun::Result;
 
-// The table has one row for each member, so that no member stays null.
+// The tables have one row for each member, so that none is forgotten.
 #define DDP_COUNT(...) +1
-static_assert(sizeof(NcclApi) == (0 DDP_NCCL_FUNCTIONS(DDP_COUNT)) * sizeof(void*));
+static_assert(sizeof(NcclApi) ==
+              (0 DDP_NCCL_FUNCTIONS(DDP_COUNT) DDP_NCCL_OPTIONAL_FUNCTIONS(DDP_COUNT)) * sizeof(void*));
 #undef DDP_COUNT
 
 /// Opens the NCCL that DDPRUN_NCCL_LIBRARY names; else a copy that the program has loaded, which the dynamic linker
@@ -88,6 +89,9 @@ Result<NcclLibrary> load_nccl() {
     NcclLibrary nccl;
 #define DDP_BIND(member, symbol) library.bind(nccl.api.member, #symbol);
     DDP_NCCL_FUNCTIONS(DDP_BIND)
+#undef DDP_BIND
+#define DDP_BIND(member, symbol) library.bind_if_present(nccl.api.member, #symbol);
+    DDP_NCCL_OPTIONAL_FUNCTIONS(DDP_BIND)
 #undef DDP_BIND
     if (!library.problem().empty()) {
         return ddprun::Error{Errc::kMismatch, fmt::format("{}; NCCL {} or newer is needed", library.problem(),

@@ -1,7 +1,6 @@
 #pragma once
 // CallbackThread: runs the callbacks of a group's works on a thread of its own, so that a callback that takes long
-// delays no deadline, and one that blocks in an NCCL call cannot stop the watchdog, the only thread that can end that
-// call. The watchdog owns it.
+// delays no launch, no deadline and no other group. The group owns it.
 
 #include <deque>
 #include <functional>

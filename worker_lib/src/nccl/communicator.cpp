@@ -2,12 +2,17 @@
 
 #include <fmt/format.h>
 
-#include <memory>
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <utility>
 
+#include "common/exit_codes.hpp"
+#include "common/mutex.hpp"
 #include "worker_lib/src/bootstrap/environment.hpp"
 #include "worker_lib/src/cuda/waiting.hpp"
 #include "worker_lib/src/nccl/unique_id.hpp"
+#include "worker_lib/src/util/signal_masked_thread.hpp"
 
 namespace ddp::detail {
 namespace {
@@ -15,11 +20,86 @@ namespace {
 using ddprun::Clock;
 using ddprun::TimePoint;
 
-/// The result of the thread that starts a communicator. Shared, as that thread may return after the caller has given
-/// up.
-struct Start {
-    ncclComm_t comm = nullptr;
-    ncclResult_t result = ncclInProgress;
+std::string last_error(const NcclApi& nccl) {
+    const char* const text = nccl.get_last_error(nullptr);  // of any communicator of this process
+    return text != nullptr ? text : "";
+}
+
+/// Returns NCCL's text, with its last error unless that is older than the communicator.
+std::string text_of(const NcclApi& nccl, ncclResult_t result, const std::string& earlier) {
+    const std::string last = last_error(nccl);
+    const std::string_view text = nccl.get_error_string(result);
+    return last.empty() || last == earlier ? std::string(text) : fmt::format("{} ({})", text, last);
+}
+
+/// A communicator while a thread of its own connects it, which may return after the caller has given up.
+class Connecting {
+public:
+    Connecting(const GpuApi& api, std::shared_ptr<GroupDevice> device, std::string earlier_error)
+        : nccl_(api.nccl), device_(std::move(device)), earlier_error_(std::move(earlier_error)) {}
+
+    /// Connects, until the caller gives up. Then, or when NCCL fails, it aborts the communicator.
+    void run(int size, const ncclUniqueId& id, int rank, bool blocking) {
+        ncclConfig_t config;
+        config.blocking = blocking ? 1 : 0;
+        ncclComm_t comm = nullptr;
+        ncclResult_t result = ncclUnhandledCudaError;
+        if (device_->begin_thread() == CUDA_SUCCESS)
+            result = nccl_.comm_init_rank_config(&comm, size, id, rank, &config);
+        for (Backoff backoff; result == ncclInProgress && !is_given_up(); backoff.pause()) {
+            if (const ncclResult_t asked = nccl_.comm_get_async_error(comm, &result); asked != ncclSuccess)
+                result = asked;
+        }
+        std::string text = text_of(nccl_, result, earlier_error_);  // before the abort, which may set one of its own
+        {
+            const ddprun::Lock lock(mutex_);
+            result_ = result;
+            text_ = std::move(text);
+            if (result == ncclSuccess && !given_up_) connected_ = std::exchange(comm, nullptr);
+            changed_.notify_all();
+        }
+        if (comm != nullptr) (void)nccl_.comm_abort(comm);
+        const ddprun::Lock lock(mutex_);
+        ended_ = true;
+        changed_.notify_all();
+    }
+    /// Returns NCCL's result; ncclInProgress at `until`.
+    [[nodiscard]] ncclResult_t await(TimePoint until) {
+        const ddprun::Lock lock(mutex_);
+        while (result_ == ncclInProgress && changed_.wait_until(mutex_, until)) {
+        }
+        return result_;
+    }
+    /// Returns the communicator; null: it has failed, or is not connected, and will be aborted. Waits for that until
+    /// `until`.
+    [[nodiscard]] ncclComm_t take(TimePoint until) {
+        const ddprun::Lock lock(mutex_);
+        given_up_ = true;
+        while (connected_ == nullptr && !ended_ && changed_.wait_until(mutex_, until)) {
+        }
+        return std::exchange(connected_, nullptr);
+    }
+    [[nodiscard]] std::string error_text() {
+        const ddprun::Lock lock(mutex_);
+        return text_;
+    }
+
+private:
+    [[nodiscard]] bool is_given_up() {
+        const ddprun::Lock lock(mutex_);
+        return given_up_;
+    }
+
+    const NcclApi nccl_;
+    const std::shared_ptr<GroupDevice> device_;
+    const std::string earlier_error_;
+    ddprun::Mutex mutex_;
+    ddprun::Condition changed_;
+    ncclResult_t result_ GUARDED_BY(mutex_) = ncclInProgress;
+    std::string text_ GUARDED_BY(mutex_);
+    ncclComm_t connected_ GUARDED_BY(mutex_) = nullptr;
+    bool given_up_ GUARDED_BY(mutex_) = false;
+    bool ended_ GUARDED_BY(mutex_) = false;
 };
 
 /// Waits until the peers finish their communicators too, then frees this one. Aborts it when they do not, or when it
@@ -37,40 +117,59 @@ void finalize(const NcclApi& nccl, ncclComm_t comm, TimePoint deadline) {
     }
 }
 
+/// Stops what is in flight, and frees the communicator. May never return.
+void abort_in_order(const NcclApi& nccl, ncclComm_t comm, TimePoint until) {
+    if (nccl.comm_revoke != nullptr && nccl.comm_revoke(comm, 0) == ncclSuccess) {
+        // Asks all kernels to stop, and frees nothing. The abort is safe when they have.
+        ncclResult_t state = ncclInProgress;
+        for (Backoff backoff; state == ncclInProgress && Clock::now() < until; backoff.pause())
+            if (nccl.comm_get_async_error(comm, &state) != ncclSuccess) break;
+    }
+    (void)nccl.comm_abort(comm);
+}
+
 }  // namespace
+
+void end_process(const std::string& line) {
+    std::fputs(fmt::format("[ddp] {}\n", line).c_str(), stderr);
+    std::_Exit(ddprun::exit_code::kDeviceStuck);
+}
 
 bool starts_nonblocking(int nccl_version, const std::optional<std::string>& setting) {
     constexpr int kFirst = 22700;
     return setting ? *setting == "0" : nccl_version >= kFirst;
 }
 
-Communicator::Communicator(const GpuApi& api, const GroupSpec& spec, std::shared_ptr<GroupDevice> device,
-                           const ncclUniqueId& id, TimePoint deadline, const NcclLimits& limits)
-    : api_(api),
-      device_(std::move(device)),
-      limits_(limits),
-      blocks_(!starts_nonblocking(api.nccl_version, process_variables()("NCCL_COMM_BLOCKING"))) {
-    const int size = static_cast<int>(spec.members.size());
-    const auto start = std::make_shared<Start>();
-    const auto work = [start, nccl = api.nccl, device = device_, size, id, rank = spec.rank, blocks = blocks_] {
-        ncclConfig_t config;
-        config.blocking = blocks ? 1 : 0;
-        if (device->begin_thread() != CUDA_SUCCESS) {
-            start->result = ncclUnhandledCudaError;
-            return;
-        }
-        start->result = nccl.comm_init_rank_config(&start->comm, size, id, rank, &config);
-    };
-    std::optional<ncclResult_t> result = ncclInProgress;
-    if (run_bounded(work, deadline)) {
-        comm_ = start->comm;
-        result = settle(start->result, deadline);
-    }
-    if (result == ncclSuccess) return;
+ErrorCode error_code_of(ncclResult_t result) {
+    if (result == ncclTimeout) return ErrorCode::Timeout;
+    return result == ncclRemoteError ? ErrorCode::PeerLost : ErrorCode::System;
+}
 
-    const std::string why =
-        error_text(result.value_or(ncclInternalError));  // before the abort, which may set an error of its own
-    (void)abort();
+Communicator::Communicator(const GpuApi& api, const GroupSpec& spec, std::shared_ptr<GroupDevice> device,
+                           const ncclUniqueId& id, const Peers& peers, TimePoint deadline, const NcclLimits& limits)
+    : api_(api), device_(std::move(device)), limits_(limits), earlier_error_(last_error(api.nccl)) {
+    const bool blocking = !starts_nonblocking(api.nccl_version, process_variables()("NCCL_COMM_BLOCKING"));
+    const auto connecting = std::make_shared<Connecting>(api, device_, earlier_error_);
+    start_signal_masked_thread("ddp-bounded", [connecting, size = static_cast<int>(spec.members.size()), id,
+                                               rank = spec.rank, blocking] {
+        connecting->run(size, id, rank, blocking);
+    }).detach();
+    ncclResult_t result = ncclInProgress;
+    std::optional<Error> losses;
+    while (result == ncclInProgress && !losses && Clock::now() < deadline) {
+        result = connecting->await(std::min(deadline, Clock::now() + kLookInterval));
+        if (result == ncclInProgress) losses = peers.losses();
+    }
+    comm_ = connecting->take(Clock::now() + limits_.abort_timeout);
+    if (comm_ != nullptr) return;
+
+    if (result != ncclInProgress && peers.await_loss(kEndingTime)) losses = peers.losses();
+    const std::string why = connecting->error_text();
+    if (losses) {
+        throw Error(ErrorCode::PeerLost,
+                    fmt::format("{}: NCCL could not start: {}", own_rank_text(spec), losses->what()),
+                    losses->culprits());
+    }
     if (result == ncclInProgress) {
         throw Error(ErrorCode::Timeout,
                     fmt::format("{}: all ranks have joined, but NCCL did not connect them in time. Set NCCL_DEBUG=INFO "
@@ -78,87 +177,43 @@ Communicator::Communicator(const GpuApi& api, const GroupSpec& spec, std::shared
                                 own_rank_text(spec)));
     }
     const bool advised = why.find("NCCL_DEBUG") != std::string::npos;  // in some of NCCL's texts
-    throw Error(ErrorCode::System,
+    throw Error(error_code_of(result),
                 fmt::format("{}: NCCL could not start on CUDA device {}: {}{}", own_rank_text(spec), device_->index(),
                             why, advised ? "" : ". Set NCCL_DEBUG=INFO to see why"));
 }
 
-Communicator::~Communicator() { (void)abort(); }
-
-std::optional<ncclResult_t> Communicator::call(const Call& function, TimePoint deadline) {
-    ncclResult_t result = ncclSuccess;
-    {
-        const ddprun::Lock lock(inside_);
-        const ncclComm_t comm = comm_;
-        if (comm == nullptr || given_up_) return std::nullopt;
-        result = function(comm);
-    }
-    return settle(result, deadline);
-}
-
-/// Polls until the call is no longer in progress. The lock is released between two polls, so that an abort need not
-/// wait for the launch.
-std::optional<ncclResult_t> Communicator::settle(ncclResult_t result, TimePoint deadline) {
-    for (Backoff backoff; result == ncclInProgress && Clock::now() < deadline; backoff.pause()) {
-        const ddprun::Lock lock(inside_);
-        const ncclComm_t comm = comm_;
-        if (comm == nullptr || given_up_) return std::nullopt;
-        if (const ncclResult_t asked = api_.nccl.comm_get_async_error(comm, &result); asked != ncclSuccess)
-            return asked;
-    }
-    return result;
-}
-
-ncclResult_t Communicator::async_error() {
-    if (!inside_.try_lock()) return ncclSuccess;
-    const ddprun::Lock lock(inside_, std::adopt_lock);
-    const ncclComm_t comm = comm_;
-    if (comm == nullptr) return ncclSuccess;
-    ncclResult_t error = ncclSuccess;
-    const ncclResult_t asked = api_.nccl.comm_get_async_error(comm, &error);
-    if (asked != ncclSuccess) return asked;
-    return error == ncclInProgress ? ncclSuccess : error;  // another thread's call is being launched: no error
-}
-
-/// Takes the communicator out of use. NCCL demands that no other thread is inside when it is aborted. Threads leave a
-/// non-blocking one at once. They may stay in a blocking one, where abort is the documented way to get them out.
-ncclComm_t Communicator::take() {
-    constexpr auto kTimeout = std::chrono::seconds(1);
-    const TimePoint limit = Clock::now() + kTimeout;
-    for (Backoff backoff; Clock::now() < limit; backoff.pause()) {
-        if (!inside_.try_lock()) continue;
-        const ddprun::Lock lock(inside_, std::adopt_lock);
-        return comm_.exchange(nullptr);
-    }
-    return comm_.exchange(nullptr);
-}
-
-bool Communicator::abort() {
-    const ncclComm_t comm = take();
-    if (comm == nullptr) return true;
+Communicator::~Communicator() {
+    const ncclComm_t comm = std::exchange(comm_, nullptr);
+    if (comm == nullptr) return;
     const auto work = [nccl = api_.nccl, device = device_, comm] {
-        (void)device->begin_thread();  // if it fails, so does the abort, and there is no other way
+        (void)device->begin_thread();
         (void)nccl.comm_abort(comm);
     };
-    return run_bounded(work, Clock::now() + limits_.abort_timeout);
+    (void)run_bounded(work, Clock::now() + limits_.abort_timeout);
 }
 
-bool Communicator::finish() {
-    const ncclComm_t comm = take();
-    if (comm == nullptr) return true;
+ncclResult_t Communicator::state() const {
+    ncclResult_t state = ncclSuccess;
+    const ncclResult_t asked = api_.nccl.comm_get_async_error(comm_, &state);
+    return asked != ncclSuccess ? asked : state;
+}
+
+void Communicator::abort() {
+    if (const ncclComm_t comm = std::exchange(comm_, nullptr); comm != nullptr)
+        abort_in_order(api_.nccl, comm, Clock::now() + limits_.abort_timeout / 2);
+}
+
+void Communicator::finish() {
+    const ncclComm_t comm = std::exchange(comm_, nullptr);
+    if (comm == nullptr) return;
     const TimePoint deadline = Clock::now() + limits_.finish_timeout;
     const auto work = [nccl = api_.nccl, device = device_, comm, deadline] {
         (void)device->begin_thread();
         finalize(nccl, comm, deadline);
     };
-    return run_bounded(work, deadline + limits_.abort_timeout);
+    (void)run_bounded(work, deadline + limits_.abort_timeout);
 }
 
-std::string Communicator::error_text(ncclResult_t result) const {
-    const char* last = api_.nccl.get_last_error(nullptr);  // of any communicator of this process
-    const std::string_view detail = last != nullptr ? last : "";
-    return fmt::format("{}{}{}{}", api_.nccl.get_error_string(result), detail.empty() ? "" : " (", detail,
-                       detail.empty() ? "" : ")");
-}
+std::string Communicator::error_text(ncclResult_t result) const { return text_of(api_.nccl, result, earlier_error_); }
 
 }  // namespace ddp::detail

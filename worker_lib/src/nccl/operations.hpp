@@ -10,7 +10,7 @@
 namespace ddp::detail {
 
 /// The stream of a group's operations, and this rank in the group.
-struct NcclQueue {
+struct NcclTarget {
     const NcclApi& nccl;
     CUstream stream = nullptr;
     int rank = 0;
@@ -20,10 +20,10 @@ struct NcclQueue {
 
 /// Enqueues a checked operation on the stream. An operation that moves nothing, on all ranks alike, enqueues nothing.
 /// ncclInProgress: a non-blocking communicator is still launching it.
-[[nodiscard]] ncclResult_t start(const Operation& operation, const NcclQueue& queue, ncclComm_t comm);
+[[nodiscard]] ncclResult_t start(const Operation& operation, const NcclTarget& target, ncclComm_t comm);
 
 /// The same for messages, which begin and end together, so that the order in which ranks list them cannot block them.
 /// If NCCL refuses one, none has started.
-[[nodiscard]] ncclResult_t start(const std::vector<Transfer>& messages, const NcclQueue& queue, ncclComm_t comm);
+[[nodiscard]] ncclResult_t start(const std::vector<Transfer>& messages, const NcclTarget& target, ncclComm_t comm);
 
 }  // namespace ddp::detail

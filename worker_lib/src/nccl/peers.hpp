@@ -4,6 +4,7 @@
 
 #include <poll.h>
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +15,11 @@
 #include "worker_lib/src/operation/failure.hpp"
 
 namespace ddp::detail {
+
+/// Between two looks at the processes of the peers, while anything waits for them.
+inline constexpr auto kLookInterval = std::chrono::milliseconds(100);
+/// From an error of NCCL to the end of the process that causes it: its sockets are closed first.
+inline constexpr auto kEndingTime = std::chrono::milliseconds(500);
 
 class Peers {
 public:
@@ -34,6 +40,7 @@ public:
     /// Returns whether a process of a rank here has ended. Waits up to `timeout` for that. One system call, none if no
     /// process is watched.
     [[nodiscard]] bool await_loss(ddprun::Duration timeout) const;
+    [[nodiscard]] bool watches_any() const { return !watched_.empty(); }
     /// Returns one error that names all ranks whose process is known to have ended, or nothing if there is none.
     [[nodiscard]] std::optional<Error> losses() const;
 

@@ -29,13 +29,35 @@ NcclWork::~NcclWork() {
         if (event != nullptr) device_->release(event);
 }
 
-void NcclWork::prepare() {
+void NcclWork::record_caller() {
     start_ = device_->acquire_event();
     end_ = device_->acquire_event();
+    if (!is_barrier_of_hosts()) record_on_callers_stream(device_->cuda(), start_, *this, device_->index());
 }
 
-void NcclWork::record_start() {
-    check_cuda(device_->cuda(), device_->cuda().event_record(start_, device_->stream()), "cuEventRecord");
+void NcclWork::follow_caller() {
+    const CudaApi& cuda = device_->cuda();
+    if (!is_barrier_of_hosts())
+        check_cuda(cuda, cuda.stream_wait_event(device_->stream(), start_, 0), "cuStreamWaitEvent");
+    // The wait is for the record that it has met, so the event can be recorded again.
+    check_cuda(cuda, cuda.event_record(start_, device_->stream()), "cuEventRecord");
+}
+
+void NcclWork::record_end() {
+    check_cuda(device_->cuda(), device_->cuda().event_record(end_, device_->stream()), "cuEventRecord");
+    launched_.store(true, std::memory_order_release);
+    settle();
+}
+
+void NcclWork::settle() {
+    settled_.store(true, std::memory_order_release);
+    settled_.notify_all();
+}
+
+std::vector<WorkState::Callback> NcclWork::finish(std::exception_ptr error) {
+    auto callbacks = end(std::move(error));
+    settle();
+    return callbacks;
 }
 
 bool NcclWork::is_barrier_of_hosts() const {
@@ -78,25 +100,21 @@ void NcclWork::note_abort(std::string_view reason) const {
     if (!batch->record_entries.empty()) batch->record_entries.front().aborted(reason);
 }
 
-CUresult NcclWork::record_end(bool launched) {
-    const CUresult error = device_->cuda().event_record(end_, device_->stream());
-    recorded_ = error == CUDA_SUCCESS;
-    launched_ = recorded_ && launched;
-    return error;
-}
-
-CUresult NcclWork::query() const { return recorded_ ? device_->cuda().event_query(end_) : CUDA_ERROR_NOT_READY; }
+CUresult NcclWork::query() const { return device_->cuda().event_query(end_); }
 
 void NcclWork::mark_begun(bool ended) {
-    if (begun_ || !launched_) return;
+    if (begun_) return;
     if (!ended && device_->cuda().event_query(start_) != CUDA_SUCCESS) return;  // query() reports an error
     begun_ = true;
     begin();
 }
 
 void NcclWork::wait() {
-    if (blocks_host() || done()) return WorkState::wait();  // when done: throws its error, or returns at once
-    const DeviceScope scope(*device_);                      // Stream{} is this device's default stream
+    if (is_barrier_of_hosts()) return WorkState::wait();
+    // A wait for an event that has not been recorded would be none. The queue fails what it cannot launch in time.
+    settled_.wait(false, std::memory_order_acquire);
+    if (done() || !launched()) return WorkState::wait();  // throws the error, or returns at once
+    const DeviceScope scope(*device_);                    // Stream{} is this device's default stream
     if (const auto wrong = wait_complaint(device_->cuda(), caller()); !wrong.empty()) refuse(*this, wrong);
     check_cuda(device_->cuda(), device_->cuda().stream_wait_event(caller(), end_, 0), "cuStreamWaitEvent");
 }

@@ -23,6 +23,11 @@ public:
         function = reinterpret_cast<Function*>(::dlsym(handle_, symbol));
         if (function == nullptr && problem_.empty()) problem_ = fmt::format("{} has no function {}", name_, symbol);
     }
+    /// Binds a function that the library may lack; then it becomes null.
+    template <typename Function>
+    void bind_if_present(Function*& function, const char* symbol) {
+        if (handle_ != nullptr) function = reinterpret_cast<Function*>(::dlsym(handle_, symbol));
+    }
     [[nodiscard]] bool opened() const { return handle_ != nullptr; }
     /// Returns the problem; empty if the library is open and has all functions.
     [[nodiscard]] const std::string& problem() const { return problem_; }

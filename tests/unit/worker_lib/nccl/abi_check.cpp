@@ -48,6 +48,9 @@ DDP_CUDA_FUNCTIONS(DDP_CHECK)
 #define DDP_CHECK(member, function) \
     static_assert(Alike<decltype(NcclApi::member), decltype(&::function)>::value, "signature of " #function);
 DDP_NCCL_FUNCTIONS(DDP_CHECK)
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 7)
+DDP_NCCL_OPTIONAL_FUNCTIONS(DDP_CHECK)
+#endif
 #undef DDP_CHECK
 
 static_assert(std::is_same_v<CUcontext, ::CUcontext> && std::is_same_v<CUevent, ::CUevent> &&
@@ -92,6 +95,9 @@ DDP_CHECK(ncclInvalidArgument)
 DDP_CHECK(ncclInvalidUsage)
 DDP_CHECK(ncclRemoteError)
 DDP_CHECK(ncclInProgress)
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 30, 0)
+DDP_CHECK(ncclTimeout)
+#endif
 DDP_CHECK(ncclInt8)
 DDP_CHECK(ncclUint8)
 DDP_CHECK(ncclInt32)

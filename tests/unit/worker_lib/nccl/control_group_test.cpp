@@ -117,11 +117,29 @@ TEST_CASE("nccl: abort ends the operations of host memory, too, and a failure of
         throw Error(host.code, fmt::format("{}|{}|{}", host.failed, device.failed, host.text));
     });
     for (const Outcome& outcome : outcomes) {
-        CHECK(outcome.code == ErrorCode::Aborted);
+        CHECK(outcome.code == (on_device ? ErrorCode::Timeout : ErrorCode::Aborted));
         CHECK_THAT(outcome.text, Catch::StartsWith("true|true|"));
         if (on_device) CHECK_THAT(outcome.text, Contains("group 'world': not done on the device at its deadline"));
         if (!on_device) CHECK_THAT(outcome.text, Contains("was aborted by rank 0 (host ") && Contains(": enough"));
     }
+}
+
+TEST_CASE("nccl: a failure on host memory ends what is in flight on the device, with its code", "[nccl]") {
+    FakeGroup ranks(2);
+    ranks.has_control_group = true;
+    const auto outcomes = ranks.run_worlds([&](ProcessGroup& group) {
+        group.barrier().wait();
+        std::vector<float> values(3);
+        std::vector<int> numbers(group.rank() == 0 ? 2 : 3);
+        Work device;
+        if (group.rank() == 0)
+            device = group.all_reduce(device_buffer(values), ReduceOp::Sum);  // rank 1 never calls it
+        (void)outcome_of([&] { group.all_reduce(numbers, ReduceOp::Sum).wait(); });
+        device.wait_host();
+    });
+    CHECK(outcomes[0].code == ErrorCode::Mismatch);
+    CHECK_THAT(outcomes[0].text, Contains("#1 all_reduce sum f32[3]") && Contains("all_reduce sum i32[3]"));
+    CHECK(outcomes[1].text == "");
 }
 
 TEST_CASE("nccl: gradients in host memory are averaged", "[nccl]") {

@@ -114,8 +114,9 @@ struct FakeCudaCalls {
         return CUDA_SUCCESS;
     }
     static CUresult event_query(CUevent event) {
-        const Lock lock(fake().mutex_);
+        Lock lock(fake().mutex_);
         if (!has_context()) return CUDA_ERROR_INVALID_CONTEXT;
+        fake().block_while(lock, fake().query_blocks);
         ++fake().counts_.queries;
         if (fake().ends_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         const auto task = real(event).recorded;
@@ -141,8 +142,9 @@ struct FakeCudaCalls {
         return CUDA_SUCCESS;
     }
     static CUresult free(CUdeviceptr memory) {
-        const Lock lock(fake().mutex_);
+        Lock lock(fake().mutex_);
         if (!has_context()) return CUDA_ERROR_INVALID_CONTEXT;
+        fake().block_while(lock, fake().free_blocks);
         if (fake().ends_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         --fake().counts_.blocks;
         if (fake().devices_of_blocks_[memory_at(memory)] != contexts_of_thread.back()) ++fake().counts_.frees_elsewhere;
@@ -254,6 +256,28 @@ void FakeGpu::fill(CudaApi& cuda) {
     cuda.pointer_get_attributes = FakeCudaCalls::pointer_attributes;
     cuda.get_error_name = FakeCudaCalls::error_name;
     cuda.get_error_string = FakeCudaCalls::error_text;
+}
+
+void FakeGpu::let_go() {
+    const std::lock_guard lock(mutex_);
+    leaving_ = true;
+    changed_.notify_all();
+}
+
+void FakeGpu::complete_inits() {
+    const std::lock_guard lock(mutex_);
+    init_never_completes = false;
+    changed_.notify_all();
+}
+
+std::vector<std::string> FakeGpu::launch_order() {
+    const std::lock_guard lock(mutex_);
+    return launch_order_;
+}
+
+std::set<std::thread::id> FakeGpu::launch_threads() {
+    const std::lock_guard lock(mutex_);
+    return launch_threads_;
 }
 
 FakeGpu::Counts FakeGpu::counts() {

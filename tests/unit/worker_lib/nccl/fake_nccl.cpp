@@ -25,7 +25,7 @@ struct FakeNcclCalls {
 
     static ncclResult_t get_unique_id(ncclUniqueId* id) {
         const Lock lock(fake().mutex_);
-        if (fake().unique_id_fails) return ncclSystemError;
+        if (fake().unique_id_fails) return fake().has_error_ = true, ncclSystemError;
         std::snprintf(id->internal, sizeof id->internal, "id %d", ++fake().counts_.unique_ids);
         return ncclSuccess;
     }
@@ -48,12 +48,13 @@ struct FakeNcclCalls {
     static ncclResult_t abort(ncclComm_t comm) {
         Lock lock(fake().mutex_);
         ++fake().counts_.aborts;
-        if (fake().abort_blocks) {
-            ++fake().blocked_;
-            fake().changed_.wait(lock, [] { return fake().leaving_; });
-            --fake().blocked_;
-            fake().changed_.notify_all();
-        }
+        fake().block_while(lock, fake().abort_blocks);
+        fake().leave(real(comm));
+        return ncclSuccess;
+    }
+    static ncclResult_t revoke(ncclComm_t comm, int) {
+        const Lock lock(fake().mutex_);
+        ++fake().counts_.revokes;
         fake().leave(real(comm));
         return ncclSuccess;
     }
@@ -112,6 +113,14 @@ ncclResult_t FakeGpu::block(std::unique_lock<std::mutex>& lock, FakeComm& comm, 
     return leaving_ || comm.aborted ? ncclInternalError : ncclSuccess;
 }
 
+void FakeGpu::block_while(std::unique_lock<std::mutex>& lock, const std::atomic<bool>& blocks) {
+    if (!blocks) return;
+    ++blocked_;
+    changed_.wait(lock, [&] { return leaving_ || !blocks; });
+    --blocked_;
+    changed_.notify_all();
+}
+
 bool FakeGpu::starting(const FakeComm& comm) {
     return init_never_completes || static_cast<int>(joined_[comm.id].size()) < comm.size;
 }
@@ -136,7 +145,8 @@ void FakeGpu::fill(detail::NcclApi& nccl) {
     nccl.get_error_string = [](ncclResult_t result) {
         return result == ncclRemoteError ? "remote error" : "system error";
     };
-    nccl.get_last_error = [](ncclComm_t) { return "as scripted"; };
+    nccl.get_last_error = [](ncclComm_t) { return FakeGpu::current().has_error_ ? "as scripted" : ""; };
+    if (FakeGpu::current().has_revoke) nccl.comm_revoke = FakeNcclCalls::revoke;
 }
 
 FakeGpu::Group& FakeGpu::group_of_thread() {
@@ -190,6 +200,7 @@ ncclResult_t FakeGpu::add(FakeComm& comm, CUstream stream, bool well_formed, Fak
     if (!comm.blocking) comm.error = refused;
     Group& group = group_of_thread();
     if (refused != ncclSuccess) {
+        has_error_ = true;
         group.depth > 0 ? void(group.refused = refused) : void(group = {});
         return refused;
     }
@@ -214,14 +225,20 @@ ncclResult_t FakeGpu::launch(const Group& group) {
     if (group.own_messages != 0) return ncclInvalidUsage;
     if (group.calls.empty()) return ncclSuccess;
     FakeComm& comm = *group.comm;
-    ++comm.launched;
-    ++counts_.launches;
+    if (std::exchange(comm.warmed_up, true)) {
+        ++comm.launched;
+        ++counts_.launches;
+        launch_order_.push_back(comm.id);
+    } else {
+        ++counts_.warm_ups;
+    }
+    launch_threads_.insert(std::this_thread::get_id());
     std::vector<FakeStep> steps;
     for (const FakeCallToCome& call : group.calls) steps.push_back(call());
     comm.accepted = [this, &comm, stream = group.stream, steps] {
         put(stream, [this, &comm, steps] {
+            if (comm.aborted && !abort_leaves_kernels) return true;
             if (frozen_ranks.contains(comm.rank)) return false;
-            if (comm.aborted) return true;
             bool all = true;
             for (const FakeStep& step : steps) all = step() && all;
             return all;
@@ -259,8 +276,10 @@ ncclResult_t FakeGpu::state_of(FakeComm& comm) {
         std::exchange(comm.accepted, nullptr)();
         return ncclSuccess;  // taken in; errors come later
     }
-    if (async_error && async_error->rank == comm.rank && comm.launched >= async_error->operation)
+    if (async_error && async_error->rank == comm.rank && comm.launched >= async_error->operation) {
+        has_error_ = true;
         return async_error->error;
+    }
     return ncclSuccess;
 }
 

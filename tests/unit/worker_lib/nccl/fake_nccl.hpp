@@ -18,6 +18,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <vector>
 
@@ -51,6 +52,7 @@ struct FakeComm {
     bool blocking = false;
     bool aborted = false;
     ncclResult_t error = ncclSuccess;  ///< the first error of a non-blocking one: it returns it from then on
+    bool warmed_up = false;            ///< it has launched its first call, which counts nowhere
     int launched = 0;                  ///< a group of calls is one
     int collectives = 0;               ///< the n-th meets the n-th of the other ranks
     std::map<std::pair<int, bool>, int> messages = {};  ///< number of messages, by peer and whether it receives them
@@ -75,7 +77,11 @@ public:
     int devices = 8;
     bool unique_id_fails = false;
     bool init_never_completes = false;
-    bool abort_blocks = false;
+    std::atomic<bool> abort_blocks = false;
+    std::atomic<bool> query_blocks = false;
+    std::atomic<bool> free_blocks = false;
+    bool abort_leaves_kernels = false;  ///< the collectives of frozen_ranks go on
+    bool has_revoke = false;            ///< before api()
     struct AsyncError {
         int rank;
         int operation;
@@ -85,7 +91,7 @@ public:
     std::optional<ncclResult_t> refuse_launch;  ///< the result of every collective, send and receive
     int good_calls = 0;                         ///< calls that succeed before refuse_launch takes effect
     std::atomic<bool> never_takes_in = false;   ///< calls stay in progress, as a first message whose peer is missing
-    std::set<int> frozen_ranks;                 ///< their collectives never end, not even by an abort
+    std::set<int> frozen_ranks;                 ///< their collectives end by an abort only
     std::atomic<bool> loses_data = false;       ///< operations end, and write nothing
     std::atomic<bool> refuses_events = false;   ///< creating an event fails
     std::atomic<bool> refuses_memory = false;
@@ -96,16 +102,24 @@ public:
 
     // Counts of calls.
     struct Counts {
-        int unique_ids = 0, aborts = 0, destroys = 0, blocking_inits = 0;
+        int unique_ids = 0, aborts = 0, revokes = 0, destroys = 0, blocking_inits = 0;
         int streams = 0, events = 0, blocks = 0;  ///< alive, without a test's own streams
         int open_groups = 0;                      ///< groups of calls, on all threads
         int launches = 0;                         ///< a group of calls is one
+        int warm_ups = 0;                         ///< first launches of communicators, which are not among the launches
         int retained = 0;                         ///< uses of primary contexts that have not been released
         int frees_elsewhere = 0;                  ///< on a thread whose current device was another one
         int broken_captures = 0;                  ///< calls that end another thread's capture
         int queries = 0;                          ///< event queries
     };
     [[nodiscard]] Counts counts();
+    /// Returns the unique ids of the communicators in the order of their launches, and the threads that made these.
+    [[nodiscard]] std::vector<std::string> launch_order();
+    [[nodiscard]] std::set<std::thread::id> launch_threads();
+    /// Ends init_never_completes.
+    void complete_inits();
+    /// Lets all blocked calls return, as if this process had ended.
+    void let_go();
     /// Returns the devices whose primary context has been used.
     [[nodiscard]] std::set<int> contexts();
 
@@ -149,6 +163,7 @@ private:
     ncclResult_t launch(const Group& group);
     ncclResult_t state_of(FakeComm& comm);
     ncclResult_t block(std::unique_lock<std::mutex>& lock, FakeComm& comm, const std::function<bool()>& over);
+    void block_while(std::unique_lock<std::mutex>& lock, const std::atomic<bool>& blocks);
     bool starting(const FakeComm& comm);
     void leave(FakeComm& comm);
 
@@ -163,8 +178,11 @@ private:
     std::map<std::pair<std::string, int>, FakeCollective> collectives_;       // by unique id and number
     std::map<std::tuple<std::string, int, int, int>, FakeMessage> messages_;  // by unique id, sender, receiver, number
     Counts counts_;
+    std::vector<std::string> launch_order_;
+    std::set<std::thread::id> launch_threads_;
     int blocked_ = 0;
-    bool leaving_ = false;
+    bool leaving_ = false;  ///< let_go() has been called
+    bool has_error_ = false;
 };
 
 }  // namespace ddp::test

@@ -6,6 +6,7 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -57,7 +58,14 @@ struct FakeGroup {
     int size;
     FakeGpu gpu;
     std::shared_ptr<Store> store = detail::make_local_store();
-    detail::NcclLimits limits{.abort_timeout = 200ms, .finish_timeout = 5s};
+    std::mutex mutex;
+    std::vector<std::string> process_ends;  ///< the last lines of this process, which goes on
+    detail::NcclLimits limits{
+        .abort_timeout = 5s, .finish_timeout = 5s, .end_process = [this](const std::string& line) {
+            const std::lock_guard lock(mutex);
+            process_ends.push_back(line);
+            gpu.let_go();
+        }};
     ddprun::Duration init_timeout = 20s;
     int nccl_version = 22809;
     int first_device = 0;
@@ -77,8 +85,31 @@ struct FakeGroup {
         return spec;
     }
 
-    [[nodiscard]] std::unique_ptr<detail::BackendImpl> backend(int rank) {
-        return detail::make_nccl_backend(spec(rank), gpu.api(nccl_version), limits);
+    [[nodiscard]] std::unique_ptr<detail::BackendImpl> backend(int rank) { return backend(spec(rank)); }
+    [[nodiscard]] std::unique_ptr<detail::BackendImpl> backend(const detail::GroupSpec& spec) {
+        return detail::make_nccl_backend(spec, gpu.api(nccl_version), limits);
+    }
+    /// The backends of all ranks.
+    using Backends = std::vector<std::unique_ptr<detail::BackendImpl>>;
+    [[nodiscard]] Backends backends() { return backends("world", store); }
+    /// The same for another group of the same ranks and devices.
+    [[nodiscard]] Backends backends(const std::string& name, const std::shared_ptr<Store>& its_store) {
+        std::vector<std::future<std::unique_ptr<detail::BackendImpl>>> made;
+        for (int rank = 0; rank < size; ++rank) {
+            made.push_back(std::async(std::launch::async, [&, rank] {
+                detail::GroupSpec its_spec = spec(rank);
+                its_spec.name = name;
+                its_spec.store = its_store;
+                return backend(its_spec);
+            }));
+        }
+        Backends all;
+        for (auto& one : made) all.push_back(one.get());
+        return all;
+    }
+    [[nodiscard]] std::vector<std::string> last_lines() {
+        const std::lock_guard lock(mutex);
+        return process_ends;
     }
 
     /// The same as a program sees it.

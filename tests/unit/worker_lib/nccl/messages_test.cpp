@@ -206,14 +206,14 @@ TEST_CASE("nccl: one of several calls that NCCL refuses ends their group, and no
 TEST_CASE("nccl: calls that NCCL never launches end at the operation's deadline, or by an abort", "[nccl]") {
     const bool aborts = GENERATE(false, true);
     FakeGroup group(1);
-    group.nccl_version = GENERATE(22602, 22809);  // the older one stays in the call
     ProcessGroup world = group.world(0);
-    std::vector<float> in(2, 1.0f), out(2, 0.0f);
+    std::vector<float> in(2, 1.0f), out(2, 0.0f), other_values(1);
     const bool after_another = GENERATE(false, true);
     Work earlier;
     if (after_another) {
         group.gpu.frozen_ranks = {0};
-        earlier = world.barrier();
+        earlier = world.all_reduce(device_buffer(other_values), ReduceOp::Sum);
+        earlier.wait();  // it is on the stream
     }
     group.gpu.never_takes_in = true;
     auto other = std::async(std::launch::async, [&] {

@@ -231,6 +231,64 @@ TEST_CASE("nccl: a group without operations fails with one of its device that ha
     CHECK_FALSE(others.second->failure().has_value());  // it is another rank's, on another device
 }
 
+TEST_CASE("nccl: a rank that ends while NCCL starts is named at once", "[nccl]") {
+    FirstVictim process;
+    REQUIRE(process.pid() > 0);
+    FakeGroup ranks(2);
+    ranks.store = std::make_shared<DisguisingStore>(process.pid());
+    ranks.gpu.init_never_completes = true;
+    auto peer = std::async(std::launch::async, [&] { return outcome_of([&] { (void)ranks.backend(1); }); });
+    auto own = std::async(std::launch::async, [&] { return outcome_of([&] { (void)ranks.backend(0); }); });
+    REQUIRE(eventually([&] { return ranks.gpu.counts().retained >= 4; }));  // both have a queue and a device
+    process.kill();
+    const Outcome outcome = own.get();
+    CHECK(outcome.code == ErrorCode::PeerLost);
+    CHECK(outcome.culprits == std::vector{1});
+    CHECK_THAT(outcome.text, Contains("NCCL could not start: rank 1 (host ") && Contains("its process ended"));
+    (void)peer.get();
+}
+
+TEST_CASE("nccl: a lost rank of another group ends what needs it, also after a deadline of a third, and nothing else",
+          "[nccl]") {
+    FirstVictim process;
+    REQUIRE(process.pid() > 0);
+    FakeGroup ranks(3);
+    ranks.limits.loss_timeout = 200ms;
+    ranks.limits.shared_timeout = 1h;
+    const std::shared_ptr<Store> disguising = std::make_shared<DisguisingStore>(process.pid());
+    const auto world = ranks.backends("world", disguising);
+    // The process is not watched in the others.
+    const auto sums = ranks.backends("sums", detail::make_local_store());
+    const auto messages = ranks.backends("messages", detail::make_local_store());
+    const auto third = ranks.backends("third", detail::make_local_store());
+    const auto message = [](bool sends, int peer, float& value) {
+        detail::TransferList batch;
+        batch.seq = 1;
+        batch.deadline = ddprun::Clock::now() + 20s;
+        batch.transfers.push_back(
+            {.sends = sends, .buffer = Buffer(&value, 1, DType::F32, Device::Cuda), .peer = peer});
+        return batch;
+    };
+    std::vector<float> values(3), others(3);
+    float sent = 7, received = 0;
+    const auto sum = submit(*sums[0], all_reduce(others, ReduceOp::Sum));
+    const auto receive = transfer(*messages[0], message(false, 2, received));
+    CHECK(outcome_of([&] { wait_host(*submit(*third[0], all_reduce(values, ReduceOp::Sum, 1, 100ms))); }).code ==
+          ErrorCode::Timeout);
+    const auto work = submit(*world[0], all_reduce(values, ReduceOp::Sum));
+    process.kill();
+    CHECK(outcome_of([&] { wait_host(*work); }).code == ErrorCode::PeerLost);
+    const Outcome neighbour = outcome_of([&] { wait_host(*sum); });
+    CHECK(neighbour.code == ErrorCode::PeerLost);
+    CHECK(neighbour.culprits == std::vector{1});
+    const auto send = transfer(*messages[2], message(true, 0, sent));
+    CHECK(outcome_of([&] { wait_host(*receive); }).text == "");
+    CHECK(received == 7);
+    CHECK(outcome_of([&] { wait_host(*send); }).text == "");
+    REQUIRE(eventually([&] { return messages[0]->failure().has_value(); }));
+    CHECK(messages[0]->failure()->culprits() == std::vector{1});
+}
+
 TEST_CASE("nccl: after the death of a rank what ends by itself is done, and messages of other ranks go on", "[nccl]") {
     FirstVictim process;
     REQUIRE(process.pid() > 0);
@@ -243,20 +301,21 @@ TEST_CASE("nccl: after the death of a rank what ends by itself is done, and mess
     std::vector<std::unique_ptr<detail::BackendImpl>> backends;
     for (auto& one : made) backends.push_back(one.get());
 
-    // The dead rank has done its part of the sum before. The caller's stream is late.
-    const CUstream stream = ranks.gpu.make_stream();
-    const auto gate = ranks.gpu.close_gate(stream);
+    // The dead rank has done its part of the sum before. The callers' streams are late.
+    std::vector<std::shared_ptr<std::atomic<bool>>> gates;
     std::vector<std::vector<float>> values(3, std::vector<float>(3, 1.F));
     std::vector<std::shared_ptr<detail::WorkState>> sums;
-    for (int rank = 0; rank < 3; ++rank) {
-        auto sum = all_reduce(values[static_cast<std::size_t>(rank)], ReduceOp::Sum);
-        if (rank == 0) sum.stream.handle = stream;
-        sums.push_back(submit(*backends[static_cast<std::size_t>(rank)], std::move(sum)));
+    for (std::size_t rank = 0; rank < 3; ++rank) {
+        const CUstream stream = ranks.gpu.make_stream();
+        gates.push_back(ranks.gpu.close_gate(stream));
+        auto sum = all_reduce(values[rank], ReduceOp::Sum);
+        sum.stream.handle = stream;
+        sums.push_back(submit(*backends[rank], std::move(sum)));
     }
     process.kill();
     const auto death = ddprun::Clock::now();
-    REQUIRE(eventually([&] { return ddprun::Clock::now() - death > 150ms; }));  // one look at least
-    gate->store(true);
+    REQUIRE(eventually([&] { return ddprun::Clock::now() - death > 600ms; }));  // its time begins with its start
+    for (const auto& gate : gates) gate->store(true);
     for (const auto& sum : sums) CHECK(outcome_of([&] { wait_host(*sum); }).text == "");
 
     const auto message = [&](bool sends, int peer, float& value) {

@@ -33,6 +33,7 @@ public:
     [[nodiscard]] bool is_busy(std::uint64_t last) const override { return peers_.node().progress.last_done() < last; }
     [[nodiscard]] Arena& arena() override { return peers_.arena(); }
     void abort(std::string_view reason) override { failure_.abort(reason); }
+    void fail(const Error& error) override { failure_.fail(error); }
     [[nodiscard]] bool after_callbacks(std::function<void()> end) const override {
         return WorkState::after_callbacks(&peers_.node(), std::move(end));
     }

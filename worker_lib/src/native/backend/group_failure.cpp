@@ -21,11 +21,17 @@ void GroupFailure::stop(const Failure& failure) {
 }
 
 void GroupFailure::abort(std::string_view reason) {
-    const Failure failure{
-        .code = ErrorCode::Aborted,
-        .cause = fmt::format("group '{}' was aborted by {}: {}", peers_.group(), peers_.own_name(), reason),
-        .culprits = {peers_.rank()},
-        .names_group = true};
+    end_all({.code = ErrorCode::Aborted,
+             .cause = fmt::format("group '{}' was aborted by {}: {}", peers_.group(), peers_.own_name(), reason),
+             .culprits = {peers_.rank()},
+             .names_group = true});
+}
+
+void GroupFailure::fail(const Error& error) {
+    end_all({.code = error.code(), .cause = error.what(), .culprits = error.culprits(), .names_group = true});
+}
+
+void GroupFailure::end_all(const Failure& failure) {
     // Without an earlier failure everything ends; after one, only the operations that this rank has not completed.
     report(failure, peers_.node().failure.poisoned() ? peers_.node().progress.last_done() : 0);
     p2p_.interrupt();

@@ -28,11 +28,15 @@ public:
     /// Ends the waits of this rank only: its peers learn from its departure.
     void stop(const Failure& failure);
     void abort(std::string_view reason);
+    /// Ends the group because of an error that this rank has met elsewhere.
+    void fail(const Error& error);
     /// Aborts the group because a callback of `work` has thrown `text`. Does nothing if the group has failed already:
     /// the callback may have thrown because of that.
     void abort_for(const WorkState& work, std::string_view text);
 
 private:
+    void end_all(const Failure& failure);
+
     ConnectedPeers& peers_;
     JobQueue& queue_;
     P2pSlot& p2p_;

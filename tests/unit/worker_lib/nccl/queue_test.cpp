@@ -1,0 +1,229 @@
+// The device queue over the fake GPU: one order and one thread for all groups of a device, and how they fail together.
+
+#include "common/flight_record_layout.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/worker_lib/nccl/group.hpp"
+
+using namespace ddp;
+using namespace ddp::test;
+using Catch::Matchers::Contains;
+using detail::BackendImpl;
+using detail::OpKind;
+
+namespace {
+
+std::shared_ptr<detail::WorkState> sum_on(CUstream stream, BackendImpl& backend, std::vector<float>& values,
+                                          ddprun::Duration timeout = 20s) {
+    auto wanted = all_reduce(values, ReduceOp::Sum, 1, timeout);
+    wanted.stream.handle = stream;
+    return submit(backend, std::move(wanted));
+}
+
+bool passes(ddprun::Duration time) {
+    const auto start = ddprun::Clock::now();
+    return eventually([&] { return ddprun::Clock::now() - start > time; });
+}
+
+}  // namespace
+
+TEST_CASE("nccl: all groups of a device are launched by one thread of the library, in the order of the calls",
+          "[nccl]") {
+    FakeGroup group(1);
+    const auto world = group.backends(), other = group.backends("other", detail::make_local_store());
+    std::vector<std::string> expected;
+    std::vector<float> values(1);
+    std::shared_ptr<detail::WorkState> last;
+    for (std::uint64_t seq = 1; seq <= 30; ++seq) {
+        const bool first = seq % 3 == 0;  // some follow one of their own group
+        expected.emplace_back(first ? "id 1" : "id 2");
+        last = submit(*(first ? world : other)[0], all_reduce(values, ReduceOp::Sum, seq));
+    }
+    wait_host(*last);
+    CHECK(group.gpu.launch_order() == expected);
+    CHECK(group.gpu.launch_threads().size() == 1);
+    CHECK_FALSE(group.gpu.launch_threads().contains(std::this_thread::get_id()));
+}
+
+TEST_CASE("nccl: a communicator has run a barrier before it is handed out", "[nccl]") {
+    FakeGroup group(2);
+    const auto backends = group.backends();
+    CHECK(group.gpu.counts().warm_ups == 2);
+    CHECK(group.gpu.counts().launches == 0);
+}
+
+TEST_CASE("nccl: wait() returns when its operation has been launched, and the stream waits for the end", "[nccl]") {
+    FakeGroup group(2);
+    const auto backends = group.backends();
+    const CUstream stream = group.gpu.make_stream();
+    std::vector<float> values(1), others(1);
+    group.gpu.never_takes_in = true;
+    const auto work = sum_on(stream, *backends[0], values);
+    auto waiting = std::async(std::launch::async, [&] { return outcome_of([&] { work->wait(); }); });
+    CHECK(waiting.wait_for(50ms) == std::future_status::timeout);
+    group.gpu.never_takes_in = false;
+    CHECK(waiting.get().text == "");
+    CHECK_FALSE(group.gpu.advance(stream));  // the other rank has not called it
+    wait_host(*sum_on(nullptr, *backends[1], others));
+    wait_host(*work);
+    CHECK(group.gpu.advance(stream));
+}
+
+TEST_CASE("nccl: a call that waits for its peers holds the queue of the device until its deadline", "[nccl]") {
+    const bool holder_is_late = GENERATE(false, true);  // else the operation behind it
+    FakeGroup group(1);
+    group.limits.shared_timeout = 20s;
+    const auto world = group.backends(), other = group.backends("other", detail::make_local_store());
+    std::vector<float> values(1);
+    group.gpu.never_takes_in = true;
+    const auto first = sum_on(nullptr, *world[0], values, holder_is_late ? 300ms : 20s);
+    const auto second = sum_on(nullptr, *other[0], values, holder_is_late ? 20s : 300ms);
+    const Outcome late = outcome_of([&] { wait_host(*(holder_is_late ? first : second)); });
+    CHECK(late.code == ErrorCode::Timeout);
+    CHECK_THAT(late.text, Contains(holder_is_late ? "NCCL was still connecting to its peers at its deadline"
+                                                  : "not launched at its deadline, behind #1 all_reduce sum f32[1] of "
+                                                    "group 'world', which NCCL is still connecting"));
+    group.gpu.never_takes_in = false;
+    CHECK(outcome_of([&] { wait_host(*(holder_is_late ? second : first)); }).text == "");
+}
+
+TEST_CASE("nccl: groups of one device fail together, unless the user aborts one or an operation ends by itself",
+          "[nccl]") {
+    const auto how = GENERATE(as<std::string>(), "deadline", "deadline, other ends", "abort");
+    CAPTURE(how);
+    FakeGroup group(2);
+    if (how == "deadline, other ends") group.limits.shared_timeout = 10s;  // the machine may be busy
+    const auto worlds = group.backends(), reducers = group.backends("reducer", detail::make_local_store());
+    const auto &world = worlds[0], &reducer = reducers[0], &peer_reducer = reducers[1];
+    std::vector<float> values(3), others(3), peer_values(3);
+    const auto second = submit(*reducer, all_reduce(others, ReduceOp::Sum, 1, 20s));
+    const auto first = submit(*world, all_reduce(values, ReduceOp::Sum, 1, 300ms));
+    if (how == "abort") world->abort("enough");
+    CHECK(outcome_of([&] { wait_host(*first); }).code == (how == "abort" ? ErrorCode::Aborted : ErrorCode::Timeout));
+    const auto failed = ddprun::Clock::now();
+    if (how == "deadline") {
+        const Outcome outcome = outcome_of([&] { wait_host(*second); });
+        CHECK(ddprun::Clock::now() - failed < 1s);
+        CHECK(outcome.code == ErrorCode::Timeout);
+        CHECK_THAT(outcome.text, Contains("in group 'reducer': another group of this device has failed") &&
+                                     Contains("in group 'world': not done on the device at its deadline"));
+        CHECK(peer_reducer->failure() == std::nullopt);  // it has no operation in flight, and is on another device
+        CHECK(group.gpu.counts().aborts == 2);
+        return;
+    }
+    if (how == "abort") REQUIRE(eventually([&] { return ddprun::Clock::now() - failed > 700ms; }));
+    const auto last = submit(*peer_reducer, all_reduce(peer_values, ReduceOp::Sum, 1, 20s));
+    CHECK(outcome_of([&] { wait_host(*second); }).text == "");
+    CHECK(outcome_of([&] { wait_host(*last); }).text == "");
+    CHECK(group.gpu.counts().aborts == 1);
+}
+
+TEST_CASE("nccl: groups that wait for each other by a stream fail within a second of the first", "[nccl]") {
+    FakeGroup group(2);
+    const auto world = group.backends(), other = group.backends("other", detail::make_local_store());
+    const CUstream stream = group.gpu.make_stream();
+    std::vector<float> values(1);
+    const auto first = sum_on(stream, *world[0], values, 300ms);  // rank 1 calls neither
+    first->wait();
+    const auto second = sum_on(stream, *other[0], values, 1h);
+    CHECK(outcome_of([&] { wait_host(*first); }).code == ErrorCode::Timeout);
+    const auto failed = ddprun::Clock::now();
+    CHECK(outcome_of([&] { wait_host(*second); }).code == ErrorCode::Timeout);
+    CHECK(ddprun::Clock::now() - failed < 5s);  // 0.55 s on an idle machine
+    CHECK(group.gpu.counts().aborts == 2);
+}
+
+TEST_CASE("nccl: an operation that begins long after the failure of another group may take its time", "[nccl]") {
+    FakeGroup group(2);
+    group.limits.shared_timeout = 100ms;
+    const auto world = group.backends(), other = group.backends("other", detail::make_local_store());
+    const CUstream stream = group.gpu.make_stream();
+    const auto gate = group.gpu.close_gate(stream);
+    std::vector<float> values(1), others(1);
+    const auto held = sum_on(stream, *other[0], values);
+    CHECK(outcome_of([&] { wait_host(*sum_on(nullptr, *world[0], values, 100ms)); }).code == ErrorCode::Timeout);
+    REQUIRE(passes(1300ms));  // longer than an abort may take
+    gate->store(true);
+    REQUIRE(passes(500ms));  // on the device, and rank 1 is late
+    wait_host(*sum_on(nullptr, *other[1], others));
+    CHECK(outcome_of([&] { wait_host(*held); }).text == "");
+}
+
+TEST_CASE("nccl: where NCCL can revoke a communicator, that comes before its abort", "[nccl]") {
+    FakeGroup group(1);
+    group.gpu.has_revoke = GENERATE(false, true);
+    const auto backends = group.backends();
+    group.gpu.frozen_ranks = {0};
+    const auto work = submit(*backends[0], operation(OpKind::kBarrier, 1));
+    backends[0]->abort("enough");
+    CHECK(outcome_of([&] { wait_host(*work); }).code == ErrorCode::Aborted);
+    CHECK(group.gpu.counts().revokes == (group.gpu.has_revoke ? 1 : 0));
+    CHECK(group.gpu.counts().aborts == 1);
+}
+
+TEST_CASE("nccl: a process whose device does not let go of a failed group ends with its code", "[nccl]") {
+    const auto stuck = GENERATE(as<std::string>(), "abort", "kernel", "query", "call", "free");
+    CAPTURE(stuck);
+    FakeGroup group(1);
+    group.limits.abort_timeout = stuck == "free" ? 1s : 200ms;
+    if (stuck == "call") group.nccl_version = 22602;  // it stays in NCCL
+    auto backends = group.backends();
+    if (stuck == "call") group.gpu.never_takes_in = true;
+    group.gpu.frozen_ranks = {0};
+    group.gpu.abort_blocks = stuck == "abort";
+    group.gpu.abort_leaves_kernels = stuck == "kernel";
+    group.gpu.free_blocks = stuck == "free";
+    std::vector<float> values(1);
+    const auto work = sum_on(nullptr, *backends[0], values, 150ms);
+    group.gpu.query_blocks = stuck == "query";
+    const Outcome outcome = outcome_of([&] { wait_host(*work); });
+    CHECK(outcome.code == ErrorCode::Timeout);
+    const bool in_call = stuck == "call" || stuck == "query";
+    if (stuck != "free") {
+        CHECK_THAT(outcome.text, Contains(in_call ? "; and a call of NCCL or CUDA did not return within 0.2 s, so this "
+                                                    "process ends"
+                                                  : "; and ncclCommAbort did not return within 0.2 s, so this process "
+                                                    "ends"));
+    }
+    backends.clear();
+    const auto lines = group.last_lines();
+    REQUIRE(lines.size() == 1);
+    CHECK_THAT(lines[0], Contains("at its deadline") && Contains("; after that ") && Contains("in group 'world'") &&
+                             Contains("CUDA device 0 does not answer, and this process ends with code 71"));
+}
+
+TEST_CASE("nccl: a free that waits for kernels of the program ends no process whose groups are well", "[nccl]") {
+    FakeGroup group(1);
+    group.limits.abort_timeout = 100ms;
+    auto backends = group.backends();
+    group.gpu.free_blocks = true;
+    backends.clear();
+    CHECK(group.last_lines().empty());
+}
+
+TEST_CASE("nccl: a start that NCCL ends after its deadline is aborted when it comes back", "[nccl]") {
+    FakeGroup group(2);
+    group.nccl_version = 22602;  // stays in NCCL
+    group.init_timeout = 1s;
+    group.limits.abort_timeout = 100ms;
+    group.gpu.init_never_completes = true;
+    for (const Outcome& outcome : group.run([](int, BackendImpl&) {})) CHECK(outcome.code == ErrorCode::Timeout);
+    CHECK(group.gpu.counts().aborts == 0);
+    group.gpu.complete_inits();
+    CHECK(eventually([&] { return group.gpu.counts().aborts == 2; }));
+}
+
+TEST_CASE("nccl: NCCL's codes have ours, and its last error is shown only if it is new", "[nccl]") {
+    CHECK(detail::error_code_of(ncclTimeout) == ErrorCode::Timeout);
+    CHECK(detail::error_code_of(ncclRemoteError) == ErrorCode::PeerLost);
+    CHECK(detail::error_code_of(ncclInternalError) == ErrorCode::System);
+    FakeGroup group(1);
+    for (const bool is_new : {true, false}) {
+        const auto backends = group.backends();
+        group.gpu.refuse_launch = ncclSystemError;
+        const Outcome outcome = outcome_of([&] { wait_host(*submit(*backends[0], operation(OpKind::kBarrier, 1))); });
+        CHECK_THAT(outcome.text, Contains("NCCL could not launch it: system error"));
+        CHECK((outcome.text.find("(as scripted)") != std::string::npos) == is_new);
+        group.gpu.refuse_launch.reset();
+        group.store = detail::make_local_store();
+    }
+}

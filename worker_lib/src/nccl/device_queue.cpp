@@ -1,0 +1,384 @@
+#include "worker_lib/src/nccl/device_queue.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "common/exit_codes.hpp"
+#include "common/text/number.hpp"
+#include "worker_lib/src/util/error.hpp"
+#include "worker_lib/src/util/signal_masked_thread.hpp"
+
+namespace ddp::detail {
+namespace {
+
+using ddprun::Clock;
+using ddprun::TimePoint;
+using State = NcclGroup::State;
+
+Failure failure_of_work(const NcclGroup& group, const NcclWork& work, ErrorCode code, std::string_view text) {
+    return {.code = code,
+            .operation = work.text(),
+            .cause = fmt::format("{}: {}", group.own_rank, text),
+            .names_group = true};
+}
+
+/// Ends an operation and wakes its waiters here, and has its callbacks run on their own thread.
+void end_work(NcclGroup& group, const std::shared_ptr<NcclWork>& work, std::exception_ptr error) {
+    auto callbacks = work->finish(std::move(error));
+    if (!callbacks.empty()) group.callbacks->add({work, std::move(callbacks)});
+}
+
+/// Puts the operation on the group's stream.
+ncclResult_t start(const NcclGroup& group, NcclWork& work) {
+    work.follow_caller();
+    const ncclComm_t comm = group.communicator->get();
+    const auto* const operation = std::get_if<Operation>(&work.task());
+    return operation != nullptr ? start(*operation, *group.target, comm)
+                                : start(std::get<TransferList>(work.task()).transfers, *group.target, comm);
+}
+
+/// The state of a launch: it has failed, or NCCL is still connecting it to peers, or neither: it is on the stream.
+struct LaunchStep {
+    std::optional<Failure> failure = {};
+    bool in_progress = false;
+};
+
+/// Starts a launch, or looks at one that has been started.
+LaunchStep take_step(const NcclGroup& group, NcclWork& work, bool started) {
+    try {
+        const ncclResult_t result = started ? group.communicator->state() : start(group, work);
+        if (result == ncclInProgress) return {.in_progress = true};
+        if (result == ncclSuccess) {
+            work.record_end();
+            return {};
+        }
+        return {.failure = failure_of_work(group, work, error_code_of(result),
+                                           "NCCL could not launch it: " + group.communicator->error_text(result))};
+    } catch (...) {  // CUDA refused, or there is no memory
+        return {.failure = failure_of_work(group, work, ErrorCode::System, caught())};
+    }
+}
+
+/// What the device and NCCL report of an operation that has been launched.
+struct Progress {
+    bool done = false;
+    std::optional<Failure> device_failure = {};
+    std::optional<Failure> nccl_failure = {};
+};
+
+Progress progress_of(const NcclGroup& group, NcclWork& work, bool asks_nccl) {
+    const CUresult state = work.query();
+    work.mark_begun(state == CUDA_SUCCESS);
+    if (state == CUDA_SUCCESS) return {.done = true};
+    if (state != CUDA_ERROR_NOT_READY) {
+        const std::string text = fmt::format("CUDA failed: {}", cuda_error_text(group.device->cuda(), state));
+        return {.device_failure = failure_of_work(group, work, ErrorCode::System, text)};
+    }
+    const ncclResult_t error = asks_nccl ? group.communicator->state() : ncclSuccess;
+    if (error == ncclSuccess || error == ncclInProgress) return {};
+    return {.nccl_failure = failure_of_work(group, work, error_code_of(error),
+                                            "NCCL failed: " + group.communicator->error_text(error))};
+}
+
+}  // namespace
+
+std::shared_ptr<DeviceQueue> DeviceQueue::of(const CudaApi& cuda, int device) {
+    static ddprun::Mutex& mutex = *new ddprun::Mutex;  // never destroyed: a program may end groups at its exit
+    static auto& made = *new std::map<int, std::weak_ptr<DeviceQueue>>;
+    const ddprun::Lock lock(mutex);
+    auto queue = made[device].lock();
+    if (queue == nullptr) made[device] = queue = std::make_shared<DeviceQueue>(cuda, device);
+    return queue;
+}
+
+DeviceQueue::DeviceQueue(const CudaApi& cuda, int device)
+    : cuda_(cuda), context_(cuda_, device), watchdog_(Watchdog::of_process()) {
+    thread_ = start_signal_masked_thread("ddp-nccl", [this] { run(); });
+    watchdog_->add(*this);
+}
+
+DeviceQueue::~DeviceQueue() {
+    watchdog_->remove(*this);
+    {
+        const ddprun::Lock lock(mutex_);
+        stop_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+}
+
+void DeviceQueue::add(std::shared_ptr<NcclGroup> group) {
+    const ddprun::Lock lock(mutex_);
+    groups_.push_back(std::move(group));
+}
+
+void DeviceQueue::remove(NcclGroup& group) {
+    std::shared_ptr<NcclGroup> removed;  // destroyed without the mutex
+    const ddprun::Lock lock(mutex_);
+    group.closing = true;
+    const Failure destroyed{
+        .code = ErrorCode::Aborted, .cause = group.own_rank + ": the group was destroyed", .names_group = true};
+    if (!group.watch.works().empty()) fail_now(group, destroyed, false);
+    while (!group.watch.works().empty() || group.state == State::kAborting || busy_with_ == &group ||
+           !group.callbacks->is_idle()) {
+        changed_.wait(mutex_);
+    }
+    if (!to_launch_.empty() && to_launch_.front().group == &group) is_launching_ = false;
+    std::erase_if(to_launch_, [&](const Launch& launch) { return launch.group == &group; });
+    const auto found = std::ranges::find(groups_, &group, [](const auto& one) { return one.get(); });
+    removed = std::move(*found);
+    groups_.erase(found);
+    changed_.notify_all();  // the queue may go on with another group
+}
+
+void DeviceQueue::submit(NcclGroup& group, std::shared_ptr<NcclWork> work) {
+    std::exception_ptr error;
+    {
+        const ddprun::Lock lock(mutex_);
+        if (group.state == State::kOver) {
+            error = group.watch.error_for(*work);
+        } else {
+            group.watch.add(work);
+            if (!group.watch.failure()) to_launch_.push_back({&group, work});
+            if (group.closing) {  // by a callback
+                fail_now(group,
+                         {.code = ErrorCode::Aborted,
+                          .cause = group.own_rank + ": the group was destroyed",
+                          .names_group = true},
+                         false);
+            }
+            has_submitted_ = true;
+            if (!std::exchange(is_watched_, true)) watchdog_->wake();
+        }
+    }
+    if (error) return end_work(group, work, error);
+    changed_.notify_all();
+}
+
+void DeviceQueue::fail(NcclGroup& group, Failure failure) {
+    const ddprun::Lock lock(mutex_);
+    fail_now(group, std::move(failure), true);
+}
+
+std::optional<Failure> DeviceQueue::failure_of(const NcclGroup& group) const {
+    const ddprun::Lock lock(mutex_);
+    return group.watch.failure();
+}
+
+void DeviceQueue::fail_with(NcclGroup& group, std::function<std::optional<Error>()> other) {
+    const ddprun::Lock lock(mutex_);
+    group.other_failure.swap(other);
+}
+
+void DeviceQueue::notice_idle_callbacks() {
+    { const ddprun::Lock lock(mutex_); }  // a thread in remove() is waiting now, or has yet to look
+    changed_.notify_all();
+}
+
+void DeviceQueue::run() {
+    (void)context_.begin_thread();
+    Backoff backoff;
+    const ddprun::Lock lock(mutex_);
+    while (!stop_) {
+        if (!has_work()) {
+            backoff.restart();
+            changed_.wait(mutex_);
+            continue;
+        }
+        bool moved = !to_launch_.empty() && step_launch();
+        for (std::size_t i = 0; i < groups_.size(); ++i) moved = step_group(*groups_[i]) || moved;
+        if (moved) {
+            backoff.restart();
+        } else {
+            pause(backoff);
+        }
+    }
+}
+
+bool DeviceQueue::has_work() const {
+    return !to_launch_.empty() || std::ranges::any_of(groups_, [](const auto& group) {
+        return !group->watch.failure() && !group->watch.works().empty();
+    });
+}
+
+void DeviceQueue::pause(Backoff& backoff) {
+    if (const auto pause = backoff.next(); pause > pause.zero()) {
+        (void)changed_.wait_for(mutex_, pause);
+    } else {
+        mutex_.unlock();
+        std::this_thread::yield();
+        mutex_.lock();
+    }
+}
+
+void DeviceQueue::enter(NcclGroup& group) {
+    busy_with_ = &group;
+    mutex_.unlock();
+}
+
+void DeviceQueue::leave() {
+    mutex_.lock();
+    const NcclGroup& group = *std::exchange(busy_with_, nullptr);
+    if (group.closing || group.watch.failure()) changed_.notify_all();
+}
+
+const NcclWork* DeviceQueue::connecting() const { return is_launching_ ? to_launch_.front().work.get() : nullptr; }
+
+/// Goes on with the oldest launch. Returns whether it is over. While NCCL connects it to peers, none can follow.
+bool DeviceQueue::step_launch() {
+    NcclGroup& group = *to_launch_.front().group;
+    if (!group.watch.failure()) {
+        const bool started = std::exchange(is_launching_, true);
+        NcclWork& work =
+            *to_launch_.front().work;  // only this thread and remove(), which waits for it, change the front
+        enter(group);
+        LaunchStep step = take_step(group, work, started);
+        leave();
+        if (!group.watch.failure()) {
+            if (step.in_progress) return false;
+            if (step.failure) fail_now(group, std::move(*step.failure), true);
+        }
+    }
+    is_launching_ = false;
+    to_launch_.pop_front();
+    return true;
+}
+
+/// Looks at the oldest operation of the group. Returns whether it has ended.
+bool DeviceQueue::step_group(NcclGroup& group) {
+    if (group.watch.failure() || group.watch.works().empty() || !group.watch.works().front()->launched()) return false;
+    std::shared_ptr<NcclWork> first = group.watch.works().front();
+    const bool asks_nccl = !is_launching_ || to_launch_.front().group != &group;
+    enter(group);
+    const Progress progress = progress_of(group, *first, asks_nccl);
+    leave();
+    if (group.watch.failure()) return true;
+    if (progress.device_failure) fail_now(group, *progress.device_failure, true);
+    if (progress.nccl_failure) {
+        group.watch.note_error(*progress.nccl_failure);
+        watchdog_->wake();
+    }
+    if (!progress.done) return false;
+    // It leaves the group before its waiters wake: one of them may destroy the group, with nothing in flight then.
+    group.watch.pop();
+    enter(group);
+    end_work(group, first, nullptr);
+    first.reset();  // the last owner of an operation gives its events back
+    leave();
+    return true;
+}
+
+/// Starts the abort of a group, and of those that fail with it, before any is waited for: the kernels of one may hold
+/// up the abort of another.
+void DeviceQueue::fail_now(NcclGroup& group, Failure failure, bool shares) {
+    if (group.watch.failure()) return;
+    group.watch.fail(std::move(failure));
+    group.state = State::kAborting;
+    group.abort_deadline = Clock::now() + group.limits.abort_timeout;
+    try {
+        start_signal_masked_thread("ddp-abort", [queue = shared_from_this(), owner = group.shared_from_this()] {
+            queue->abort(*owner);
+        }).detach();
+    } catch (const Error&) {
+        group.abort_deadline = Clock::now();  // as for an abort that does not return
+    }
+    if (shares) share(group);
+    changed_.notify_all();
+    watchdog_->wake();
+}
+
+void DeviceQueue::share(const NcclGroup& from) {
+    const Failure failure = *from.watch.failure();
+    if (failure.code != ErrorCode::Timeout && failure.code != ErrorCode::PeerLost) return;
+    const TimePoint now = Clock::now();
+    for (const auto& other : groups_) {
+        if (other.get() == &from || other->watch.failure()) continue;
+        other->watch.hear(failure, from.peers, now);
+        if (auto found = other->watch.find_failure(now, connecting())) fail_now(*other, std::move(*found), false);
+    }
+}
+
+/// Aborts the communicator, then ends all operations: until then the device may write to their buffers. Runs on a
+/// thread of its own, which may never return: look() sees to that.
+void DeviceQueue::abort(NcclGroup& group) {
+    (void)context_.begin_thread();  // if it fails, so does the abort, and there is no other way
+    {
+        const ddprun::Lock lock(mutex_);
+        while (busy_with_ == &group) changed_.wait(mutex_);
+    }
+    group.communicator->abort();
+    // NCCL has asked the kernels to stop; this waits until they have.
+    const CUstream stream = group.device->stream();
+    CUresult drained = cuda_.event_record(group.drained, stream);
+    if (drained == CUDA_SUCCESS) drained = CUDA_ERROR_NOT_READY;
+    for (Backoff backoff; drained == CUDA_ERROR_NOT_READY && !is_over(group); backoff.pause())
+        drained = cuda_.event_query(group.drained);
+    const ddprun::Lock lock(mutex_);
+    end_works(group);
+}
+
+bool DeviceQueue::is_over(const NcclGroup& group) const {
+    const ddprun::Lock lock(mutex_);
+    return group.state == State::kOver;
+}
+
+/// Ends the operations with the failure of their group. Releases the mutex meanwhile.
+void DeviceQueue::end_works(NcclGroup& group) {
+    while (!group.watch.works().empty()) {
+        const auto works = group.watch.take_all();
+        std::vector<std::exception_ptr> errors;
+        for (const auto& work : works) errors.push_back(group.watch.error_for(*work));
+        mutex_.unlock();
+        for (std::size_t i = 0; i < works.size(); ++i) end_work(group, works[i], errors[i]);
+        mutex_.lock();
+    }
+    group.state = State::kOver;
+    changed_.notify_all();
+}
+
+std::optional<TimePoint> DeviceQueue::look() {
+    std::optional<TimePoint> next;
+    std::vector<std::pair<std::function<void(const std::string&)>, std::string>> ends;
+    {
+        const ddprun::Lock lock(mutex_);
+        const TimePoint now = Clock::now();
+        const auto look_until = [&](std::optional<TimePoint> time) {
+            if (time && (!next || *time < *next)) next = time;
+        };
+        for (std::size_t i = 0; i < groups_.size(); ++i) {
+            const std::shared_ptr<NcclGroup> group = groups_[i];
+            if (group->state == State::kAborting && group->abort_deadline <= now)
+                ends.emplace_back(group->limits.end_process, give_up(*group));
+            if (group->state == State::kAborting) look_until(group->abort_deadline);
+            if (group->watch.failure()) continue;
+            const auto other = group->other_failure ? group->other_failure() : std::nullopt;
+            if (other) fail_now(*group, ddp::detail::failure_of(*other), true);
+            if (auto found = group->watch.find_failure(now, connecting())) fail_now(*group, std::move(*found), true);
+            look_until(group->state == State::kAborting ? group->abort_deadline : group->watch.next_look(now));
+        }
+        if (std::exchange(has_submitted_, false)) look_until(now + kLookInterval);
+        is_watched_ = next.has_value();
+    }
+    for (const auto& [end, line] : ends) end(line);
+    return next;
+}
+
+/// Ends a group whose device does not let go of it. Returns the last line of this process.
+std::string DeviceQueue::give_up(NcclGroup& group) {
+    const std::string late =
+        fmt::format("did not return within {}", ddprun::rounded_seconds_text(group.limits.abort_timeout));
+    const std::string text =
+        fmt::format("{} {}", busy_with_ == &group ? "a call of NCCL or CUDA" : "ncclCommAbort", late);
+    const std::string line =
+        fmt::format("{}; after that {}: CUDA device {} does not answer, and this process ends with code {}",
+                    group.watch.failure()->cause, text, group.device->index(), ddprun::exit_code::kDeviceStuck);
+    group.watch.add_to_cause(fmt::format("; and {}, so this process ends", text));
+    if (!group.watch.works().empty()) group.watch.works().front()->note_abort(line);
+    end_works(group);
+    return line;
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,130 @@
+#pragma once
+// DeviceQueue: runs the operations of all NCCL groups of one device, in the order of their submission, since NCCL
+// demands one order per device; and ends groups that fail, together. There is one per process and device, as long as a
+// group uses it. The threads:
+//
+//   caller           submit(): pushes an operation, which has marked the caller's stream. NcclWork::wait(): waits until
+//   it
+//                    has been launched, then makes the caller's stream wait for its end
+//   "ddp-nccl"       the queue's own: launches, asks events and NCCL for progress, ends what is done
+//   "ddp-watchdog"   look(): notices deadlines, lost peers and aborts that do not return, see GroupWatch
+//   "ddp-abort"      one per failed group: waits until ddp-nccl has left the group, aborts it, and ends its operations
+//
+// ddp-nccl is in a group only while busy_with_ names it. If it, or an abort, has not left a failed group within
+// NcclLimits::abort_timeout, the process ends: the device may write to the group's buffers for ever.
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/mutex.hpp"
+#include "worker_lib/src/cuda/group_device.hpp"
+#include "worker_lib/src/cuda/waiting.hpp"
+#include "worker_lib/src/nccl/callback_thread.hpp"
+#include "worker_lib/src/nccl/communicator.hpp"
+#include "worker_lib/src/nccl/group_watch.hpp"
+#include "worker_lib/src/nccl/operations.hpp"
+#include "worker_lib/src/nccl/peers.hpp"
+#include "worker_lib/src/nccl/watchdog.hpp"
+
+namespace ddp::detail {
+
+/// One group, as its backend makes it for the queue.
+struct NcclGroup : std::enable_shared_from_this<NcclGroup> {
+    NcclGroup(std::string name, Peers its_peers, const NcclLimits& its_limits)
+        : own_rank(std::move(name)), peers(std::move(its_peers)), limits(its_limits), watch(own_rank, peers, limits) {}
+    ~NcclGroup() {
+        if (drained != nullptr) device->release(drained);
+    }
+    NcclGroup(const NcclGroup&) = delete;
+    NcclGroup& operator=(const NcclGroup&) = delete;
+
+    const std::string own_rank;  ///< as own_rank_text()
+    const Peers peers;
+    const NcclLimits limits;
+    // Set before add(), and not changed then.
+    std::shared_ptr<GroupDevice> device;
+    std::unique_ptr<Communicator> communicator;
+    std::optional<NcclTarget> target;
+    CUevent drained = nullptr;  ///< of the abort
+    std::optional<CallbackThread> callbacks;
+
+    // The queue's mutex guards the rest.
+    enum class State { kRunning, kAborting, kOver };
+    GroupWatch watch;
+    State state = State::kRunning;
+    ddprun::TimePoint abort_deadline;
+    bool closing = false;
+    std::function<std::optional<Error>()> other_failure;  ///< of a group that fails with this one, or none
+};
+
+class DeviceQueue : public std::enable_shared_from_this<DeviceQueue> {
+public:
+    /// Returns the queue of a device. Throws Error{System} when the device cannot be used, or there is no thread.
+    [[nodiscard]] static std::shared_ptr<DeviceQueue> of(const CudaApi& cuda, int device);
+    DeviceQueue(const CudaApi& cuda, int device);
+    ~DeviceQueue();
+    DeviceQueue(const DeviceQueue&) = delete;
+    DeviceQueue& operator=(const DeviceQueue&) = delete;
+
+    void add(std::shared_ptr<NcclGroup> group) EXCLUDES(mutex_);
+    /// Fails the operations in flight with Aborted. Returns when all have ended and their callbacks have returned: no
+    /// thread uses the group any more, unless its abort has not returned. Must not be called from a callback.
+    void remove(NcclGroup& group) EXCLUDES(mutex_);
+    /// Takes over an operation, which fails if the group has failed.
+    void submit(NcclGroup& group, std::shared_ptr<NcclWork> work) EXCLUDES(mutex_);
+    /// Fails all operations of the group, in flight and to come, and of the groups that fail with it. Only the first
+    /// failure counts; its cause names the group. Returns at once.
+    void fail(NcclGroup& group, Failure failure) EXCLUDES(mutex_);
+    [[nodiscard]] std::optional<Failure> failure_of(const NcclGroup& group) const EXCLUDES(mutex_);
+    /// Sets NcclGroup::other_failure. Afterwards the earlier one is not called any more.
+    void fail_with(NcclGroup& group, std::function<std::optional<Error>()> other) EXCLUDES(mutex_);
+    /// Has threads in remove() look again.
+    void notice_idle_callbacks() EXCLUDES(mutex_);
+
+    /// Fails what has to fail by now. Returns when to look again; nothing: after Watchdog::wake(). The watchdog's
+    /// thread.
+    [[nodiscard]] std::optional<ddprun::TimePoint> look() EXCLUDES(mutex_);
+
+private:
+    struct Launch {
+        NcclGroup* group;
+        std::shared_ptr<NcclWork> work;
+    };
+
+    void run() EXCLUDES(mutex_);
+    [[nodiscard]] bool has_work() const REQUIRES(mutex_);
+    [[nodiscard]] bool step_launch() REQUIRES(mutex_);
+    [[nodiscard]] bool step_group(NcclGroup& group) REQUIRES(mutex_);
+    void pause(Backoff& backoff) REQUIRES(mutex_);
+    /// Releases the mutex while the queue's thread is in the group.
+    void enter(NcclGroup& group) RELEASE(mutex_);
+    void leave() ACQUIRE(mutex_);
+    [[nodiscard]] const NcclWork* connecting() const REQUIRES(mutex_);
+    void fail_now(NcclGroup& group, Failure failure, bool shares) REQUIRES(mutex_);
+    void share(const NcclGroup& from) REQUIRES(mutex_);
+    void abort(NcclGroup& group) EXCLUDES(mutex_);
+    [[nodiscard]] std::string give_up(NcclGroup& group) REQUIRES(mutex_);
+    void end_works(NcclGroup& group) REQUIRES(mutex_);
+    [[nodiscard]] bool is_over(const NcclGroup& group) const EXCLUDES(mutex_);
+
+    const CudaApi cuda_;
+    const PrimaryContext context_;
+    const std::shared_ptr<Watchdog> watchdog_;
+    mutable ddprun::Mutex mutex_;  // taken before CallbackThread's, never after
+    ddprun::Condition changed_;
+    std::vector<std::shared_ptr<NcclGroup>> groups_ GUARDED_BY(mutex_);
+    std::deque<Launch> to_launch_ GUARDED_BY(mutex_);
+    bool is_launching_ GUARDED_BY(mutex_) = false;  // NCCL has been called for the first of them
+    NcclGroup* busy_with_ GUARDED_BY(mutex_) = nullptr;
+    bool has_submitted_ GUARDED_BY(mutex_) = false;  // since the last look()
+    bool is_watched_ GUARDED_BY(mutex_) = false;     // look() will be called again without wake()
+    bool stop_ GUARDED_BY(mutex_) = false;
+    std::thread thread_;  // last: it uses the above
+};
+
+}  // namespace ddp::detail
