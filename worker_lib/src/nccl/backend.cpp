@@ -106,12 +106,12 @@ NcclBackend::~NcclBackend() {
         (void)device->begin_thread();
         arena.reset();
     };
-    if (run_bounded(std::move(free), ddprun::Clock::now() + limits_.abort_timeout) || !failure) return;
-    limits_.end_process(
-        fmt::format("{}; after that cuMemFree did not return within {}: CUDA device {} does not answer, "
-                    "and this process ends with code {}",
-                    failure->cause, ddprun::rounded_seconds_text(limits_.abort_timeout), device_->index(),
-                    ddprun::exit_code::kDeviceStuck));
+    const ddprun::Duration bound = 2 * limits_.abort_timeout;  // the program's own kernels come first
+    if (run_bounded(std::move(free), ddprun::Clock::now() + bound) || !failure) return;
+    limits_.end_process(fmt::format(
+        "{}; after that cuMemFree did not return within {}: CUDA device {} does not answer, "
+        "and this process ends with code {}",
+        failure->cause, ddprun::rounded_seconds_text(bound), device_->index(), ddprun::exit_code::kDeviceStuck));
 }
 
 void NcclBackend::warm_up(ddprun::TimePoint deadline) {
@@ -121,6 +121,7 @@ void NcclBackend::warm_up(ddprun::TimePoint deadline) {
     barrier.label = "start";
     try {
         enqueue(std::move(barrier))->WorkState::wait();
+        queue_->hand_out(*group_);
     } catch (const Error& error) {
         throw Error(error.code(), fmt::format("NCCL could not start: {}", error.what()), error.culprits());
     }

@@ -24,6 +24,8 @@ namespace ddp::detail {
 struct NcclLimits {
     /// For NCCL and the device to let go of a group that has failed. Then the process ends.
     ddprun::Duration abort_timeout = std::chrono::seconds(1);
+    /// For work of the program on the device that comes before the operations of a group that has failed.
+    ddprun::Duration program_timeout = std::chrono::seconds(10);
     ddprun::Duration finish_timeout = std::chrono::seconds(5);  ///< for the peers to finish their communicators too
     /// For an operation to end by itself after the process of a peer has ended: the peer may have sent its part before.
     ddprun::Duration loss_timeout = std::chrono::seconds(2);

@@ -173,6 +173,11 @@ void DeviceQueue::fail_with(NcclGroup& group, std::function<std::optional<Error>
     group.other_failure.swap(other);
 }
 
+void DeviceQueue::hand_out(NcclGroup& group) {
+    const ddprun::Lock lock(mutex_);
+    group.is_starting = false;
+}
+
 void DeviceQueue::notice_idle_callbacks() {
     { const ddprun::Lock lock(mutex_); }  // a thread in remove() is waiting now, or has yet to look
     changed_.notify_all();
@@ -200,7 +205,7 @@ void DeviceQueue::run() {
 
 bool DeviceQueue::has_work() const {
     return !to_launch_.empty() || std::ranges::any_of(groups_, [](const auto& group) {
-        return !group->watch.failure() && !group->watch.works().empty();
+        return group->state != State::kOver && !group->watch.works().empty();
     });
 }
 
@@ -216,6 +221,7 @@ void DeviceQueue::pause(Backoff& backoff) {
 
 void DeviceQueue::enter(NcclGroup& group) {
     busy_with_ = &group;
+    busy_since_ = Clock::now();
     mutex_.unlock();
 }
 
@@ -249,7 +255,8 @@ bool DeviceQueue::step_launch() {
 
 /// Looks at the oldest operation of the group. Returns whether it has ended.
 bool DeviceQueue::step_group(NcclGroup& group) {
-    if (group.watch.failure() || group.watch.works().empty() || !group.watch.works().front()->launched()) return false;
+    if (group.watch.works().empty() || !group.watch.works().front()->launched()) return false;
+    if (group.watch.failure()) return step_aborting(group);
     std::shared_ptr<NcclWork> first = group.watch.works().front();
     const bool asks_nccl = !is_launching_ || to_launch_.front().group != &group;
     enter(group);
@@ -271,13 +278,27 @@ bool DeviceQueue::step_group(NcclGroup& group) {
     return true;
 }
 
+/// Finds out whether the abort of a group waits for work of the program, which comes first on the device.
+bool DeviceQueue::step_aborting(NcclGroup& group) {
+    if (group.state == State::kOver) return false;
+    const GroupWatch::Works works = group.watch.works();
+    enter(group);
+    const auto on_stream = [](const auto& work) { return work->launched() && work->query() == CUDA_ERROR_NOT_READY; };
+    const auto oldest = std::ranges::find_if(works, on_stream);
+    if (oldest != works.end()) (*oldest)->mark_begun(false);
+    leave();
+    group.waits_for_program = oldest != works.end() && !(*oldest)->has_begun();
+    return false;
+}
+
 /// Starts the abort of a group, and of those that fail with it, before any is waited for: the kernels of one may hold
 /// up the abort of another.
 void DeviceQueue::fail_now(NcclGroup& group, Failure failure, bool shares) {
     if (group.watch.failure()) return;
     group.watch.fail(std::move(failure));
     group.state = State::kAborting;
-    group.abort_deadline = Clock::now() + group.limits.abort_timeout;
+    group.failed_at = Clock::now();
+    group.abort_deadline = group.failed_at + group.limits.abort_timeout;
     try {
         start_signal_masked_thread("ddp-abort", [queue = shared_from_this(), owner = group.shared_from_this()] {
             queue->abort(*owner);
@@ -285,7 +306,7 @@ void DeviceQueue::fail_now(NcclGroup& group, Failure failure, bool shares) {
     } catch (const Error&) {
         group.abort_deadline = Clock::now();  // as for an abort that does not return
     }
-    if (shares) share(group);
+    if (shares && !group.is_starting) share(group);
     changed_.notify_all();
     watchdog_->wake();
 }
@@ -350,8 +371,8 @@ std::optional<TimePoint> DeviceQueue::look() {
         };
         for (std::size_t i = 0; i < groups_.size(); ++i) {
             const std::shared_ptr<NcclGroup> group = groups_[i];
-            if (group->state == State::kAborting && group->abort_deadline <= now)
-                ends.emplace_back(group->limits.end_process, give_up(*group));
+            if (group->state == State::kAborting && is_stuck(*group, now))
+                ends.emplace_back(group->limits.end_process, give_up(*group, now));
             if (group->state == State::kAborting) look_until(group->abort_deadline);
             if (group->watch.failure()) continue;
             const auto other = group->other_failure ? group->other_failure() : std::nullopt;
@@ -366,12 +387,28 @@ std::optional<TimePoint> DeviceQueue::look() {
     return next;
 }
 
+bool DeviceQueue::is_in_call(const NcclGroup& group, TimePoint now) const {
+    return busy_with_ == &group && now - busy_since_ >= kSecondLook;
+}
+
+/// Returns whether the process has to end, because the device does not let go of a group.
+bool DeviceQueue::is_stuck(NcclGroup& group, TimePoint now) {
+    if (now < group.abort_deadline) return false;
+    if (group.waits_for_program && !is_in_call(group, now) && now < group.failed_at + group.limits.program_timeout) {
+        group.abort_deadline = now + group.limits.abort_timeout;
+        return false;
+    }
+    if (std::exchange(group.is_late, true)) return true;
+    group.abort_deadline = now + kSecondLook;  // the process may have been paused
+    return false;
+}
+
 /// Ends a group whose device does not let go of it. Returns the last line of this process.
-std::string DeviceQueue::give_up(NcclGroup& group) {
+std::string DeviceQueue::give_up(NcclGroup& group, TimePoint now) {
     const std::string late =
         fmt::format("did not return within {}", ddprun::rounded_seconds_text(group.limits.abort_timeout));
     const std::string text =
-        fmt::format("{} {}", busy_with_ == &group ? "a call of NCCL or CUDA" : "ncclCommAbort", late);
+        fmt::format("{} {}", is_in_call(group, now) ? "a call of NCCL or CUDA" : "ncclCommAbort", late);
     const std::string line =
         fmt::format("{}; after that {}: CUDA device {} does not answer, and this process ends with code {}",
                     group.watch.failure()->cause, text, group.device->index(), ddprun::exit_code::kDeviceStuck);

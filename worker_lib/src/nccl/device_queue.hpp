@@ -11,7 +11,8 @@
 //   "ddp-abort"      one per failed group: waits until ddp-nccl has left the group, aborts it, and ends its operations
 //
 // ddp-nccl is in a group only while busy_with_ names it. If it, or an abort, has not left a failed group within
-// NcclLimits::abort_timeout, the process ends: the device may write to the group's buffers for ever.
+// NcclLimits::abort_timeout, the process ends: the device may write to the group's buffers for ever. Work of the
+// program on the device, behind which the operations wait, has NcclLimits::program_timeout.
 
 #include <deque>
 #include <functional>
@@ -57,7 +58,11 @@ struct NcclGroup : std::enable_shared_from_this<NcclGroup> {
     enum class State { kRunning, kAborting, kOver };
     GroupWatch watch;
     State state = State::kRunning;
+    ddprun::TimePoint failed_at;
     ddprun::TimePoint abort_deadline;
+    bool is_late = false;            ///< the abort_deadline had passed at the last look
+    bool waits_for_program = false;  ///< the oldest operation on its stream is behind work of the program
+    bool is_starting = true;         ///< the program does not have it yet
     bool closing = false;
     std::function<std::optional<Error>()> other_failure;  ///< of a group that fails with this one, or none
 };
@@ -83,6 +88,8 @@ public:
     [[nodiscard]] std::optional<Failure> failure_of(const NcclGroup& group) const EXCLUDES(mutex_);
     /// Sets NcclGroup::other_failure. Afterwards the earlier one is not called any more.
     void fail_with(NcclGroup& group, std::function<std::optional<Error>()> other) EXCLUDES(mutex_);
+    /// From now on the group may fail others. The program gets it.
+    void hand_out(NcclGroup& group) EXCLUDES(mutex_);
     /// Has threads in remove() look again.
     void notice_idle_callbacks() EXCLUDES(mutex_);
 
@@ -100,6 +107,7 @@ private:
     [[nodiscard]] bool has_work() const REQUIRES(mutex_);
     [[nodiscard]] bool step_launch() REQUIRES(mutex_);
     [[nodiscard]] bool step_group(NcclGroup& group) REQUIRES(mutex_);
+    [[nodiscard]] bool step_aborting(NcclGroup& group) REQUIRES(mutex_);
     void pause(Backoff& backoff) REQUIRES(mutex_);
     /// Releases the mutex while the queue's thread is in the group.
     void enter(NcclGroup& group) RELEASE(mutex_);
@@ -108,7 +116,10 @@ private:
     void fail_now(NcclGroup& group, Failure failure, bool shares) REQUIRES(mutex_);
     void share(const NcclGroup& from) REQUIRES(mutex_);
     void abort(NcclGroup& group) EXCLUDES(mutex_);
-    [[nodiscard]] std::string give_up(NcclGroup& group) REQUIRES(mutex_);
+    /// Returns whether ddp-nccl is in a call for the group that does not return at once.
+    [[nodiscard]] bool is_in_call(const NcclGroup& group, ddprun::TimePoint now) const REQUIRES(mutex_);
+    [[nodiscard]] bool is_stuck(NcclGroup& group, ddprun::TimePoint now) REQUIRES(mutex_);
+    [[nodiscard]] std::string give_up(NcclGroup& group, ddprun::TimePoint now) REQUIRES(mutex_);
     void end_works(NcclGroup& group) REQUIRES(mutex_);
     [[nodiscard]] bool is_over(const NcclGroup& group) const EXCLUDES(mutex_);
 
@@ -121,6 +132,7 @@ private:
     std::deque<Launch> to_launch_ GUARDED_BY(mutex_);
     bool is_launching_ GUARDED_BY(mutex_) = false;  // NCCL has been called for the first of them
     NcclGroup* busy_with_ GUARDED_BY(mutex_) = nullptr;
+    ddprun::TimePoint busy_since_ GUARDED_BY(mutex_);
     bool has_submitted_ GUARDED_BY(mutex_) = false;  // since the last look()
     bool is_watched_ GUARDED_BY(mutex_) = false;     // look() will be called again without wake()
     bool stop_ GUARDED_BY(mutex_) = false;

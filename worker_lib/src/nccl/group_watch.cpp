@@ -12,9 +12,6 @@ namespace {
 
 using ddprun::TimePoint;
 
-/// From the first look at a late operation to the second: the process may have been paused, and the queue's thread is
-/// about to find that the operation is done.
-constexpr auto kSecondLook = std::chrono::milliseconds(20);
 /// From the failure of another group to the start of an operation that waits for it on the device: the limit of its
 /// abort. What begins later is not its victim.
 constexpr auto kHearing = std::chrono::seconds(1);

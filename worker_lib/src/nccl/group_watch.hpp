@@ -21,6 +21,10 @@ namespace ddp::detail {
 inline constexpr std::string_view kStillConnecting =
     "NCCL was still connecting to its peers at its deadline: have all ranks made this call?";
 
+/// From the first look at something late to the second: the process may have been paused, and another thread is about
+/// to find it done.
+inline constexpr auto kSecondLook = std::chrono::milliseconds(20);
+
 class GroupWatch {
 public:
     using Works = std::deque<std::shared_ptr<NcclWork>>;

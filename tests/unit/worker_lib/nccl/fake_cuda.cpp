@@ -264,6 +264,11 @@ void FakeGpu::let_go() {
     changed_.notify_all();
 }
 
+void FakeGpu::freeze(std::set<int> ranks) {
+    const std::lock_guard lock(mutex_);
+    frozen_ranks = std::move(ranks);
+}
+
 void FakeGpu::complete_inits() {
     const std::lock_guard lock(mutex_);
     init_never_completes = false;

@@ -116,6 +116,8 @@ public:
     /// Returns the unique ids of the communicators in the order of their launches, and the threads that made these.
     [[nodiscard]] std::vector<std::string> launch_order();
     [[nodiscard]] std::set<std::thread::id> launch_threads();
+    /// Sets frozen_ranks while operations are in flight.
+    void freeze(std::set<int> ranks);
     /// Ends init_never_completes.
     void complete_inits();
     /// Lets all blocked calls return, as if this process had ended.

@@ -191,6 +191,49 @@ TEST_CASE("nccl: a process whose device does not let go of a failed group ends w
                              Contains("CUDA device 0 does not answer, and this process ends with code 71"));
 }
 
+TEST_CASE("nccl: an abort waits for work of the program that comes before the operation on the device", "[nccl]") {
+    const bool in_time = GENERATE(false, true);
+    FakeGroup group(1);
+    group.limits.abort_timeout = 100ms;
+    group.limits.program_timeout = in_time ? 1h : 300ms;
+    auto backends = group.backends();
+    const CUstream stream = group.gpu.make_stream();
+    const auto gate = group.gpu.close_gate(stream);
+    std::vector<float> values(1);
+    const auto work = sum_on(stream, *backends[0], values);
+    work->wait();  // it is on the group's stream
+    backends[0]->abort("the loss is nan");
+    if (in_time) {
+        REQUIRE(passes(500ms));
+        CHECK_FALSE(work->done());
+        gate->store(true);
+    }
+    CHECK(outcome_of([&] { wait_host(*work); }).code == ErrorCode::Aborted);
+    backends.clear();
+    CHECK(group.last_lines().size() == (in_time ? 0 : 1));
+    gate->store(true);
+}
+
+TEST_CASE("nccl: a start that fails fails no other group", "[nccl]") {
+    FakeGroup group(2);
+    group.limits.shared_timeout = 50ms;
+    const auto world = group.backends();
+    std::vector<float> values(1), others(1);
+    const auto work = sum_on(nullptr, *world[0], values);
+    group.store = detail::make_local_store();
+    group.init_timeout = 500ms;
+    group.gpu.freeze({1});
+    for (const Outcome& outcome : group.run([](int, BackendImpl&) {})) {
+        CHECK(outcome.code == ErrorCode::Timeout);
+        CHECK_THAT(outcome.text, Contains("NCCL could not start: #0 barrier 'start'"));
+    }
+    REQUIRE(passes(300ms));
+    CHECK_FALSE(world[0]->failure().has_value());
+    group.gpu.freeze({});
+    wait_host(*sum_on(nullptr, *world[1], others));
+    CHECK(outcome_of([&] { wait_host(*work); }).text == "");
+}
+
 TEST_CASE("nccl: a free that waits for kernels of the program ends no process whose groups are well", "[nccl]") {
     FakeGroup group(1);
     group.limits.abort_timeout = 100ms;
