@@ -121,6 +121,12 @@ void DeviceQueue::remove(NcclGroup& group) {
     group.closing = true;
     const Failure destroyed{
         .code = ErrorCode::Aborted, .cause = group.own_rank + ": the group was destroyed", .names_group = true};
+    // The program may have seen by a stream that its operations are done: the queue looks before they count as in
+    // flight.
+    const TimePoint limit = Clock::now() + kLookInterval;
+    while (!group.watch.works().empty() && !group.watch.failure() && !group.is_behind) {
+        if (!changed_.wait_until(mutex_, limit)) break;
+    }
     if (!group.watch.works().empty()) fail_now(group, destroyed, false);
     while (!group.watch.works().empty() || group.state == State::kAborting || busy_with_ == &group ||
            !group.callbacks->is_idle()) {
@@ -253,9 +259,18 @@ bool DeviceQueue::step_launch() {
     return true;
 }
 
+/// Takes note that the oldest operation of a group goes on, for a thread in remove().
+void DeviceQueue::find_behind(NcclGroup& group) {
+    if (group.closing && !std::exchange(group.is_behind, true)) changed_.notify_all();
+}
+
 /// Looks at the oldest operation of the group. Returns whether it has ended.
 bool DeviceQueue::step_group(NcclGroup& group) {
-    if (group.watch.works().empty() || !group.watch.works().front()->launched()) return false;
+    if (group.watch.works().empty()) return false;
+    if (!group.watch.works().front()->launched()) {
+        find_behind(group);
+        return false;
+    }
     if (group.watch.failure()) return step_aborting(group);
     std::shared_ptr<NcclWork> first = group.watch.works().front();
     const bool asks_nccl = !is_launching_ || to_launch_.front().group != &group;
@@ -268,7 +283,10 @@ bool DeviceQueue::step_group(NcclGroup& group) {
         group.watch.note_error(*progress.nccl_failure);
         watchdog_->wake();
     }
-    if (!progress.done) return false;
+    if (!progress.done) {
+        find_behind(group);
+        return false;
+    }
     // It leaves the group before its waiters wake: one of them may destroy the group, with nothing in flight then.
     group.watch.pop();
     enter(group);

@@ -64,6 +64,7 @@ struct NcclGroup : std::enable_shared_from_this<NcclGroup> {
     bool waits_for_program = false;  ///< the oldest operation on its stream is behind work of the program
     bool is_starting = true;         ///< the program does not have it yet
     bool closing = false;
+    bool is_behind = false;  ///< since `closing`, the queue has found that the oldest operation goes on
     std::function<std::optional<Error>()> other_failure;  ///< of a group that fails with this one, or none
 };
 
@@ -107,6 +108,7 @@ private:
     [[nodiscard]] bool has_work() const REQUIRES(mutex_);
     [[nodiscard]] bool step_launch() REQUIRES(mutex_);
     [[nodiscard]] bool step_group(NcclGroup& group) REQUIRES(mutex_);
+    void find_behind(NcclGroup& group) REQUIRES(mutex_);
     [[nodiscard]] bool step_aborting(NcclGroup& group) REQUIRES(mutex_);
     void pause(Backoff& backoff) REQUIRES(mutex_);
     /// Releases the mutex while the queue's thread is in the group.

@@ -148,6 +148,22 @@ TEST_CASE("nccl: an operation that begins long after the failure of another grou
     CHECK(outcome_of([&] { wait_host(*held); }).text == "");
 }
 
+TEST_CASE("nccl: a group that ends when its results are there is not aborted", "[nccl]") {
+    FakeGroup group(1);
+    auto backends = group.backends();
+    const CUstream stream = group.gpu.make_stream();
+    std::vector<float> values(1);
+    std::shared_ptr<detail::WorkState> last;
+    for (int i = 0; i < 20; ++i) {
+        last = sum_on(stream, *backends[0], values);
+        last->wait();
+    }
+    REQUIRE(eventually([&] { return group.gpu.advance(stream); }));  // as cudaStreamSynchronize
+    backends.clear();
+    CHECK(outcome_of([&] { wait_host(*last); }).text == "");
+    CHECK(group.gpu.counts().aborts == 0);
+}
+
 TEST_CASE("nccl: where NCCL can revoke a communicator, that comes before its abort", "[nccl]") {
     FakeGroup group(1);
     group.gpu.has_revoke = GENERATE(false, true);
