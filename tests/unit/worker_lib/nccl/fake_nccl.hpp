@@ -184,7 +184,7 @@ private:
     std::set<std::thread::id> launch_threads_;
     int blocked_ = 0;
     bool leaving_ = false;  ///< let_go() has been called
-    bool has_error_ = false;
+    std::atomic<bool> has_error_ = false;
 };
 
 }  // namespace ddp::test
