@@ -3,15 +3,15 @@
 #include <algorithm>
 
 #include "worker_lib/src/operation/work_state.hpp"
-#include "worker_lib/src/reducer/values.hpp"
 
 namespace ddp::detail {
 
 BucketExchange::BucketExchange(ProcessGroup& group, const ReducerOptions& options, const GradientStorage& storage,
-                               const TimelineRow& timeline)
+                               GradientMemory& memory, const TimelineRow& timeline)
     : group_(group),
       options_(options),
       storage_(storage),
+      memory_(memory),
       timeline_(timeline),
       averaging_(options.average, options.hook != nullptr, group.size()) {}
 
@@ -37,7 +37,7 @@ void BucketExchange::launch(std::size_t b, std::uint64_t step) {
     if (options_.hook) {
         work = options_.hook->launch(bucket);
     } else {
-        scale(bucket.buffer, averaging_.factor_before());
+        memory_.pack(b, averaging_.factor_before());
         work = group_.all_reduce(bucket.buffer, averaging_.op(), {.label = buckets_[b].label});
     }
     timeline_.follow(work, {.step = step, .index = b, .bytes = bucket.buffer.bytes()}, launched);
@@ -62,8 +62,7 @@ void BucketExchange::finish(std::size_t b) {
     buckets_[b].wait_ended = ddprun::Clock::now();
     const GradBucket bucket = storage_.bucket(b);
     if (options_.hook) options_.hook->complete(bucket);
-    scale(bucket.buffer, averaging_.factor_after());
-    storage_.copy_out(b);
+    memory_.unpack(b, averaging_.factor_after());
     if (options_.on_bucket_done) options_.on_bucket_done(bucket);
 }
 

@@ -14,7 +14,7 @@
 #include "common/clock.hpp"
 #include "ddp/reducer.hpp"
 #include "worker_lib/src/reducer/averaging.hpp"
-#include "worker_lib/src/reducer/gradient_storage.hpp"
+#include "worker_lib/src/reducer/gradient_memory.hpp"
 #include "worker_lib/src/reducer/timeline.hpp"
 
 namespace ddp::detail {
@@ -23,7 +23,7 @@ class BucketExchange {
 public:
     /// All arguments must outlive this object.
     BucketExchange(ProcessGroup& group, const ReducerOptions& options, const GradientStorage& storage,
-                   const TimelineRow& timeline);
+                   GradientMemory& memory, const TimelineRow& timeline);
 
     /// Hands the storage's plan to the hook. Collective; without the reducer's mutex.
     void prepare_hook();
@@ -70,6 +70,7 @@ private:
     ProcessGroup& group_;
     const ReducerOptions& options_;
     const GradientStorage& storage_;
+    GradientMemory& memory_;
     const TimelineRow& timeline_;
     Averaging averaging_;
     std::vector<Bucket> buckets_;

@@ -1,7 +1,7 @@
 #include "worker_lib/src/reducer/gradient_storage.hpp"
 
+#include <algorithm>
 #include <cassert>
-#include <cstring>
 #include <utility>
 
 namespace ddp::detail {
@@ -43,7 +43,6 @@ void GradientStorage::lay_out(BucketPlan plan) {
     for (std::size_t b = 0; b < plan_.buckets.size(); ++b) {
         const BucketPlan::Bucket& planned = plan_.buckets[b];
         buckets_.push_back({at, planned.bytes / size_of(planned.dtype), planned.dtype, Device::Cpu});
-        std::memset(at, 0, planned.bytes);
         for (const BucketPlan::Slot& slot : planned.slots) {
             Param& param = params_[slot.param];
             param.view.data = at + slot.offset_bytes;
@@ -65,30 +64,6 @@ std::size_t GradientStorage::bucket_bytes() const {
     std::size_t bytes = 0;
     for (const BucketPlan::Bucket& bucket : plan_.buckets) bytes += bucket.bytes;
     return bytes;
-}
-
-void GradientStorage::fill(std::size_t param, Fill how) const {
-    if (how == Fill::kZero) zero(param);
-    if (how == Fill::kCopy) copy_in(param);
-}
-
-void GradientStorage::copy_in(std::size_t param) const {
-    const auto& [view, bucket, external] = params_[param];
-    if (external && view.count > 0) std::memcpy(view.data, external->data, view.bytes());
-}
-
-void GradientStorage::copy_out(std::size_t bucket) const {
-    for (const GradBucket::Gradient& gradient : gradients_[bucket]) {
-        const auto& external = params_[gradient.param].external;
-        if (external && external->count > 0) std::memcpy(external->data, gradient.values.data, external->bytes());
-    }
-}
-
-void GradientStorage::zero(std::size_t param) const {
-    const auto& [view, bucket, external] = params_[param];
-    if (view.count == 0) return;
-    std::memset(view.data, 0, view.bytes());
-    if (external) std::memset(external->data, 0, external->bytes());
 }
 
 }  // namespace ddp::detail

@@ -1,6 +1,6 @@
 #pragma once
-// GradientStorage: owns the memory of the buckets, laid out by a plan, and refers to the bound gradients outside of it.
-// It has no lock: different threads may fill different gradients at the same time.
+// GradientStorage: the block of memory that holds the buckets, laid out by a plan, and the bound gradients outside of
+// it. It knows addresses only: GradientMemory reads and writes what is there.
 
 #include <cstddef>
 #include <optional>
@@ -26,7 +26,7 @@ public:
     /// Takes one block of `arena`, with room for any plan of `params` with gradients aligned to at most `align_bytes`.
     GradientStorage(Arena& arena, std::span<const ParamSpec> params, BucketPlan plan, std::size_t align_bytes);
 
-    /// Lays the same memory out by another plan and clears it: all views move.
+    /// Lays the same memory out by another plan: all views move.
     void lay_out(BucketPlan plan);
 
     [[nodiscard]] const BucketPlan& plan() const { return plan_; }
@@ -35,6 +35,8 @@ public:
     [[nodiscard]] const Buffer& gradient(std::size_t param) const {
         return params_[param].external ? *params_[param].external : params_[param].view;
     }
+    /// Returns the bound buffer; nothing: the gradient is its view.
+    [[nodiscard]] const std::optional<Buffer>& external(std::size_t param) const { return params_[param].external; }
     [[nodiscard]] std::size_t bucket_of(std::size_t param) const { return params_[param].bucket; }
     [[nodiscard]] GradBucket bucket(std::size_t index) const;
     /// Returns the size of all buckets together, without the padding between them.
@@ -42,16 +44,8 @@ public:
 
     /// Binds a gradient to `external`, which has the parameter's count and type.
     void bind(std::size_t param, Buffer external) { params_[param].external = external; }
-    /// Takes the action: kZero clears the gradient in its bucket and in its bound buffer, kCopy copies it from the
-    /// bound buffer into the bucket, kNothing and kNotYet change nothing.
-    void fill(std::size_t param, Fill how) const;
-    /// Copies from a bucket into the bound buffers.
-    void copy_out(std::size_t bucket) const;
 
 private:
-    void copy_in(std::size_t param) const;
-    void zero(std::size_t param) const;
-
     struct Param {
         Buffer view;
         std::size_t bucket = 0;

@@ -6,6 +6,7 @@
 #include "worker_lib/src/group/broadcast_in_pieces.hpp"
 #include "worker_lib/src/group/group_impl.hpp"
 #include "worker_lib/src/reducer/agreements.hpp"
+#include "worker_lib/src/reducer/host_gradients.hpp"
 #include "worker_lib/src/reducer/refuse.hpp"
 #include "worker_lib/src/util/error.hpp"
 
@@ -25,7 +26,8 @@ GradientReducer::Impl::Impl(ProcessGroup& parent, std::vector<ParamSpec> params,
     or_fail([&] {
         timeline_ = detail::TimelineRow::from_environment(group_->impl_->world_rank());
         storage_.emplace(group_->arena(), specs_, std::move(plan), options_.limits.align_bytes);
-        exchange_.emplace(*group_, options_, *storage_, timeline_);
+        memory_ = std::make_unique<detail::HostGradients>(*storage_);
+        exchange_.emplace(*group_, options_, *storage_, *memory_, timeline_);
         if (detail::finishes_aside(options_)) finisher_.emplace([this](std::size_t b) { finish_aside(b); });
         take_plan();  // last: it binds the hook to this reducer
     });
@@ -61,7 +63,7 @@ void GradientReducer::Impl::zero_grads() {
     const ddprun::Lock lock(mutex_);
     phase_.refuse_if_failed();
     if (phase_.in_backward()) refuse("zero_grads: a backward is going on. Call it before begin_backward");
-    for (std::size_t i = 0; i < specs_.size(); ++i) storage_->fill(i, detail::Fill::kZero);
+    for (std::size_t i = 0; i < specs_.size(); ++i) memory_->fill(i, detail::Fill::kZero);
 }
 
 void GradientReducer::Impl::bind(std::size_t i, Buffer external) {
@@ -114,6 +116,7 @@ void GradientReducer::Impl::rebuild_plan() {
     BucketPlan rebuilt = plan_buckets(specs_, options_.limits, order);
     if (rebuilt == plan()) return;
     storage_->lay_out(std::move(rebuilt));
+    memory_->clear();
     take_plan();
 }
 
@@ -135,7 +138,7 @@ void GradientReducer::Impl::mark(std::size_t i, bool unused) {
         return marks_.claim(i, unused);
     }();
     if (fill == detail::Fill::kNotYet) return;
-    storage_->fill(i, fill);
+    memory_->fill(i, fill);
     complete(i);
 }
 
@@ -194,7 +197,7 @@ void GradientReducer::Impl::mark_the_rest() {
         return phase_.in_backward() ? marks_.claim_the_rest() : std::vector<std::pair<std::size_t, detail::Fill>>();
     }();
     for (const auto& [i, fill] : rest) {
-        storage_->fill(i, fill);
+        memory_->fill(i, fill);
         complete(i);
     }
 }

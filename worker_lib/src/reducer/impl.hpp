@@ -1,7 +1,8 @@
 #pragma once
 // GradientReducer::Impl: composes the parts of a reducer into one backward after another, and ends the reducer on all
-// ranks when one of them fails. The parts: GradientMarks (which gradients are complete), GradientStorage (the memory),
-// BucketExchange (launch and averages), BucketFinisher (its thread), NextBackward, ReducerPhase, BackwardStatistics.
+// ranks when one of them fails. The parts: GradientMarks (which gradients are complete), GradientStorage (where they
+// are), GradientMemory (copies and factors), BucketExchange (launch and averages), BucketFinisher (its thread),
+// NextBackward, ReducerPhase, BackwardStatistics.
 //
 // mark() and stats() run on any thread, all else on the owner's. `mutex_` guards the state that marking changes, and
 // makes the launches one sequence. Gradients are copied and cleared outside of it, by the thread that has claimed them.
@@ -16,6 +17,7 @@
 #include "worker_lib/src/reducer/bucket_exchange.hpp"
 #include "worker_lib/src/reducer/bucket_finisher.hpp"
 #include "worker_lib/src/reducer/gradient_marks.hpp"
+#include "worker_lib/src/reducer/gradient_memory.hpp"
 #include "worker_lib/src/reducer/gradient_storage.hpp"
 #include "worker_lib/src/reducer/next_backward.hpp"
 #include "worker_lib/src/reducer/phase.hpp"
@@ -84,6 +86,7 @@ private:
     std::unique_ptr<ProcessGroup> group_;
     detail::TimelineRow timeline_;
     std::optional<detail::GradientStorage> storage_;
+    std::unique_ptr<detail::GradientMemory> memory_;
     detail::NextBackward next_;
 
     mutable ddprun::Mutex mutex_;

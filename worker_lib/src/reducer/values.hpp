@@ -2,7 +2,7 @@
 // Passes over gradients: scale them, and convert between f32 and the types of half its size, for compress.cpp. The
 // results have the same bits on all ranks, for any rounding mode that their trainers have set. Pure, any thread.
 
-#include "ddp/types.hpp"
+#include "ddp/buffer.hpp"
 
 namespace ddp::detail {
 
