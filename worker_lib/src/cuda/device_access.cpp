@@ -2,55 +2,29 @@
 
 #include <fmt/format.h>
 
-#include "common/text/number.hpp"
+#include <chrono>
+
 #include "ddp/error.hpp"
-#include "worker_lib/src/cuda/group_device.hpp"
-#include "worker_lib/src/cuda/waiting.hpp"
+#include "worker_lib/src/cuda/device_copier.hpp"
 
 namespace ddp::detail {
-
 namespace {
 
 class CudaAccess final : public DeviceAccess {
 public:
-    CudaAccess(const CudaApi& cuda, int device) : device_(cuda, device), mark_(device_.acquire_event()) {}
-    ~CudaAccess() override { device_.release(mark_); }
+    CudaAccess(const CudaApi& cuda, int device) : copier_(cuda, device) {}
 
-    [[nodiscard]] Stream stream() const override { return {device_.stream()}; }
-
+    [[nodiscard]] Stream stream() const override { return copier_.stream(); }
     void copy(void* to, const void* from, std::size_t bytes) override {
         if (bytes == 0) return;
-        constexpr auto kTimeout = std::chrono::minutes(1);
-        const DeviceScope scope(device_);
-        check_cuda(device_.cuda(),
-                   device_.cuda().memcpy_async(device_pointer(to), device_pointer(from), bytes, device_.stream()),
-                   "cuMemcpyAsync");
-        mark();
-        const auto limit = ddprun::Clock::now() + kTimeout;
-        for (Backoff backoff; !passed(); backoff.pause()) {
-            if (ddprun::Clock::now() < limit) continue;
-            throw Error(ErrorCode::System,
-                        fmt::format("a copy of {} bytes on CUDA device {}, or an operation queued before it, has not "
-                                    "finished in {}: see nvidia-smi, and set NCCL_DEBUG=INFO",
-                                    bytes, device_.index(), ddprun::seconds_text(kTimeout)));
-        }
+        copier_.start(to, from, bytes);
+        copier_.wait(std::chrono::minutes(1));
     }
-
-    void mark() override {
-        const DeviceScope scope(device_);
-        check_cuda(device_.cuda(), device_.cuda().event_record(mark_, device_.stream()), "cuEventRecord");
-    }
-
-    [[nodiscard]] bool passed() override {
-        const DeviceScope scope(device_);
-        const CUresult state = device_.cuda().event_query(mark_);
-        if (state != CUDA_ERROR_NOT_READY) check_cuda(device_.cuda(), state, "cuEventQuery");
-        return state == CUDA_SUCCESS;
-    }
+    void mark() override { copier_.mark(); }
+    [[nodiscard]] bool passed() override { return copier_.passed(); }
 
 private:
-    GroupDevice device_;
-    const CUevent mark_;
+    DeviceCopier copier_;
 };
 
 }  // namespace

@@ -23,6 +23,8 @@
 
 namespace ddp::detail {
 
+class GroupDevice;
+
 /// A batch of sends and receives that a backend has taken over: it is done, or it is queued and start() has to follow.
 class [[nodiscard]] QueuedBatch {
 public:
@@ -61,6 +63,8 @@ public:
     /// Returns whether an operation up to number `last` has not ended, as far as the backend knows at once. Any thread.
     [[nodiscard]] virtual bool is_busy(std::uint64_t /*last*/) const { return false; }
     [[nodiscard]] virtual Arena& arena() = 0;
+    /// Returns the CUDA device whose memory the group takes; null: it takes host memory.
+    [[nodiscard]] virtual GroupDevice* device() { return nullptr; }
     /// Fails everything that is queued, here and on the peers. Any thread.
     virtual void abort(std::string_view reason) = 0;
     /// Fails everything that is queued, here and on the peers, with the code and the culprits of `error`. Any thread.

@@ -20,7 +20,7 @@ public:
     ~InFlight() {
         for (Work& work : works_) {
             try {
-                work.wait();
+                work.wait_host();
             } catch (const Error&) {  // the group has failed; the first work's error is already being thrown
             }
         }
@@ -38,7 +38,7 @@ private:
     void wait_for_oldest() {
         Work oldest = std::move(works_.front());
         works_.pop_front();
-        oldest.wait();
+        oldest.wait_host();
     }
 
     std::deque<Work> works_;
@@ -46,15 +46,18 @@ private:
 
 }  // namespace
 
-void broadcast_in_pieces(ProcessGroup& group, std::span<const Buffer> buffers, int root, std::string_view label) {
+void broadcast_in_pieces(ProcessGroup& group, std::span<const Buffer> buffers, int root, std::string_view label,
+                         Stream stream) {
     InFlight in_flight;
     for (const Buffer& whole : buffers) {
+        OpOptions options{.label = label};
+        if (whole.device == Device::Cuda) options.stream = stream;
         const std::size_t piece_elements = kPieceBytes / size_of(whole.dtype);
         for (std::size_t done = 0; done < whole.count; done += piece_elements) {
             Buffer piece = whole;
             piece.data = static_cast<std::byte*>(whole.data) + done * size_of(whole.dtype);
             piece.count = std::min(piece_elements, whole.count - done);
-            in_flight.add(group.broadcast(piece, root, {.label = label}));
+            in_flight.add(group.broadcast(piece, root, options));
         }
     }
     in_flight.wait_for_all();

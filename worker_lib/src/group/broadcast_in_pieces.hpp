@@ -8,8 +8,10 @@
 
 namespace ddp::detail {
 
-/// Collective. Every rank passes the same sizes and types. Returns when all ranks' `buffers` hold root's values. Throws
-/// the group's error; the buffers are then unspecified on ranks other than root.
-void broadcast_in_pieces(ProcessGroup& group, std::span<const Buffer> buffers, int root, std::string_view label);
+/// Collective. Every rank passes the same sizes and types. Returns when all ranks' `buffers` hold root's values, those
+/// in device memory, too. Throws the group's error; the buffers are then unspecified on ranks other than root.
+/// stream   on which the buffers in device memory are ready
+void broadcast_in_pieces(ProcessGroup& group, std::span<const Buffer> buffers, int root, std::string_view label,
+                         Stream stream = {});
 
 }  // namespace ddp::detail

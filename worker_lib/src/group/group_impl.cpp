@@ -101,6 +101,11 @@ void GroupImpl::abort(std::string_view reason) {
     if (GroupImpl* const control = control_.if_made()) control->abort(reason);
 }
 
+std::optional<Error> GroupImpl::failure() {
+    share_failure();
+    return backend_->failure();
+}
+
 bool GroupImpl::after_callbacks(std::function<void()> end) const {
     if (home_.is_elsewhere()) return false;
     if (const GroupImpl* const control = control_.if_made(); control != nullptr && control->after_callbacks(end))

@@ -62,6 +62,8 @@ public:
                                                              std::string_view call) EXCLUDES(mutex_);
     void monitored_barrier(std::optional<std::chrono::milliseconds> timeout, std::string_view where) EXCLUDES(mutex_);
     void abort(std::string_view reason);
+    /// Returns the failure of this group or of its control group, as far as this rank knows of one.
+    [[nodiscard]] std::optional<Error> failure();
     /// Calls WorkState::after_callbacks() for the group's works. Returns false in a child of fork().
     [[nodiscard]] bool after_callbacks(std::function<void()> end) const;
 

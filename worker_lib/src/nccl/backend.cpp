@@ -42,6 +42,7 @@ public:
         return QueuedBatch(enqueue(std::move(batch)));
     }
     [[nodiscard]] Arena& arena() override { return *arena_; }
+    [[nodiscard]] GroupDevice* device() override { return device_.get(); }
     void abort(std::string_view reason) override;
     void fail(const Error& error) override { queue_->fail(*group_, ddp::detail::failure_of(error)); }
     void fail_with(std::function<std::optional<Error>()> other) override {
