@@ -9,11 +9,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <system_error>
 #include <vector>
 
 #include "common/fnv.hpp"
 #include "common/system/unique_fd.hpp"
 #include "ddp/error.hpp"
+#include "worker_lib/src/checkpoint/state_pieces.hpp"
 
 namespace ddp::detail {
 namespace {
@@ -54,42 +56,58 @@ std::string advice(int errno_value, const std::filesystem::path& path, std::size
     throw Error(ErrorCode::Io, fmt::format("cannot read checkpoint {}: {}", path.string(), std::strerror(errno_value)));
 }
 
-/// Writes all bytes. Returns 0 or the errno of a failure, as the functions below do.
-int write_all(int fd, const void* data, std::size_t bytes) {
+[[noreturn]] void fail_with_errno() { throw std::system_error(errno, std::generic_category()); }
+
+/// Writes all bytes at the file's position. Throws std::system_error, as the functions below do.
+void write_all(int fd, const void* data, std::size_t bytes) {
     const auto* next = static_cast<const char*>(data);
     while (bytes > 0) {
         const ssize_t written = ::write(fd, next, std::min(bytes, kMaxTransferBytes));
         if (written < 0 && errno == EINTR) continue;
-        if (written < 0) return errno;
+        if (written < 0) fail_with_errno();
         next += written;
         bytes -= static_cast<std::size_t>(written);
     }
-    return 0;
 }
 
-int write_everything(int fd, const Manifest& manifest, std::span<const NamedBuffer> state) {
-    const std::string head = encode(manifest);
-    if (const int error = write_all(fd, head.data(), head.size())) return error;
+void seek(int fd, std::size_t position) {
+    if (::lseek(fd, static_cast<off_t>(position), SEEK_SET) < 0) fail_with_errno();
+}
+
+/// Writes the tensors, and then the head, which has their hashes.
+void write_everything(int fd, Manifest manifest, std::span<const NamedBuffer> state, Staging* staging) {
+    const std::size_t head_length = encode(manifest).size();
     const std::string padding(kTensorAlignBytes, '\0');
-    std::size_t position = head.size();
-    for (const NamedBuffer& named : state) {
-        if (const int error = write_all(fd, named.buffer.data, named.buffer.bytes())) return error;
-        position += named.buffer.bytes();
+    std::size_t position = head_length;
+    seek(fd, position);
+    ddprun::Fnv64 fnv;
+    read_state(state, staging, [&](const Piece& piece, std::span<const std::byte> values) {
+        fnv.add(values);
+        write_all(fd, values.data(), values.size());
+        position += values.size();
+        if (!piece.is_last) return;
+        manifest.entries[piece.tensor].hash = fnv.value();
+        fnv = {};
         const std::size_t gap = (kTensorAlignBytes - position % kTensorAlignBytes) % kTensorAlignBytes;
-        if (const int error = write_all(fd, padding.data(), gap)) return error;
+        write_all(fd, padding.data(), gap);
         position += gap;
-    }
-    return ::fsync(fd) == 0 ? 0 : errno;
+    });
+    const std::string head = encode(manifest);
+    seek(fd, 0);
+    write_all(fd, head.data(), head.size());
+    if (::fsync(fd) != 0) fail_with_errno();
 }
 
 /// Creates, fills and closes the file. Some file systems report a full disk only when it is closed.
-int write_file(const std::filesystem::path& path, const Manifest& manifest, std::span<const NamedBuffer> state) {
+void write_file(const std::filesystem::path& path, const Manifest& manifest, std::span<const NamedBuffer> state,
+                Staging* staging) {
     UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-    if (!fd) return errno;
-    if (const int error = write_everything(fd.get(), manifest, state)) return error;
-    return ::close(fd.release()) == 0 ? 0 : errno;
+    if (!fd) fail_with_errno();
+    write_everything(fd.get(), manifest, state, staging);
+    if (::close(fd.release()) != 0) fail_with_errno();
 }
 
+/// Returns 0 or the errno of the failure.
 int sync_directory(const std::filesystem::path& directory) {
     const UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!fd) return errno;
@@ -158,7 +176,7 @@ OpenFile open_checkpoint(const std::filesystem::path& path, std::uint64_t step) 
 
 [[noreturn]] void abandon(const std::filesystem::path& temporary, const std::filesystem::path& path,
                           const SaveFence& fence, std::size_t needed_bytes, int errno_value) {
-    ::unlink(temporary.c_str());  // before fail_writing() looks up the free space
+    discard(temporary);  // before fail_writing() looks up the free space
     fence.refuse_superseded(path);
     fail_writing(path, needed_bytes, errno_value);
 }
@@ -170,12 +188,21 @@ std::string damaged_tensor(const ManifestEntry& entry) {
 }  // namespace
 
 std::filesystem::path write_temporary(const std::filesystem::path& path, const SaveFence& fence,
-                                      const Manifest& manifest, std::span<const NamedBuffer> state) {
+                                      const Manifest& manifest, std::span<const NamedBuffer> state, Staging* staging) {
     auto temporary = fence.temporary_path(path);
-    if (const int error = write_file(temporary, manifest, state))
-        abandon(temporary, path, fence, manifest.file_bytes, error);
+    try {
+        write_file(temporary, manifest, state, staging);
+    } catch (const std::system_error& error) {
+        abandon(temporary, path, fence, manifest.file_bytes, error.code().value());
+    } catch (...) {
+        discard(temporary);
+        throw;
+    }
     return temporary;
 }
+
+// What stays costs only room.
+void discard(const std::filesystem::path& temporary) { ::unlink(temporary.c_str()); }
 
 void commit(const std::filesystem::path& temporary, const std::filesystem::path& path, const SaveFence& fence,
             const Manifest& manifest) {
@@ -201,7 +228,8 @@ std::string find_damage(const std::filesystem::path& path, std::uint64_t step) {
     return {};
 }
 
-void read_checkpoint(const std::filesystem::path& path, std::uint64_t step, std::span<const NamedBuffer> state) {
+void read_checkpoint(const std::filesystem::path& path, std::uint64_t step, std::span<const NamedBuffer> state,
+                     Staging* staging) {
     const OpenFile file = open_checkpoint(path, step);
     const auto refuse_damaged = [&](const std::string& damage) {
         throw Error(ErrorCode::Io,
@@ -216,12 +244,16 @@ void read_checkpoint(const std::filesystem::path& path, std::uint64_t step, std:
                         "another checkpoint directory",
                         path.string(), why));
     }
-    for (std::size_t i = 0; i < state.size(); ++i) {
-        const ManifestEntry& entry = file.manifest.entries[i];
-        const Buffer& buffer = state[i].buffer;
-        const std::size_t got = read_at(path, file.fd.get(), buffer.data, buffer.bytes(), entry.offset_bytes);
-        if (got != buffer.bytes() || hash_of(buffer) != entry.hash) refuse_damaged(damaged_tensor(entry));
-    }
+    ddprun::Fnv64 fnv;
+    write_state(state, staging, [&](const Piece& piece, std::span<std::byte> values) {
+        const ManifestEntry& entry = file.manifest.entries[piece.tensor];
+        const std::size_t got =
+            read_at(path, file.fd.get(), values.data(), values.size(), entry.offset_bytes + piece.offset_bytes);
+        fnv.add(values);
+        const bool is_damaged = got != values.size() || (piece.is_last && fnv.value() != entry.hash);
+        if (is_damaged) refuse_damaged(damaged_tensor(entry));
+        if (piece.is_last) fnv = {};
+    });
 }
 
 }  // namespace ddp::detail

@@ -33,7 +33,7 @@ std::string shape(std::string_view name, DType dtype, std::size_t count) {
     return fmt::format("'{}' {}[{}]", name, to_string(dtype), count);
 }
 
-void check(const NamedBuffer& named, std::set<std::string_view>& seen) {
+void check(const NamedBuffer& named, Backend backend, std::set<std::string_view>& seen) {
     const auto refuse = [&](std::string_view why) {
         throw Error(ErrorCode::InvalidArgument, fmt::format("cannot checkpoint '{}': {}", named.name, why));
     };
@@ -42,8 +42,13 @@ void check(const NamedBuffer& named, std::set<std::string_view>& seen) {
         if (static_cast<unsigned char>(c) < 0x20) refuse("the name contains a control character");
     }
     if (!seen.insert(named.name).second) refuse("two tensors have this name");
-    if (named.buffer.device != Device::Cpu) refuse("it is in device memory; copy it to the host first");
-    if (const auto wrong = buffer_complaint(named.buffer, "buffer", Backend::Native); !wrong.empty()) refuse(wrong);
+    const bool on_device = named.buffer.device != Device::Cpu;
+    if (on_device && backend == Backend::Native)
+        refuse(
+            "it is device memory, and this group is on the native backend, which takes host memory only. Copy it to "
+            "the host first, or use Backend::Nccl");
+    const Backend taken_by = on_device ? Backend::Nccl : Backend::Native;
+    if (const auto wrong = buffer_complaint(named.buffer, "buffer", taken_by); !wrong.empty()) refuse(wrong);
 }
 
 std::string preamble(std::size_t length) {
@@ -141,19 +146,14 @@ bool is_consistent(const Manifest& manifest, std::size_t head_length) {
 
 }  // namespace
 
-std::uint64_t hash_of(const Buffer& buffer) {
-    ddprun::Fnv64 fnv;
-    fnv.add({static_cast<const std::byte*>(buffer.data), buffer.bytes()});
-    return fnv.value();
-}
-
-void check_state(std::span<const NamedBuffer> state) {
+void check_state(std::span<const NamedBuffer> state, Backend backend) {
     std::set<std::string_view> seen;
-    for (const NamedBuffer& named : state) check(named, seen);
+    for (const NamedBuffer& named : state) check(named, backend, seen);
 }
 
 std::string describe(std::size_t i, const NamedBuffer& named) {
-    return fmt::format("tensor {} {}", i, shape(named.name, named.buffer.dtype, named.buffer.count));
+    return fmt::format("tensor {} {}{}", i, shape(named.name, named.buffer.dtype, named.buffer.count),
+                       named.buffer.device == Device::Cuda ? " on cuda" : "");
 }
 
 Manifest make_manifest(std::uint64_t step, int world_size, std::span<const NamedBuffer> state) {
@@ -163,12 +163,12 @@ Manifest make_manifest(std::uint64_t step, int world_size, std::span<const Named
         manifest.entries.push_back({.name = named.name,
                                     .dtype = named.buffer.dtype,
                                     .count = named.buffer.count,
-                                    .hash = hash_of(named.buffer),
+                                    .hash = 0,
                                     .offset_bytes = data_bytes});
         data_bytes += round_up(named.buffer.bytes());
     }
     // The offsets depend on the length of the head, which they are part of. So each number gets room for the maximum
-    // of digits.
+    // of digits. Hashes have a fixed length.
     constexpr std::size_t kDigits = std::numeric_limits<std::size_t>::digits10 + 1;
     const std::size_t head =
         round_up(body(manifest, 0).size() + last_line({}).size() + (manifest.entries.size() + 1) * kDigits);

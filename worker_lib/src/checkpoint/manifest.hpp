@@ -37,14 +37,14 @@ inline constexpr std::size_t kTensorAlignBytes = 128;
 inline constexpr std::size_t kPreambleBytes = 64;        ///< of the first line, which holds the length of the head
 inline constexpr std::size_t kMaxHeadBytes = 64u << 20;  ///< a larger length in a file is damage
 
-/// Throws Error{InvalidArgument} for a state that cannot be stored: device memory, null or misaligned buffers, and
-/// names that are empty, duplicate, or contain control characters.
-void check_state(std::span<const NamedBuffer> state);
+/// Throws Error{InvalidArgument} for a state that a group of `backend` cannot store: device memory on the native
+/// backend, null or misaligned buffers, and names that are empty, duplicate, or contain control characters.
+void check_state(std::span<const NamedBuffer> state, Backend backend);
 
-/// Returns "tensor 3 'fc1.weight' f32[4096]".
+/// Returns "tensor 3 'fc1.weight' f32[4096]", and " on cuda" for device memory.
 [[nodiscard]] std::string describe(std::size_t i, const NamedBuffer& named);
 
-/// Returns the manifest of a checked state: takes the hashes and chooses the offsets. Costs one pass over the tensors.
+/// Returns the manifest of a checked state, without the hashes: chooses the offsets, which do not depend on them.
 [[nodiscard]] Manifest make_manifest(std::uint64_t step, int world_size, std::span<const NamedBuffer> state);
 
 /// Returns the head of the file, padded so that the first tensor follows directly.
@@ -58,7 +58,5 @@ void check_state(std::span<const NamedBuffer> state);
 
 /// Returns why `manifest` cannot be loaded into `state`, with the first tensor that differs; empty if it can.
 [[nodiscard]] std::string difference(const Manifest& manifest, std::span<const NamedBuffer> state);
-
-[[nodiscard]] std::uint64_t hash_of(const Buffer& buffer);
 
 }  // namespace ddp::detail

@@ -326,7 +326,8 @@ TEST_CASE("states with ambiguous names are refused", "[checkpoint]") {
     CHECK_THAT(error_of({{"a", ddp::Buffer(value)}, {"a", ddp::Buffer(value)}}), Contains("two tensors"));
     CHECK_THAT(error_of({{"", ddp::Buffer(value)}}), Contains("needs a name"));
     CHECK_THAT(error_of({{"a\nb", ddp::Buffer(value)}}), Contains("control character"));
-    CHECK_THAT(error_of({{"a", {&value, 1, ddp::DType::F32, ddp::Device::Cuda}}}), Contains("device memory"));
+    CHECK_THAT(error_of({{"a", {&value, 1, ddp::DType::F32, ddp::Device::Cuda}}}),
+               Contains("cannot checkpoint 'a': it is device memory, and this group is on the native backend"));
     CHECK_THAT(
         try_ranks({}, [&](Context& context) { Checkpointer(directory.path(), context, {.keep = 0}); }).front().text(),
         Contains("keep is 0"));

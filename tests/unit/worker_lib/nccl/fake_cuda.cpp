@@ -151,6 +151,25 @@ struct FakeCudaCalls {
         std::free(memory_at(memory));
         return CUDA_SUCCESS;
     }
+    static CUresult allocate_pinned(void** memory, std::size_t bytes, unsigned) {
+        const Lock lock(fake().mutex_);
+        if (!has_context()) return CUDA_ERROR_INVALID_CONTEXT;
+        if (fake().refuses_memory) return CUDA_ERROR_OUT_OF_MEMORY;
+        if (fake().ends_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        ++fake().counts_.pinned;
+        *memory = std::malloc(bytes);
+        fake().pinned_.insert(*memory);
+        return CUDA_SUCCESS;
+    }
+    static CUresult free_pinned(void* memory) {
+        const Lock lock(fake().mutex_);
+        if (!has_context()) return CUDA_ERROR_INVALID_CONTEXT;
+        if (fake().ends_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        --fake().counts_.pinned;
+        fake().pinned_.erase(memory);
+        std::free(memory);
+        return CUDA_SUCCESS;
+    }
     static CUresult memset_async(CUdeviceptr memory, unsigned char value, std::size_t bytes, CUstream stream) {
         const Lock lock(fake().mutex_);
         if (const CUresult wrong = fake().usable(stream); wrong != CUDA_SUCCESS) return wrong;
@@ -160,6 +179,8 @@ struct FakeCudaCalls {
     static CUresult memcpy_async(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
         const Lock lock(fake().mutex_);
         if (const CUresult wrong = fake().usable(stream); wrong != CUDA_SUCCESS) return wrong;
+        if (fake().refuses_copies) return CUDA_ERROR_INVALID_HANDLE;
+        ++fake().counts_.copies;
         fake().put(stream, [=] { return std::memcpy(memory_at(to), memory_at(from), bytes) != nullptr; });
         return CUDA_SUCCESS;
     }
@@ -206,6 +227,7 @@ FakeGpu::~FakeGpu() {
     leaving_ = true;
     changed_.notify_all();
     changed_.wait(lock, [this] { return blocked_ == 0 && counts_.retained == 0; });
+    for (void* const left : pinned_) std::free(left);
     the_fake = nullptr;
 }
 
@@ -251,6 +273,8 @@ void FakeGpu::fill(CudaApi& cuda) {
     cuda.event_destroy = FakeCudaCalls::event_destroy;
     cuda.mem_alloc = FakeCudaCalls::allocate;
     cuda.mem_free = FakeCudaCalls::free;
+    cuda.mem_host_alloc = FakeCudaCalls::allocate_pinned;
+    cuda.mem_free_host = FakeCudaCalls::free_pinned;
     cuda.memset_d8_async = FakeCudaCalls::memset_async;
     cuda.memcpy_async = FakeCudaCalls::memcpy_async;
     cuda.pointer_get_attributes = FakeCudaCalls::pointer_attributes;

@@ -95,6 +95,7 @@ public:
     std::atomic<bool> loses_data = false;       ///< operations end, and write nothing
     std::atomic<bool> refuses_events = false;   ///< creating an event fails
     std::atomic<bool> refuses_memory = false;
+    std::atomic<bool> refuses_copies = false;
     std::atomic<bool> capturing = false;  ///< some thread captures, in CUDA's default mode
     std::set<int> lost_devices;           ///< these cannot be made current
     /// Memory that is not on the group's device, with its device; -1: CUDA does not know it.
@@ -111,6 +112,8 @@ public:
         int frees_elsewhere = 0;                  ///< on a thread whose current device was another one
         int broken_captures = 0;                  ///< calls that end another thread's capture
         int queries = 0;                          ///< event queries
+        int copies = 0;                           ///< that the library has queued
+        int pinned = 0;                           ///< blocks of pinned memory alive
     };
     [[nodiscard]] Counts counts();
     /// Returns the unique ids of the communicators in the order of their launches, and the threads that made these.
@@ -173,6 +176,7 @@ private:
     std::condition_variable changed_;
     std::map<int, FakeStream> default_streams_;  // by device
     std::map<void*, int> devices_of_blocks_;
+    std::set<void*> pinned_;  // what the library leaves to a copy that does not end is freed at the end
     std::set<int> contexts_;
     std::vector<std::unique_ptr<FakeStream>> own_streams_;
     std::vector<std::unique_ptr<FakeComm>> comms_;                            // never removed: tasks refer to them

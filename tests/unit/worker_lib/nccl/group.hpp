@@ -66,6 +66,7 @@ struct FakeGroup {
             process_ends.push_back(line);
             gpu.let_go();
         }};
+    ddprun::Duration default_timeout = 20s;
     ddprun::Duration init_timeout = 20s;
     int nccl_version = 22809;
     int first_device = 0;
@@ -78,7 +79,7 @@ struct FakeGroup {
         spec.members.resize(static_cast<std::size_t>(size));
         std::iota(spec.members.begin(), spec.members.end(), 0);
         spec.store = store;
-        spec.default_timeout = 20s;
+        spec.default_timeout = default_timeout;
         spec.init_timeout = init_timeout;
         spec.device = first_device + rank;
         if (has_control_group) spec.make_control_backend = detail::make_native_backend;
@@ -160,6 +161,7 @@ inline void require_nothing_left(FakeGroup& group) {
     CHECK(counts.streams == 0);
     CHECK(counts.events == 0);
     CHECK(counts.blocks == 0);
+    CHECK(counts.pinned == 0);
     CHECK(counts.retained == 0);
     CHECK(counts.frees_elsewhere == 0);
 }
