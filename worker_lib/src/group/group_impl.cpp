@@ -303,13 +303,14 @@ std::unique_ptr<ProcessGroup> GroupImpl::split(int color, int key, std::string_v
     const WaitAtStore recorded_wait = wait_at_store({"split", name, spec_.init_timeout});
     return recorded_wait.run([&] {
         refuse_if_aborted(spec_, *backend_, call);
-        return form_part(number, {color, key, std::string(name)}, memory, call, recorded_wait);
+        const bool on_host = memory == PartMemory::kHost && spec_.make_control_backend != nullptr;
+        return form_part(number, {color, key, std::string(name), on_host}, call, recorded_wait);
     });
 }
 
-std::unique_ptr<ProcessGroup> GroupImpl::form_part(std::uint64_t number, const SplitRequest& own, PartMemory memory,
-                                                   std::string_view call, const WaitAtStore& wait) {
-    const auto& [color, key, name] = own;
+std::unique_ptr<ProcessGroup> GroupImpl::form_part(std::uint64_t number, const SplitRequest& own, std::string_view call,
+                                                   const WaitAtStore& wait) {
+    const auto& [color, key, name, on_host] = own;
     std::vector<SplitRequest> requests;
     for (const std::string& text : exchange(spec_, fmt::format("split/{}", number), to_text(own), backend_.get(), call))
         requests.push_back(parse_request(text));
@@ -329,6 +330,14 @@ std::unique_ptr<ProcessGroup> GroupImpl::form_part(std::uint64_t number, const S
                                     spec_.name, backend_->name_of(spec_.rank), name, backend_->name_of(rank),
                                     request.name, color));
         }
+        if (request.on_host != on_host) {
+            const auto kind = [](bool host) { return host ? "host memory" : "device memory"; };
+            throw Error(ErrorCode::Mismatch,
+                        fmt::format("the reducers of group '{}': {} has gradients in {}, but {} in {}. Set "
+                                    "ReducerOptions::device alike on every rank",
+                                    spec_.name, backend_->name_of(spec_.rank), kind(on_host), backend_->name_of(rank),
+                                    kind(request.on_host)));
+        }
     }
     if (color < 0) return nullptr;
     std::ranges::sort(order);
@@ -341,9 +350,8 @@ std::unique_ptr<ProcessGroup> GroupImpl::form_part(std::uint64_t number, const S
     }
     spec.note_unreachable = wait.note_unreachable();
     const auto make_host_backend = spec.make_control_backend;
-    const bool changes_backend = memory == PartMemory::kHost && make_host_backend != nullptr;
-    if (changes_backend) spec.make_control_backend = nullptr;
-    auto backend = changes_backend ? make_host_backend(spec) : backend_->make_another(spec);
+    if (on_host) spec.make_control_backend = nullptr;
+    auto backend = on_host ? make_host_backend(spec) : backend_->make_another(spec);
     auto part = make_group(std::move(spec), std::move(backend));
     if (any_thread_) part->impl_->allow_any_thread();
     return part;

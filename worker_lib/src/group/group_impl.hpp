@@ -38,6 +38,7 @@ public:
     GroupImpl& operator=(const GroupImpl&) = delete;
 
     [[nodiscard]] static std::unique_ptr<ProcessGroup> handle(std::unique_ptr<GroupImpl> impl);
+    [[nodiscard]] static GroupImpl& of(ProcessGroup& group) { return *group.impl_; }
     [[nodiscard]] const GroupSpec& spec() const { return spec_; }
     [[nodiscard]] int world_rank() const { return spec_.members[static_cast<std::size_t>(spec_.rank)]; }
     [[nodiscard]] BackendImpl& backend() { return *backend_; }
@@ -81,8 +82,7 @@ private:
     /// group. Returns null if this rank has no color. `call` names the call in errors about absent ranks; `wait` shows
     /// it in the flight record.
     [[nodiscard]] std::unique_ptr<ProcessGroup> form_part(std::uint64_t number, const SplitRequest& own,
-                                                          PartMemory memory, std::string_view call,
-                                                          const WaitAtStore& wait);
+                                                          std::string_view call, const WaitAtStore& wait);
     /// Numbers the step, and shows it in the flight record as long as the result lives.
     [[nodiscard]] WaitAtStore wait_at_store(StoreStep step) EXCLUDES(mutex_);
     /// Numbers and submits the batch, without starting it.

@@ -7,13 +7,15 @@
 namespace ddp::detail {
 
 std::string to_text(const SplitRequest& request) {
-    return fmt::format("{} {} {}", request.color, request.key, request.name);
+    return fmt::format("{} {} {:d} {}", request.color, request.key, request.on_host, request.name);
 }
 
 SplitRequest parse_request(const std::string& text) {
     const auto first = text.find(' ');
     const auto second = text.find(' ', first + 1);
-    return {std::stoi(text.substr(0, first)), std::stoi(text.substr(first + 1, second)), text.substr(second + 1)};
+    const auto third = text.find(' ', second + 1);
+    return {std::stoi(text.substr(0, first)), std::stoi(text.substr(first + 1, second)), text.substr(third + 1),
+            text.substr(second + 1, third - second - 1) == "1"};
 }
 
 std::string name_of_part(std::string_view parent, std::uint64_t split, const SplitRequest& own,

@@ -12,6 +12,7 @@ struct SplitRequest {
     int color = 0;
     int key = 0;
     std::string name;
+    bool on_host = false;  ///< the part takes host memory, whatever the group takes
 };
 
 [[nodiscard]] std::string to_text(const SplitRequest& request);

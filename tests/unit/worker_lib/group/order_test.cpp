@@ -181,8 +181,10 @@ TEST_CASE("the parts of a split are named by their purpose, and distinguished wh
           "a of b (split 1) of world");  // else that of a group b could be called so, too
     CHECK(named(even, {even}, 3) == "even (split 3) of world");
     CHECK(named(even, {even, {1, 0, "even"}}, 3) == "even (split 3, color 0) of world");
-    const SplitRequest request{-1, 7, "two words"};
+    const SplitRequest request{-1, 7, "two words", true};
     CHECK(detail::parse_request(to_text(request)).name == request.name);
     CHECK(detail::parse_request(to_text(request)).key == request.key);
     CHECK(detail::parse_request(to_text(request)).color == request.color);
+    CHECK(detail::parse_request(to_text(request)).on_host);
+    CHECK_FALSE(detail::parse_request(to_text(even)).on_host);
 }
