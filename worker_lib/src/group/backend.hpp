@@ -65,6 +65,9 @@ public:
     [[nodiscard]] virtual Arena& arena() = 0;
     /// Returns the CUDA device whose memory the group takes; null: it takes host memory.
     [[nodiscard]] virtual GroupDevice* device() { return nullptr; }
+    /// Has `note` called once before an abort makes operations on the device end without a result; at once if that has
+    /// happened. It must only write to memory. Backends of host memory never call it.
+    virtual void before_abort(std::function<void()> /*note*/) {}
     /// Fails everything that is queued, here and on the peers. Any thread.
     virtual void abort(std::string_view reason) = 0;
     /// Fails everything that is queued, here and on the peers, with the code and the culprits of `error`. Any thread.

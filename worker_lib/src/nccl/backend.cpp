@@ -43,6 +43,7 @@ public:
     }
     [[nodiscard]] Arena& arena() override { return *arena_; }
     [[nodiscard]] GroupDevice* device() override { return device_.get(); }
+    void before_abort(std::function<void()> note) override { queue_->before_abort(*group_, std::move(note)); }
     void abort(std::string_view reason) override;
     void fail(const Error& error) override { queue_->fail(*group_, ddp::detail::failure_of(error)); }
     void fail_with(std::function<std::optional<Error>()> other) override {

@@ -184,6 +184,12 @@ void DeviceQueue::hand_out(NcclGroup& group) {
     group.is_starting = false;
 }
 
+void DeviceQueue::before_abort(NcclGroup& group, std::function<void()> note) {
+    const ddprun::Lock lock(mutex_);
+    if (group.watch.failure()) return note();
+    group.before_abort = std::move(note);
+}
+
 void DeviceQueue::notice_idle_callbacks() {
     { const ddprun::Lock lock(mutex_); }  // a thread in remove() is waiting now, or has yet to look
     changed_.notify_all();
@@ -314,6 +320,7 @@ bool DeviceQueue::step_aborting(NcclGroup& group) {
 void DeviceQueue::fail_now(NcclGroup& group, Failure failure, bool shares) {
     if (group.watch.failure()) return;
     group.watch.fail(std::move(failure));
+    if (group.before_abort) group.before_abort();
     group.state = State::kAborting;
     group.failed_at = Clock::now();
     group.abort_deadline = group.failed_at + group.limits.abort_timeout;

@@ -66,6 +66,7 @@ struct NcclGroup : std::enable_shared_from_this<NcclGroup> {
     bool closing = false;
     bool is_behind = false;  ///< since `closing`, the queue has found that the oldest operation goes on
     std::function<std::optional<Error>()> other_failure;  ///< of a group that fails with this one, or none
+    std::function<void()> before_abort;                   ///< empty: nothing is to be called
 };
 
 class DeviceQueue : public std::enable_shared_from_this<DeviceQueue> {
@@ -91,6 +92,8 @@ public:
     void fail_with(NcclGroup& group, std::function<std::optional<Error>()> other) EXCLUDES(mutex_);
     /// From now on the group may fail others. The program gets it.
     void hand_out(NcclGroup& group) EXCLUDES(mutex_);
+    /// Sets NcclGroup::before_abort, see BackendImpl::before_abort.
+    void before_abort(NcclGroup& group, std::function<void()> note) EXCLUDES(mutex_);
     /// Has threads in remove() look again.
     void notice_idle_callbacks() EXCLUDES(mutex_);
 
