@@ -18,10 +18,16 @@ CUresult PrimaryContext::begin_thread() const {
     return cuda_.ctx_push_current(context_);
 }
 
-GroupDevice::GroupDevice(const CudaApi& cuda, int index) : cuda_(cuda), index_(index), context_(cuda_, index) {
+GroupDevice::GroupDevice(const CudaApi& cuda, int index, StreamPriority priority)
+    : cuda_(cuda), index_(index), context_(cuda_, index) {
     const DeviceScope scope(*this);
+    int normal = 0;
+    int highest = 0;
+    if (priority == StreamPriority::kHighest)
+        check_cuda(cuda_, cuda_.ctx_get_stream_priority_range(&normal, &highest),
+                   fmt::format("cuCtxGetStreamPriorityRange on CUDA device {}", index_));
     // Non-blocking: the default stream does not wait for it, nor it for the default stream.
-    check_cuda(cuda_, cuda_.stream_create_with_priority(&stream_, CU_STREAM_NON_BLOCKING, 0),
+    check_cuda(cuda_, cuda_.stream_create_with_priority(&stream_, CU_STREAM_NON_BLOCKING, highest),
                fmt::format("cuStreamCreateWithPriority on CUDA device {}", index_));
 }
 

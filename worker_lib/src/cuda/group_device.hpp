@@ -29,10 +29,13 @@ private:
     CUcontext context_ = nullptr;
 };
 
+/// The priority of a stream: the device prefers blocks of kernels on streams of high priority.
+enum class StreamPriority { kNormal, kHighest };
+
 class GroupDevice {
 public:
     /// Throws Error{System} when the device cannot be used.
-    GroupDevice(const CudaApi& cuda, int index);
+    GroupDevice(const CudaApi& cuda, int index, StreamPriority priority = StreamPriority::kNormal);
     ~GroupDevice();
     GroupDevice(const GroupDevice&) = delete;
     GroupDevice& operator=(const GroupDevice&) = delete;

@@ -1,0 +1,59 @@
+#include "worker_lib/src/cuda/step_words.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <new>
+#include <utility>
+
+#include "worker_lib/src/cuda/waiting.hpp"
+
+namespace ddp::detail {
+
+/// The layout of the shared memory.
+struct StepWords::Words {
+    std::atomic<std::uint32_t> given_up;
+    std::uint32_t one;
+    std::atomic<std::uint64_t> done;
+};
+
+StepWords::StepWords(std::shared_ptr<GroupDevice> device) : device_(std::move(device)) {
+    const CudaApi& cuda = device_->cuda();
+    const DeviceScope scope(*device_);
+    void* memory = nullptr;
+    check_cuda(cuda, cuda.mem_host_alloc(&memory, sizeof(Words), kHostAllocPortable),
+               "no room for a page of pinned host memory");
+    words_ = new (memory) Words{.given_up = 0, .one = 1, .done = 0};
+    if (const CUresult mapped = cuda.mem_host_get_device_pointer(&address_, memory, 0); mapped != CUDA_SUCCESS) {
+        (void)cuda.mem_free_host(memory);
+        check_cuda(cuda, mapped, "cuMemHostGetDevicePointer");
+    }
+}
+
+StepWords::~StepWords() {
+    // cuMemFreeHost may wait for other work of the device, which may never end.
+    constexpr auto kTimeout = std::chrono::seconds(10);
+    auto free = [words = words_, device = device_] {
+        (void)device->begin_thread();
+        (void)device->cuda().mem_free_host(words);
+    };
+    (void)run_bounded(std::move(free), ddprun::Clock::now() + kTimeout);
+}
+
+CUdeviceptr StepWords::given_up_word() const { return address_ + offsetof(Words, given_up); }
+CUdeviceptr StepWords::one_word() const { return address_ + offsetof(Words, one); }
+CUdeviceptr StepWords::done_word() const { return address_ + offsetof(Words, done); }
+
+void StepWords::give_up() {
+    const ddprun::Lock lock(mutex_);
+    if (last_confirmed_) return;
+    last_confirmed_ = words_->done.load();
+    words_->given_up.store(1);
+}
+
+std::uint64_t StepWords::confirmed() const {
+    const ddprun::Lock lock(mutex_);
+    return last_confirmed_ ? *last_confirmed_ : words_->done.load();
+}
+
+}  // namespace ddp::detail
