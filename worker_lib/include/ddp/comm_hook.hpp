@@ -21,9 +21,12 @@ struct GradBucket {
         std::size_t param = 0;  ///< its index at registration
         Buffer values;          ///< a view into `buffer`
     };
-    std::size_t index = 0;                ///< in launch order, the same on all ranks
-    bool last = false;                    ///< no bucket of the plan comes after it
-    Buffer buffer;                        ///< all gradients and the padding between them, in the group's arena
+    std::size_t index = 0;  ///< in launch order, the same on all ranks
+    bool last = false;      ///< no bucket of the plan comes after it
+    Buffer buffer;          ///< all gradients and the padding between them, in the group's arena
+    /// Device memory: enqueue here what reads or writes the bucket, and pass it as OpOptions::stream. The bucket is
+    /// ready on it, and what follows waits for it. Null for host memory.
+    Stream stream{};
     std::span<const Gradient> gradients;  ///< in the order of their offsets
 };
 
@@ -46,7 +49,9 @@ public:
     /// accept calls of any thread.
     virtual Work launch(const GradBucket& bucket) = 0;
     /// Leaves the average over all ranks in the bucket, once the work that launch() returned is done. Called for one
-    /// bucket at a time, in launch order, on a thread of the reducer, while other buckets are in flight.
+    /// bucket at a time, in launch order, on a thread of the reducer, while other buckets are in flight. Device memory:
+    /// called within a later mark_ready or in finish_backward, and bucket.stream waits for the work: enqueue the rest
+    /// there.
     virtual void complete(const GradBucket& bucket) = 0;
     /// Forgets the group of prepare(), whose memory is about to be freed with the reducer. Another reducer may get the
     /// hook after that.

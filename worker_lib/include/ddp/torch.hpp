@@ -79,9 +79,11 @@ public:
                 buffers_.push_back(item.value());
         }
         state.insert(state.end(), buffers_.begin(), buffers_.end());
-        reducer_ = std::make_unique<GradientReducer>(
-            group, std::move(specs),
-            ReducerOptions{.limits = options_.limits, .find_unused = options_.find_unused, .hook = options_.hook});
+        reducer_ = std::make_unique<GradientReducer>(group, std::move(specs),
+                                                     ReducerOptions{.device = Device::Cpu,
+                                                                    .limits = options_.limits,
+                                                                    .find_unused = options_.find_unused,
+                                                                    .hook = options_.hook});
         broadcast(state);
         for (std::size_t i = 0; i < parameters_.size(); ++i) attach(i);
     }

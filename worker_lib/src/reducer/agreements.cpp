@@ -15,6 +15,7 @@
 #include "ddp/float16.hpp"
 #include "worker_lib/src/group/agreement.hpp"
 #include "worker_lib/src/group/broadcast_in_pieces.hpp"
+#include "worker_lib/src/reducer/parameter_reader.hpp"
 #include "worker_lib/src/reducer/refuse.hpp"
 
 namespace ddp::detail {
@@ -79,7 +80,12 @@ void check_uses(const std::vector<ParamSpec>& params) {
 }
 
 /// Returns the plan, checked as far as one rank can. Throws Error{InvalidArgument}.
-BucketPlan checked_plan(const std::vector<ParamSpec>& params, const ReducerOptions& options) {
+BucketPlan checked_plan(const ProcessGroup& group, const std::vector<ParamSpec>& params, const ReducerOptions& options,
+                        Device device) {
+    if (device == Device::Cuda && group.backend() != Backend::Nccl)
+        refuse(
+            "ReducerOptions::device is Device::Cuda, but the group is of the native backend, which reduces host "
+            "memory. Make the Context with Backend::Nccl, or leave the option out");
     check_uses(params);
     BucketPlan plan = options.plan ? *options.plan : plan_buckets(params, options.limits);
     check_plan(plan, params);
@@ -88,12 +94,13 @@ BucketPlan checked_plan(const std::vector<ParamSpec>& params, const ReducerOptio
 
 }  // namespace
 
-BucketPlan agree_on_plan(ProcessGroup& group, const std::vector<ParamSpec>& params, const ReducerOptions& options) {
+BucketPlan agree_on_plan(ProcessGroup& group, const std::vector<ParamSpec>& params, const ReducerOptions& options,
+                         Device device) {
     std::vector<std::string> items = describe(params, options);
     BucketPlan plan;
     std::exception_ptr refusal;
     try {
-        plan = checked_plan(params, options);
+        plan = checked_plan(group, params, options, device);
     } catch (const Error& error) {
         // Perhaps only this rank has found it. The others get it by the comparison, else they would wait for this rank.
         refusal = std::current_exception();
@@ -127,10 +134,19 @@ std::vector<std::size_t> share_ready_order(ProcessGroup& group, const std::vecto
 
 namespace {
 
-std::uint64_t hash_of(const Buffer& buffer) {
+std::uint64_t hash_of(const Buffer& buffer, ParameterReader& reader) {
     ddprun::Fnv64 fnv;
-    fnv.add({static_cast<const char*>(buffer.data), buffer.bytes()});
+    reader.read(buffer, [&](std::span<const std::byte> piece) { fnv.add(piece); });
     return fnv.value();
+}
+
+/// Returns the values in host memory: the buffer itself, or a copy in `memory`.
+Buffer on_host(const Buffer& buffer, ParameterReader& reader, std::vector<std::byte>& memory) {
+    if (buffer.device == Device::Cpu) return buffer;
+    memory.reserve(buffer.bytes());
+    reader.read(buffer,
+                [&](std::span<const std::byte> piece) { memory.insert(memory.end(), piece.begin(), piece.end()); });
+    return {memory.data(), buffer.count, buffer.dtype};
 }
 
 /// Collective. Returns the index of the first number that differs between ranks; nothing if none does.
@@ -186,25 +202,28 @@ std::string text_of(const Buffer& buffer, std::size_t index) {
 
 }  // namespace
 
-void verify_parameters(ProcessGroup& group, const std::vector<ParamSpec>& specs, std::span<const Buffer> params) {
+void verify_parameters(ProcessGroup& group, const std::vector<ParamSpec>& specs, std::span<const Buffer> params,
+                       ParameterReader& reader) {
     constexpr std::string_view kWhat = "the values of the parameters";
     constexpr std::string_view kAdvice =
         "Call sync_parameters before training, and update every parameter alike on every rank.";
-    const bool complete = params.size() == specs.size();
+    std::string wrong = reader.complaint(params);
+    if (params.size() != specs.size()) wrong = fmt::format("{} buffers for {} parameters", params.size(), specs.size());
+    const bool complete = wrong.empty();
     // Only the ranks have to agree on types: weights may be f32 where gradients are bf16.
     std::vector<std::string> items;
     for (std::size_t i = 0; complete && i < params.size(); ++i)
         items.push_back(describe(i, {specs[i].name, params[i].count, params[i].dtype}));
-    if (!complete)
-        items.push_back(fmt::format("verify_parameters: {} buffers for {} parameters", params.size(), specs.size()));
+    if (!complete) items.push_back("verify_parameters: " + wrong);
     require_agreement(group, kWhat, items, kAdvice);
     if (!complete) refuse(items.front());  // on every rank
 
     std::vector<std::uint64_t> hashes;
-    for (const Buffer& param : params) hashes.push_back(hash_of(param));
+    for (const Buffer& param : params) hashes.push_back(hash_of(param, reader));
     const auto differs = first_difference(group, hashes);
     if (!differs) return;
-    const Buffer& values = params[*differs];
+    std::vector<std::byte> memory;
+    const Buffer values = on_host(params[*differs], reader, memory);
     const std::size_t at = std::min(first_element_that_differs(group, values), values.count - 1);
     const std::string text = fmt::format("{} with {} at index {} (bits with the hash {:016x})", items[*differs],
                                          text_of(values, at), at, hashes[*differs]);

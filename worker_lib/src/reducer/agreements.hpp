@@ -11,10 +11,12 @@
 
 namespace ddp::detail {
 
-/// Returns the bucket plan, the same on all ranks. Throws Error{Mismatch} if parameters, options or plans differ, and
-/// Error{InvalidArgument} if they are wrong on all ranks alike.
+class ParameterReader;
+
+/// Returns the bucket plan, the same on all ranks. `device`: of the gradients. Throws Error{Mismatch} if parameters,
+/// options or plans differ, and Error{InvalidArgument} if they are wrong on all ranks alike.
 [[nodiscard]] BucketPlan agree_on_plan(ProcessGroup& group, const std::vector<ParamSpec>& params,
-                                       const ReducerOptions& options);
+                                       const ReducerOptions& options, Device device);
 
 /// Throws Error{Mismatch} if the ranks' next backwards are not all with or all without sync. `steps`: number of
 /// synchronised ones so far.
@@ -25,7 +27,8 @@ void agree_on_step(ProcessGroup& group, std::uint64_t steps, bool sync);
                                                          std::size_t params);
 
 /// See GradientReducer::verify_parameters.
-void verify_parameters(ProcessGroup& group, const std::vector<ParamSpec>& specs, std::span<const Buffer> params);
+void verify_parameters(ProcessGroup& group, const std::vector<ParamSpec>& specs, std::span<const Buffer> params,
+                       ParameterReader& reader);
 
 /// Returns the union of all ranks' flags, one per parameter.
 [[nodiscard]] std::vector<bool> used_on_any_rank(ProcessGroup& group, const std::vector<bool>& used);

@@ -13,6 +13,7 @@ BucketExchange::BucketExchange(ProcessGroup& group, const ReducerOptions& option
       storage_(storage),
       memory_(memory),
       timeline_(timeline),
+      on_device_(storage.device() == Device::Cuda),
       averaging_(options.average, options.hook != nullptr, group.size()) {}
 
 void BucketExchange::prepare_hook() {
@@ -21,26 +22,31 @@ void BucketExchange::prepare_hook() {
 
 void BucketExchange::take_plan() {
     buckets_.assign(storage_.plan().buckets.size(), {});
-    next_ = 0;
+    next_ = unfinished_ = 0;
     for (std::size_t b = 0; b < buckets_.size(); ++b) buckets_[b].label = "bucket " + std::to_string(b);
 }
 
 void BucketExchange::begin() {
     for (std::size_t b = 0; b < buckets_.size(); ++b) buckets_[b].pending = storage_.plan().buckets[b].slots.size();
-    next_ = 0;
+    next_ = unfinished_ = 0;
+}
+
+GradBucket BucketExchange::bucket(std::size_t b) const {
+    GradBucket bucket = storage_.bucket(b);
+    bucket.stream = memory_.stream();
+    return bucket;
 }
 
 void BucketExchange::launch(std::size_t b, std::uint64_t step) {
-    const GradBucket bucket = storage_.bucket(b);
+    if (on_device_) finish_all(b);
+    const GradBucket launching = bucket(b);
     const auto launched = ddprun::Clock::now();
+    memory_.pack(b, options_.hook ? 1 : averaging_.factor_before());
     Work& work = buckets_[b].work;
-    if (options_.hook) {
-        work = options_.hook->launch(bucket);
-    } else {
-        memory_.pack(b, averaging_.factor_before());
-        work = group_.all_reduce(bucket.buffer, averaging_.op(), {.label = buckets_[b].label});
-    }
-    timeline_.follow(work, {.step = step, .index = b, .bytes = bucket.buffer.bytes()}, launched);
+    work = options_.hook ? options_.hook->launch(launching)
+                         : group_.all_reduce(launching.buffer, averaging_.op(),
+                                             {.label = buckets_[b].label, .stream = launching.stream});
+    timeline_.follow(work, {.step = step, .index = b, .bytes = launching.buffer.bytes()}, launched);
 }
 
 std::size_t BucketExchange::done() const {
@@ -52,7 +58,7 @@ std::size_t BucketExchange::done() const {
 /// While the finisher waits, the trainer goes on with backward. So the flight record gets a waiter only when the
 /// trainer waits, too (note_waiter).
 void BucketExchange::wait_for(Work& work) const {
-    if (!finishes_aside(options_)) return work.wait();
+    if (!finishes_aside()) return work.wait();
     if (const auto& state = WorkState::of(work)) state->wait();
 }
 
@@ -60,14 +66,14 @@ void BucketExchange::finish(std::size_t b) {
     buckets_[b].wait_began = ddprun::Clock::now();
     wait_for(buckets_[b].work);
     buckets_[b].wait_ended = ddprun::Clock::now();
-    const GradBucket bucket = storage_.bucket(b);
-    if (options_.hook) options_.hook->complete(bucket);
+    const GradBucket done = bucket(b);
+    if (options_.hook) options_.hook->complete(done);
     memory_.unpack(b, averaging_.factor_after());
-    if (options_.on_bucket_done) options_.on_bucket_done(bucket);
+    if (options_.on_bucket_done) options_.on_bucket_done(done);
 }
 
-void BucketExchange::finish_all() {
-    for (std::size_t b = 0; b < buckets_.size(); ++b) finish(b);
+void BucketExchange::finish_all(std::size_t end) {
+    while (unfinished_ < end) finish(unfinished_++);
 }
 
 void BucketExchange::note_waiter() const {

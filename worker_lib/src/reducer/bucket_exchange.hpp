@@ -2,8 +2,10 @@
 // BucketExchange: the buckets of a backward, from their launch to their averages. Bucket k is launched only after
 // bucket k - 1, so that the launches are one sequence, the same on all ranks.
 //
-// The reducer's mutex guards counting and launching, which run on any thread that completes a bucket. finish() runs
-// without it, on one thread: the finisher's, or the owner's if there is none.
+// The reducer's mutex guards counting and launching, which run on any thread that completes a bucket. On the host
+// finish() runs without it, on one thread: the finisher's, or the owner's if there is none. On a device finishing a
+// bucket only enqueues. It happens at the launch of the next bucket, whose turn on the stream comes later, so that the
+// caller does not wait until NCCL has launched the exchange.
 
 #include <cstddef>
 #include <cstdint>
@@ -42,16 +44,19 @@ public:
         if (next_ == buckets_.size() || buckets_[next_].pending > 0) return std::nullopt;
         return next_++;
     }
-    /// Starts the exchange of bucket `b`. `step`: synchronised backwards so far, for the timeline.
+    /// Starts the exchange of bucket `b`; on a device it finishes the one before. `step`: synchronised backwards so
+    /// far, for the timeline.
     void launch(std::size_t b, std::uint64_t step);
+    /// Returns whether buckets are finished on a thread of their own (BucketFinisher).
+    [[nodiscard]] bool finishes_aside() const { return !on_device_ && (options_.hook || options_.on_bucket_done); }
     /// Returns how many buckets have been exchanged.
     [[nodiscard]] std::size_t done() const;
 
     // Without the mutex, once buckets are launched:
     /// Waits for bucket `b`, turns its sums into averages, copies them to bound buffers, and runs the user's callback.
     void finish(std::size_t b);
-    /// Finishes all buckets in launch order, if there is no finisher.
-    void finish_all();
+    /// Finishes all buckets that are not finished, in launch order, if there is no finisher.
+    void finish_all() { finish_all(buckets_.size()); }
     /// Records in the flight record that this thread waits for every bucket that is not done.
     void note_waiter() const;
     /// Returns how long finish() has waited since `time`, over all buckets.
@@ -65,6 +70,8 @@ private:
         ddprun::TimePoint wait_began;  ///< in finish()
         ddprun::TimePoint wait_ended;
     };
+    void finish_all(std::size_t end);
+    [[nodiscard]] GradBucket bucket(std::size_t b) const;
     void wait_for(Work& work) const;
 
     ProcessGroup& group_;
@@ -72,14 +79,11 @@ private:
     const GradientStorage& storage_;
     GradientMemory& memory_;
     const TimelineRow& timeline_;
+    const bool on_device_;
     Averaging averaging_;
     std::vector<Bucket> buckets_;
     std::size_t next_ = 0;
+    std::size_t unfinished_ = 0;  ///< the first bucket for finish_all()
 };
-
-/// Returns whether buckets are finished on a thread of their own (BucketFinisher).
-[[nodiscard]] inline bool finishes_aside(const ReducerOptions& options) {
-    return options.hook || options.on_bucket_done;
-}
 
 }  // namespace ddp::detail

@@ -1,4 +1,4 @@
-// compress(): a hook that sends buckets of f32 as f16 or bf16. narrow() and widen() (values.hpp) convert, and round.
+// compress(): a hook that sends buckets of f32 as f16 or bf16. WireFormat converts them, and keeps the residuals.
 
 #include <memory>
 #include <string>
@@ -6,8 +6,8 @@
 
 #include "ddp/comm_hook.hpp"
 #include "ddp/error.hpp"
-#include "worker_lib/src/reducer/values.hpp"
-#include "worker_lib/src/util/float_environment.hpp"
+#include "worker_lib/src/group/group_impl.hpp"
+#include "worker_lib/src/reducer/wire_format.hpp"
 
 namespace ddp {
 namespace {
@@ -24,28 +24,33 @@ public:
                                                         "'. Make one for each");
         }
         allocate_wires(group.arena(), plan);
+        if (group_ == nullptr) {
+            const detail::GroupDevice* const device = detail::GroupImpl::of(group).backend().device();
+            where_ = device == nullptr ? Device::Cpu : Device::Cuda;
+            format_ = device == nullptr
+                          ? detail::make_host_wire_format(options_.error_feedback)
+                          : detail::make_device_wire_format(*device, group.arena(), plan, options_.error_feedback);
+        }
         group_ = &group;  // last: a reducer whose construction fails never calls release()
     }
 
     Work launch(const GradBucket& bucket) override {
-        const OpOptions options{.label = labels_[bucket.index]};
+        const OpOptions options{.label = labels_[bucket.index], .stream = bucket.stream};
         if (!narrows(bucket)) return group_->all_reduce(bucket.buffer, ReduceOp::Avg, options);
         const Buffer wire = wire_of(bucket);
-        if (options_.error_feedback) add_residuals(bucket);
-        detail::narrow(bucket.buffer, wire);
-        if (options_.error_feedback) keep_residuals(bucket, wire);
+        format_->narrow(bucket, wire);
         return group_->all_reduce(wire, ReduceOp::Avg, options);
     }
 
     void complete(const GradBucket& bucket) override {
-        if (narrows(bucket)) detail::widen(wire_of(bucket), bucket.buffer);
+        if (narrows(bucket)) format_->widen(wire_of(bucket), bucket);
     }
 
     void release() override {
         group_ = nullptr;
         memory_ = nullptr;
         room_ = 0;
-        residuals_.clear();  // the next reducer may be another model's
+        format_ = nullptr;  // the next reducer may be another model's
     }
 
 private:
@@ -68,44 +73,7 @@ private:
     }
 
     [[nodiscard]] Buffer wire_of(const GradBucket& bucket) const {
-        return {memory_ + offsets_[bucket.index], bucket.buffer.count, wire_type_, Device::Cpu};
-    }
-
-    std::vector<float>& residual_of(const GradBucket::Gradient& gradient) {
-        if (gradient.param >= residuals_.size()) residuals_.resize(gradient.param + 1);
-        auto& residual = residuals_[gradient.param];
-        if (residual.empty()) residual.resize(gradient.values.count, 0.0f);
-        return residual;
-    }
-
-    void add_residuals(const GradBucket& bucket) {
-        const detail::ScopedFloatEnvironment floats;
-        for (const auto& gradient : bucket.gradients) {
-            auto* values = static_cast<float*>(gradient.values.data);
-            const std::vector<float>& residual = residual_of(gradient);
-            for (std::size_t i = 0; i < residual.size(); ++i) values[i] += residual[i];
-        }
-    }
-
-    void keep_residuals(const GradBucket& bucket, const Buffer& wire) {
-        const detail::ScopedFloatEnvironment floats;
-        const auto* begin = static_cast<const std::byte*>(bucket.buffer.data);
-        for (const auto& gradient : bucket.gradients) {
-            const auto* values = static_cast<const float*>(gradient.values.data);
-            const auto offset = static_cast<std::size_t>(static_cast<const std::byte*>(gradient.values.data) - begin);
-            std::vector<float>& residual = residual_of(gradient);
-            const Buffer sent{static_cast<std::byte*>(wire.data) + offset / 2, residual.size(), wire.dtype,
-                              Device::Cpu};
-            detail::widen(sent, Buffer(residual));
-            for (std::size_t i = 0; i < residual.size(); ++i) residual[i] = lost(values[i], residual[i]);
-        }
-    }
-
-    /// Returns the rounding error of a value; 0 if it could not be sent (infinite or NaN), because the error would
-    /// otherwise return in every step.
-    static float lost(float value, float sent) {
-        const float difference = value - sent;
-        return difference - difference == 0 ? difference : 0;
+        return {memory_ + offsets_[bucket.index], bucket.buffer.count, wire_type_, where_};
     }
 
     static constexpr std::size_t kAlignBytes = 128;
@@ -113,10 +81,11 @@ private:
     const CompressOptions options_;
     ProcessGroup* group_ = nullptr;
     std::byte* memory_ = nullptr;
-    std::size_t room_ = 0;                       ///< bytes
-    std::vector<std::size_t> offsets_;           ///< by bucket
-    std::vector<std::string> labels_;            ///< by bucket
-    std::vector<std::vector<float>> residuals_;  ///< by parameter, so that a rebuilt plan does not lose them
+    std::size_t room_ = 0;                        ///< bytes
+    std::vector<std::size_t> offsets_;            ///< by bucket
+    std::vector<std::string> labels_;             ///< by bucket
+    Device where_ = Device::Cpu;                  ///< the wire buffers are
+    std::unique_ptr<detail::WireFormat> format_;  ///< since prepare()
 };
 
 }  // namespace

@@ -21,12 +21,12 @@ std::size_t bytes_of(const BucketPlan& plan) {
 
 }  // namespace
 
-GradientStorage::GradientStorage(Arena& arena, std::span<const ParamSpec> params, BucketPlan plan,
+GradientStorage::GradientStorage(Arena& arena, Device device, std::span<const ParamSpec> params, BucketPlan plan,
                                  std::size_t align_bytes)
-    : params_(params.size()) {
+    : device_(device), params_(params.size()) {
     // In the worst case each gradient has a bucket to itself.
     for (std::size_t i = 0; i < params.size(); ++i) {
-        params_[i].view = {nullptr, params[i].count, params[i].dtype, Device::Cpu};
+        params_[i].view = {nullptr, params[i].count, params[i].dtype, device_};
         capacity_ += padded(params_[i].view.bytes() + align_bytes);
     }
     capacity_ = std::max(capacity_, bytes_of(plan));  // a plan from ReducerOptions may have gaps
@@ -42,7 +42,7 @@ void GradientStorage::lay_out(BucketPlan plan) {
     std::byte* at = memory_;
     for (std::size_t b = 0; b < plan_.buckets.size(); ++b) {
         const BucketPlan::Bucket& planned = plan_.buckets[b];
-        buckets_.push_back({at, planned.bytes / size_of(planned.dtype), planned.dtype, Device::Cpu});
+        buckets_.push_back({at, planned.bytes / size_of(planned.dtype), planned.dtype, device_});
         for (const BucketPlan::Slot& slot : planned.slots) {
             Param& param = params_[slot.param];
             param.view.data = at + slot.offset_bytes;

@@ -23,13 +23,17 @@ enum class Fill {
 
 class GradientStorage {
 public:
-    /// Takes one block of `arena`, with room for any plan of `params` with gradients aligned to at most `align_bytes`.
-    GradientStorage(Arena& arena, std::span<const ParamSpec> params, BucketPlan plan, std::size_t align_bytes);
+    /// Takes one block of `arena`, whose memory is on `device`, with room for any plan of `params` with gradients
+    /// aligned to at most `align_bytes`.
+    GradientStorage(Arena& arena, Device device, std::span<const ParamSpec> params, BucketPlan plan,
+                    std::size_t align_bytes);
 
     /// Lays the same memory out by another plan: all views move.
     void lay_out(BucketPlan plan);
 
+    [[nodiscard]] Device device() const { return device_; }
     [[nodiscard]] const BucketPlan& plan() const { return plan_; }
+    [[nodiscard]] std::size_t params() const { return params_.size(); }
     [[nodiscard]] const Buffer& view(std::size_t param) const { return params_[param].view; }
     /// Returns the caller's memory of the gradient: the bound buffer, or the view.
     [[nodiscard]] const Buffer& gradient(std::size_t param) const {
@@ -52,6 +56,7 @@ private:
         std::optional<Buffer> external;
     };
 
+    const Device device_;
     BucketPlan plan_;
     std::byte* memory_ = nullptr;
     std::size_t capacity_ = 0;  ///< bytes

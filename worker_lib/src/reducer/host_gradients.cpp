@@ -6,16 +6,20 @@
 
 namespace ddp::detail {
 
-HostGradients::HostGradients(const GradientStorage& storage) : storage_(storage) { clear(); }
+HostGradients::HostGradients(const GradientStorage& storage) : storage_(storage) { clear({}); }
 
-void HostGradients::clear() {
+void HostGradients::clear(Stream /*stream*/) {
     for (std::size_t b = 0; b < storage_.plan().buckets.size(); ++b) {
         const Buffer buffer = storage_.bucket(b).buffer;
         std::memset(buffer.data, 0, buffer.bytes());
     }
 }
 
-void HostGradients::fill(std::size_t param, Fill how) {
+void HostGradients::zero_all(Stream /*stream*/) {
+    for (std::size_t i = 0; i < storage_.params(); ++i) zero(i);
+}
+
+void HostGradients::fill(std::size_t param, Fill how, Stream /*stream*/) {
     if (how == Fill::kZero) zero(param);
     if (how == Fill::kCopy) copy_in(param);
 }

@@ -10,10 +10,19 @@ public:
     /// Clears the buckets, so that no backward meets pages that have never been touched. `storage` must outlive it.
     explicit HostGradients(const GradientStorage& storage);
 
-    void clear() override;
-    void fill(std::size_t param, Fill how) override;
+    [[nodiscard]] Stream stream() const override { return {}; }
+    void check(Stream /*stream*/, std::string_view /*call*/) override {}
+    void check(const Buffer& /*external*/, std::string_view /*call*/) override {}
+    void clear(Stream stream) override;
+    void zero_all(Stream stream) override;
+    void fill(std::size_t param, Fill how, Stream stream) override;
+    void begin(Stream /*stream*/) override {}
+    void mark(std::size_t /*param*/, Stream /*stream*/) override {}
     void pack(std::size_t bucket, double factor) override;
     void unpack(std::size_t bucket, double factor) override;
+    void end(Stream /*stream*/) override {}
+    [[nodiscard]] std::uint64_t confirmed(std::uint64_t ended) const override { return ended; }
+    [[nodiscard]] Buffer step_ok() const override { return {}; }
 
 private:
     void zero(std::size_t param) const;

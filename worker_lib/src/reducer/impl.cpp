@@ -6,7 +6,9 @@
 #include "worker_lib/src/group/broadcast_in_pieces.hpp"
 #include "worker_lib/src/group/group_impl.hpp"
 #include "worker_lib/src/reducer/agreements.hpp"
+#include "worker_lib/src/reducer/device_gradients.hpp"
 #include "worker_lib/src/reducer/host_gradients.hpp"
+#include "worker_lib/src/reducer/parameter_reader.hpp"
 #include "worker_lib/src/reducer/refuse.hpp"
 #include "worker_lib/src/util/error.hpp"
 
@@ -14,23 +16,42 @@ namespace ddp {
 
 using detail::refuse;
 
+namespace {
+
+std::string text_of(const Buffer& buffer) {
+    return std::string(to_string(buffer.dtype)) + "[" + std::to_string(buffer.count) + "] in " +
+           (buffer.device == Device::Cuda ? "device" : "host") + " memory";
+}
+
+}  // namespace
+
 GradientReducer::Impl::Impl(ProcessGroup& parent, std::vector<ParamSpec> params, ReducerOptions options)
     : specs_(std::move(params)),
       options_(std::move(options)),
+      device_(options_.device.value_or(parent.backend() == Backend::Nccl ? Device::Cuda : Device::Cpu)),
       may_rebuild_(options_.rebuild && !options_.plan),
       marks_(specs_) {
-    // Gradients are host memory so far, on NCCL, too: bind() refuses others.
-    group_ = parent.impl_->split(0, parent.rank(), "reducer", detail::PartMemory::kHost);
+    const bool on_device = device_ == Device::Cuda;
+    group_ = parent.impl_->split(0, parent.rank(), "reducer",
+                                 on_device ? detail::PartMemory::kOfGroup : detail::PartMemory::kHost);
     group_->impl_->allow_any_thread();  // mark_ready starts buckets in launch order, whichever thread calls it
-    BucketPlan plan = detail::agree_on_plan(*group_, specs_, options_);
+    BucketPlan plan = detail::agree_on_plan(*group_, specs_, options_, device_);
     or_fail([&] {
         timeline_ = detail::TimelineRow::from_environment(group_->impl_->world_rank());
-        storage_.emplace(group_->arena(), specs_, std::move(plan), options_.limits.align_bytes);
-        memory_ = std::make_unique<detail::HostGradients>(*storage_);
+        storage_.emplace(group_->arena(), device_, specs_, std::move(plan), options_.limits.align_bytes);
+        memory_ = make_memory();
         exchange_.emplace(*group_, options_, *storage_, *memory_, timeline_);
-        if (detail::finishes_aside(options_)) finisher_.emplace([this](std::size_t b) { finish_aside(b); });
+        if (exchange_->finishes_aside()) finisher_.emplace([this](std::size_t b) { finish_aside(b); });
         take_plan();  // last: it binds the hook to this reducer
     });
+}
+
+std::unique_ptr<detail::GradientMemory> GradientReducer::Impl::make_memory() {
+    detail::BackendImpl& backend = group_->impl_->backend();
+    if (device_ == Device::Cpu) return std::make_unique<detail::HostGradients>(*storage_);
+    auto memory = std::make_unique<detail::DeviceGradients>(*backend.device(), group_->arena(), *storage_);
+    backend.before_abort([words = memory->words()] { words->give_up(); });
+    return memory;
 }
 
 GradientReducer::Impl::~Impl() {
@@ -53,29 +74,34 @@ Buffer GradientReducer::Impl::grad(std::size_t i) const {
 
 Buffer GradientReducer::Impl::grad(std::size_t i, DType type) const {
     const Buffer found = grad(i);
+    if (device_ == Device::Cuda)
+        refuse(
+            "grad: the gradient of parameter '" + specs_[i].name +
+            "' is in the memory of a CUDA device, which the host cannot read. Call grad without a type, and pass its "
+            "address to kernels; or set ReducerOptions::device to Device::Cpu");
     if (found.dtype != type)
         refuse("grad: parameter '" + specs_[i].name + "' is " + std::string(to_string(found.dtype)) + ", not " +
                std::string(to_string(type)) + ". Call grad<T> with its type");
     return found;
 }
 
-void GradientReducer::Impl::zero_grads() {
+void GradientReducer::Impl::zero_grads(Stream stream) {
     const ddprun::Lock lock(mutex_);
     phase_.refuse_if_failed();
     if (phase_.in_backward()) refuse("zero_grads: a backward is going on. Call it before begin_backward");
-    for (std::size_t i = 0; i < specs_.size(); ++i) memory_->fill(i, detail::Fill::kZero);
+    memory_->check(stream, "zero_grads");
+    memory_->zero_all(stream);
 }
 
 void GradientReducer::Impl::bind(std::size_t i, Buffer external) {
     check_index(i);
     const Buffer& view = storage_->view(i);
     const std::string name = "bind: parameter '" + specs_[i].name + "'";
-    if (external.count != view.count || external.dtype != view.dtype || external.device != Device::Cpu)
-        refuse(name + " needs " + std::string(to_string(view.dtype)) + "[" + std::to_string(view.count) +
-               "] in host memory, not " + std::string(to_string(external.dtype)) + "[" +
-               std::to_string(external.count) + "]");
+    if (external.count != view.count || external.dtype != view.dtype || external.device != view.device)
+        refuse(name + " needs " + text_of(view) + ", not " + text_of(external));
     if (external.data == nullptr && external.count > 0) refuse(name + " got no memory");
     const ddprun::Lock lock(mutex_);
+    memory_->check(external, name);
     if (phase_.in_backward()) refuse(name + " cannot be bound in the middle of a backward");
     if (marks_.has_accumulated())
         refuse(name +
@@ -83,19 +109,27 @@ void GradientReducer::Impl::bind(std::size_t i, Buffer external) {
     storage_->bind(i, external);
 }
 
-void GradientReducer::Impl::begin(bool sync) {
+void GradientReducer::Impl::begin(bool sync, Stream stream) {
     sync = next_.synchronises(sync);
     {
         const ddprun::Lock lock(mutex_);
         phase_.refuse_if_failed();
         if (!phase_.is_idle()) refuse("begin_backward: the previous backward was not ended by finish_backward");
         next_.check(sync);
+        memory_->check(stream, "begin_backward");
     }
     if (options_.check_every_step) detail::agree_on_step(*group_, statistics_.steps(), sync);
     next_.begin();  // not before: when ranks disagree, all may try again
     const std::uint64_t number = statistics_.count_backward();
-    if (sync) group_->impl_->set_step(number);  // buckets of different backwards cannot be taken for each other's
-    if (may_rebuild_ && statistics_.steps() > 0) or_fail([this] { rebuild_plan(); });
+    or_fail([&] {
+        if (device_ == Device::Cuda) {
+            if (const auto failure = group_->impl_->failure()) throw Error(*failure);  // no call has waited for it
+        }
+        if (sync) check_step(number);
+        if (may_rebuild_ && statistics_.steps() > 0) rebuild_plan(stream);
+        const ddprun::Lock lock(mutex_);
+        if (sync) memory_->begin(stream);
+    });
 
     const ddprun::Lock lock(mutex_);
     marks_.begin(sync);
@@ -104,8 +138,16 @@ void GradientReducer::Impl::begin(bool sync) {
     statistics_.begin(ddprun::Clock::now());
 }
 
+/// Compares the numbers of the ranks' backwards, so that buckets of different ones are not taken for each other's. The
+/// native backend does that with every operation. NCCL compares nothing, so there a barrier of the hosts does, which no
+/// thread waits for: if it fails, so does a later call.
+void GradientReducer::Impl::check_step(std::uint64_t number) {
+    group_->impl_->set_step(number);
+    if (device_ == Device::Cuda) static_cast<void>(group_->barrier({.label = "backward"}));
+}
+
 /// Collective. All ranks follow rank 0's order, once it has one: a rank that only shadowed others' backwards has none.
-void GradientReducer::Impl::rebuild_plan() {
+void GradientReducer::Impl::rebuild_plan(Stream stream) {
     const auto ready = [this] {
         const ddprun::Lock lock(mutex_);
         return marks_.ready_order();
@@ -116,7 +158,7 @@ void GradientReducer::Impl::rebuild_plan() {
     BucketPlan rebuilt = plan_buckets(specs_, options_.limits, order);
     if (rebuilt == plan()) return;
     storage_->lay_out(std::move(rebuilt));
-    memory_->clear();
+    memory_->clear(stream);
     take_plan();
 }
 
@@ -128,39 +170,47 @@ void GradientReducer::Impl::take_plan() {
     exchange_->prepare_hook();
 }
 
-void GradientReducer::Impl::mark(std::size_t i, bool unused) {
+void GradientReducer::Impl::mark(std::size_t i, bool unused, Stream stream) {
     check_index(i);
     const detail::Fill fill = [&] {
         const ddprun::Lock lock(mutex_);
         phase_.refuse_if_failed();
         if (!phase_.in_backward())
             refuse("parameter '" + specs_[i].name + "' was marked outside begin_backward … finish_backward");
-        return marks_.claim(i, unused);
+        memory_->check(stream, unused ? "mark_unused" : "mark_ready");
+        const detail::Fill claimed = marks_.claim(i, unused);
+        if (claimed == detail::Fill::kNotYet && phase_.is_syncing()) memory_->mark(i, stream);
+        return claimed;
     }();
     if (fill == detail::Fill::kNotYet) return;
-    memory_->fill(i, fill);
-    complete(i);
+    memory_->fill(i, fill, stream);
+    complete(i, stream);
 }
 
-/// Counts a gradient whose contents are final, and launches every bucket whose turn has come.
-void GradientReducer::Impl::complete(std::size_t i) {
+/// Counts a gradient whose contents are final on `stream`, and launches every bucket whose turn has come.
+void GradientReducer::Impl::complete(std::size_t i, Stream stream) {
     const ddprun::Lock lock(mutex_);
     marks_.complete(i);
     if (!phase_.is_syncing()) return;
-    if (exchange_->count_gradient(storage_->bucket_of(i))) statistics_.count_out_of_order();
-    while (const auto bucket = exchange_->take_complete()) {
-        try {
+    try {
+        memory_->mark(i, stream);
+        if (exchange_->count_gradient(storage_->bucket_of(i))) statistics_.count_out_of_order();
+        while (const auto bucket = exchange_->take_complete()) {
             exchange_->launch(*bucket, statistics_.steps());
-        } catch (...) {
-            fail();  // else a caller that drops this exception would finish with unreduced gradients
-            throw;
+            if (finisher_) finisher_->add();
         }
-        if (finisher_) finisher_->add();
+    } catch (...) {
+        fail();  // else a caller that drops this exception would finish with unreduced gradients
+        throw;
     }
 }
 
-BackwardResult GradientReducer::Impl::finish() {
-    if (options_.unused == UnusedPolicy::Zero) mark_the_rest();
+BackwardResult GradientReducer::Impl::finish(Stream stream) {
+    {
+        const ddprun::Lock lock(mutex_);
+        if (phase_.in_backward()) memory_->check(stream, "finish_backward");
+    }
+    if (options_.unused == UnusedPolicy::Zero) mark_the_rest(stream);
     const bool sync = end_marking();
     const auto wait_began = ddprun::Clock::now();
     BackwardResult step{.synchronised = sync};
@@ -168,6 +218,7 @@ BackwardResult GradientReducer::Impl::finish() {
     if (sync) {
         or_fail([&] {
             wait_for_buckets();
+            memory_->end(stream);
             exposed = exchange_->waited_since(wait_began);
             if (!options_.find_unused) return;
             const auto asked = ddprun::Clock::now();
@@ -179,6 +230,7 @@ BackwardResult GradientReducer::Impl::finish() {
             exposed += ddprun::Clock::now() - asked;
         });
     }
+    last_stream_ = stream;
     const auto now = ddprun::Clock::now();
     timeline_.backward(sync, statistics_.began(), wait_began, now);
     const ddprun::Lock lock(mutex_);
@@ -190,15 +242,15 @@ BackwardResult GradientReducer::Impl::finish() {
 }
 
 /// Completes all gradients that were not fully marked, for UnusedPolicy::Zero.
-void GradientReducer::Impl::mark_the_rest() {
+void GradientReducer::Impl::mark_the_rest(Stream stream) {
     const auto rest = [this] {
         const ddprun::Lock lock(mutex_);
         // Outside of a backward end_marking() throws.
         return phase_.in_backward() ? marks_.claim_the_rest() : std::vector<std::pair<std::size_t, detail::Fill>>();
     }();
     for (const auto& [i, fill] : rest) {
-        memory_->fill(i, fill);
-        complete(i);
+        memory_->fill(i, fill, stream);
+        complete(i, stream);
     }
 }
 
@@ -264,24 +316,27 @@ void GradientReducer::Impl::end_for_misuse(const std::string& text) {
 
 void GradientReducer::Impl::shadow(bool sync) {
     next_.announce(sync);
-    begin(sync);
-    for (std::size_t i = specs_.size(); i-- > 0;) mark(i, true);
-    finish();
+    const Stream stream = last_stream_;
+    begin(sync, stream);
+    for (std::size_t i = specs_.size(); i-- > 0;) mark(i, true, stream);
+    finish(stream);
     const ddprun::Lock lock(mutex_);
     marks_.forget_ready_order();
 }
 
-void GradientReducer::Impl::sync_parameters(std::span<const Buffer> params, int root) {
-    detail::broadcast_in_pieces(*group_, params, root, "parameters");
+void GradientReducer::Impl::sync_parameters(std::span<const Buffer> params, int root, Stream stream) {
+    detail::broadcast_in_pieces(*group_, params, root, "parameters", stream);
 }
 
-void GradientReducer::Impl::verify_parameters(std::span<const Buffer> params) {
-    detail::verify_parameters(*group_, specs_, params);
+void GradientReducer::Impl::verify_parameters(std::span<const Buffer> params, Stream stream) {
+    detail::ParameterReader reader(group_->impl_->backend().device(), stream, group_->impl_->spec().default_timeout);
+    detail::verify_parameters(*group_, specs_, params, reader);
 }
 
 ReducerStats GradientReducer::Impl::stats() const {
     const ddprun::Lock lock(mutex_);
     ReducerStats stats = statistics_.stats();
+    stats.confirmed = memory_->confirmed(stats.steps);
     stats.buckets_done = exchange_->done();
     return stats;
 }

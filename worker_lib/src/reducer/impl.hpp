@@ -37,15 +37,16 @@ public:
     [[nodiscard]] Buffer grad(std::size_t i) const;
     /// Throws Error{InvalidArgument} if the parameter is of another type.
     [[nodiscard]] Buffer grad(std::size_t i, DType type) const;
-    void zero_grads();
+    void zero_grads(Stream stream);
     void bind(std::size_t i, Buffer external);
-    void begin(bool sync);
-    void mark(std::size_t i, bool unused);
-    BackwardResult finish();
-    void sync_parameters(std::span<const Buffer> params, int root);
-    void verify_parameters(std::span<const Buffer> params);
+    void begin(bool sync, Stream stream);
+    void mark(std::size_t i, bool unused, Stream stream);
+    BackwardResult finish(Stream stream);
+    void sync_parameters(std::span<const Buffer> params, int root, Stream stream);
+    void verify_parameters(std::span<const Buffer> params, Stream stream);
     [[nodiscard]] const BucketPlan& plan() const { return storage_->plan(); }
     [[nodiscard]] ReducerStats stats() const;
+    [[nodiscard]] Buffer step_ok() const { return memory_->step_ok(); }
 
     // For NoSync and Join:
     [[nodiscard]] detail::NextBackward& next() { return next_; }
@@ -59,9 +60,11 @@ public:
 
 private:
     void check_index(std::size_t i) const;
-    void rebuild_plan();
-    void complete(std::size_t i);
-    void mark_the_rest();
+    [[nodiscard]] std::unique_ptr<detail::GradientMemory> make_memory();
+    void check_step(std::uint64_t number);
+    void rebuild_plan(Stream stream);
+    void complete(std::size_t i, Stream stream);
+    void mark_the_rest(Stream stream);
     [[nodiscard]] bool end_marking();
     void finish_aside(std::size_t b) noexcept;
     /// Makes the buckets of the storage's plan, and binds the hook to it. Collective.
@@ -82,12 +85,14 @@ private:
 
     const std::vector<ParamSpec> specs_;
     const ReducerOptions options_;
-    bool may_rebuild_;  ///< until rank 0 has made a synchronised backward of its own
+    const Device device_;  ///< of the gradients
+    bool may_rebuild_;     ///< until rank 0 has made a synchronised backward of its own
     std::unique_ptr<ProcessGroup> group_;
     detail::TimelineRow timeline_;
     std::optional<detail::GradientStorage> storage_;
     std::unique_ptr<detail::GradientMemory> memory_;
     detail::NextBackward next_;
+    Stream last_stream_;  ///< of the last finish_backward, for shadow()
 
     mutable ddprun::Mutex mutex_;
     detail::ReducerPhase phase_ GUARDED_BY(mutex_);
@@ -97,7 +102,8 @@ private:
     std::optional<detail::BucketExchange> exchange_;
     detail::BackwardStatistics statistics_;
     const detail::ProcessMark home_;
-    std::optional<detail::BucketFinisher> finisher_;  ///< if there is a hook or a callback; last: it uses the above
+    /// If there is a hook or a callback, and gradients are in host memory. Last: it uses the above.
+    std::optional<detail::BucketFinisher> finisher_;
 };
 
 }  // namespace ddp

@@ -22,16 +22,19 @@ GradientReducer::GradientReducer(GradientReducer&&) noexcept = default;
 
 Buffer GradientReducer::grad(std::size_t i) { return impl_->grad(i); }
 Buffer GradientReducer::grad(std::size_t i, DType type) { return impl_->grad(i, type); }
-void GradientReducer::zero_grads() { impl_->zero_grads(); }
+void GradientReducer::zero_grads(Stream stream) { impl_->zero_grads(stream); }
 void GradientReducer::bind(std::size_t i, Buffer external) { impl_->bind(i, external); }
-void GradientReducer::begin_backward(bool sync) { impl_->begin(sync); }
-void GradientReducer::mark_ready(std::size_t i) { impl_->mark(i, false); }
-void GradientReducer::mark_unused(std::size_t i) { impl_->mark(i, true); }
-BackwardResult GradientReducer::finish_backward() { return impl_->finish(); }
-void GradientReducer::sync_parameters(List<Buffer> params, int root) {
-    impl_->sync_parameters(params.elements(), root);
+void GradientReducer::begin_backward(bool sync, Stream stream) { impl_->begin(sync, stream); }
+void GradientReducer::mark_ready(std::size_t i, Stream stream) { impl_->mark(i, false, stream); }
+void GradientReducer::mark_unused(std::size_t i, Stream stream) { impl_->mark(i, true, stream); }
+BackwardResult GradientReducer::finish_backward(Stream stream) { return impl_->finish(stream); }
+void GradientReducer::sync_parameters(List<Buffer> params, int root, Stream stream) {
+    impl_->sync_parameters(params.elements(), root, stream);
 }
-void GradientReducer::verify_parameters(List<Buffer> params) { impl_->verify_parameters(params.elements()); }
+void GradientReducer::verify_parameters(List<Buffer> params, Stream stream) {
+    impl_->verify_parameters(params.elements(), stream);
+}
+Buffer GradientReducer::step_ok() const { return impl_->step_ok(); }
 const BucketPlan& GradientReducer::plan() const { return impl_->plan(); }
 ReducerStats GradientReducer::stats() const { return impl_->stats(); }
 

@@ -142,11 +142,11 @@ TEST_CASE("nccl: a failure on host memory ends what is in flight on the device, 
     CHECK(outcomes[1].text == "");
 }
 
-TEST_CASE("nccl: gradients in host memory are averaged", "[nccl]") {
+TEST_CASE("nccl: gradients in host memory are averaged on request", "[nccl]") {
     FakeGroup ranks(2);
     ranks.has_control_group = true;
     require_success(ranks.run_worlds([](ProcessGroup& group) {
-        GradientReducer reducer(group, {{"weights", 3}});
+        GradientReducer reducer(group, {{"weights", 3}}, {.device = Device::Cpu});
         for (int step = 0; step < 2; ++step) {
             reducer.begin_backward();
             std::ranges::fill(reducer.grad<float>(0), static_cast<float>(group.rank() + step));

@@ -1,0 +1,510 @@
+// A worker of tests of gradients in device memory, over the fakes of NCCL and the CUDA driver. It runs each training
+// twice, in host memory and on the device, and compares all bits.
+//
+// usage: reducer_job equal | order | lost | refused | parameters
+//
+// equal       every way to exchange, pass and count gradients. Prints the number of trainings, or the first difference
+// order       the same for a few of them, with gradients that take 5 ms on their streams, and on several streams: a
+//             missing wait shows as a difference
+// lost        the last rank dies in a backward. Prints what the others find on the device and learn on the host
+// refused     prints the errors of calls that cannot be right
+// parameters  sync_parameters and verify_parameters on device memory
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ddp/ddp.hpp"
+#include "worker_lib/src/cuda/group_device.hpp"
+
+namespace {
+
+using namespace std::chrono_literals;
+using ddp::Average;
+using ddp::Buffer;
+using ddp::Context;
+using ddp::Device;
+using ddp::DType;
+using ddp::GradientReducer;
+using ddp::Join;
+using ddp::ParamSpec;
+using ddp::Stream;
+using ddp::detail::check_cuda;
+using Bytes = std::vector<std::byte>;
+
+void print(const std::string& line) {
+    fmt::print("{}\n", line);
+    std::fflush(stdout);
+}
+
+// --- The device -----------------------------------------------------------------------------------------------------
+
+/// The rank's fake device. A kernel is any function: the fake's device memory is host memory.
+class Gpu {
+public:
+    explicit Gpu(int index) : cuda_(*ddp::detail::load_cuda()), index_(index) {
+        void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+        call_ = reinterpret_cast<Call*>(::dlsym(library, "ddp_fake_cuda_call"));
+        if (call_ == nullptr) throw std::runtime_error("this driver is not the fake");
+        device_.emplace(cuda_, index);
+    }
+
+    [[nodiscard]] Stream make_stream() {
+        streams_.push_back(std::make_unique<ddp::detail::GroupDevice>(cuda_, index_));
+        return {streams_.back()->stream()};
+    }
+    void launch(Stream stream, std::function<void()> kernel) {
+        const ddp::detail::DeviceScope scope(*device_);
+        const auto run = [](void* argument) {
+            const std::unique_ptr<std::function<void()>> owned(static_cast<std::function<void()>*>(argument));
+            (*owned)();
+        };
+        auto owned = std::make_unique<std::function<void()>>(std::move(kernel));
+        if (call_(static_cast<CUstream_st*>(stream.handle), run, owned.get()) != 0)
+            throw std::runtime_error("the fake refuses a kernel");
+        (void)owned.release();
+    }
+    /// Makes `follower` wait for what is on `leader` now.
+    void order(Stream leader, Stream follower) {
+        const ddp::detail::DeviceScope scope(*device_);
+        auto* const event = device_->acquire_event();
+        check_cuda(cuda_, cuda_.event_record(event, handle(leader)), "record");
+        check_cuda(cuda_, cuda_.stream_wait_event(handle(follower), event, 0), "wait");
+        device_->release(event);
+    }
+    [[nodiscard]] Buffer allocate(std::size_t count, DType type) {
+        const ddp::detail::DeviceScope scope(*device_);
+        ddp::detail::CUdeviceptr memory = 0;
+        check_cuda(cuda_, cuda_.mem_alloc(&memory, std::max<std::size_t>(count * size_of(type), 1)), "cuMemAlloc");
+        return {reinterpret_cast<void*>(memory), count, type, Device::Cuda};
+    }
+    void capture(Stream stream) {
+        const ddp::detail::DeviceScope scope(*device_);
+        using Begin = unsigned(CUstream_st*, unsigned);
+        void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+        auto* const begin = reinterpret_cast<Begin*>(::dlsym(library, "cuStreamBeginCapture_v2"));
+        if (begin == nullptr || begin(static_cast<CUstream_st*>(stream.handle), 2) != 0)
+            throw std::runtime_error("no capture");
+    }
+    void finish(Stream stream) {
+        const ddp::detail::DeviceScope scope(*device_);
+        auto* const event = device_->acquire_event();
+        check_cuda(cuda_, cuda_.event_record(event, handle(stream)), "record");
+        while (cuda_.event_query(event) == ddp::abi::CUDA_ERROR_NOT_READY) std::this_thread::sleep_for(100us);
+        check_cuda(cuda_, cuda_.event_query(event), "query");  // orders this thread behind the stream
+        device_->release(event);
+    }
+
+private:
+    using Call = int(CUstream_st*, void (*)(void*), void*);
+    static ddp::detail::CUstream handle(Stream stream) { return static_cast<ddp::detail::CUstream>(stream.handle); }
+
+    const ddp::detail::CudaApi cuda_;
+    const int index_;
+    Call* call_ = nullptr;
+    std::optional<ddp::detail::GroupDevice> device_;
+    std::vector<std::unique_ptr<ddp::detail::GroupDevice>> streams_;
+};
+
+// --- Trainings
+// --------------------------------------------------------------------------------------------------------
+
+const std::vector<ParamSpec> kParams{
+    {"plain", 40},
+    {"empty", 0},
+    {"tied", 3, DType::F32, 2},
+    {"half", 33, DType::F16},
+    {"brain", 7, DType::BF16},
+    {"wide", 4, DType::F64},
+    {"giant", 3000},
+    {"sometimes", 6},
+    {"never", 2},
+};
+constexpr std::size_t kSometimes = 7;  // the last rank uses it in every second step
+constexpr std::size_t kNever = 8;
+constexpr ddp::BucketLimits kLimits{.bucket_cap_bytes = 1024, .first_bucket_cap_bytes = 200};
+constexpr int kBatches = 4;
+
+enum class Exchange { kAuto, kPre, kPost, kInReduce, kHalf, kBrain, kFeedback };
+enum class Uneven { kNo, kByAll, kByActive };
+
+struct Case {
+    Exchange exchange = Exchange::kAuto;
+    Uneven uneven = Uneven::kNo;
+    bool bound = false;
+    bool rebuild = false;
+    bool accumulate = false;  ///< every second backward synchronises
+    bool leave_out = false;   ///< gradients without use are not marked at all
+    bool callback = false;
+    bool slow = false;      ///< gradients take time
+    bool in_turns = false;  ///< gradients of a bucket are not marked one after another, but last buckets first
+
+    [[nodiscard]] std::string text() const {
+        return fmt::format("exchange {}, uneven {}{}{}{}{}{}", static_cast<int>(exchange), static_cast<int>(uneven),
+                           bound ? ", bound" : "", rebuild ? ", rebuild" : "", accumulate ? ", accumulate" : "",
+                           leave_out ? ", leave_out" : "", callback ? ", callback" : "");
+    }
+};
+
+ddp::ReducerOptions options_of(const Case& row, Device device) {
+    ddp::ReducerOptions options{.device = device, .limits = kLimits, .rebuild = row.rebuild, .find_unused = true};
+    switch (row.exchange) {
+        case Exchange::kAuto: break;
+        case Exchange::kPre: options.average = Average::Pre; break;
+        case Exchange::kPost: options.average = Average::Post; break;
+        case Exchange::kInReduce: options.average = Average::InReduce; break;
+        case Exchange::kHalf: options.hook = ddp::compress(DType::F16); break;
+        case Exchange::kBrain: options.hook = ddp::compress(DType::BF16); break;
+        case Exchange::kFeedback: options.hook = ddp::compress(DType::BF16, {.error_feedback = true}); break;
+    }
+    if (row.leave_out) options.unused = ddp::UnusedPolicy::Zero;
+    return options;
+}
+
+/// Writes gradients whose sums have to be rounded, or adds them to what is there.
+void write_gradient(const Buffer& to, int rank, int batch, std::size_t param, bool adds) {
+    const auto value = [&](std::size_t j) {
+        return 0.1 + 0.37 * rank + 0.0113 * static_cast<double>(j % 101) + 0.7 * batch +
+               0.05 * static_cast<double>(param);
+    };
+    const auto write = [&]<typename T>(T) {
+        auto* const values = static_cast<T*>(to.data);
+        for (std::size_t j = 0; j < to.count; ++j) {
+            if constexpr (std::is_same_v<T, double>) {
+                values[j] = value(j) + (adds ? values[j] : 0);
+            } else {
+                values[j] = T(static_cast<float>(value(j)) + (adds ? float{values[j]} : 0.0F));
+            }
+        }
+    };
+    switch (to.dtype) {
+        case DType::F16: return write(ddp::Float16());
+        case DType::BF16: return write(ddp::BFloat16());
+        case DType::F64: return write(double());
+        default: return write(float());
+    }
+}
+
+bool synchronises(const Case& row, int batch) { return !row.accumulate || batch % 2 == 1; }
+bool uses(int rank, int ranks, int batch, std::size_t param) {
+    return param != kNever && (param != kSometimes || (rank == ranks - 1 && batch / 2 % 2 == 0));
+}
+/// The last rank has all of them.
+int batches_of(const Case& row, int rank, int ranks) {
+    return row.uneven == Uneven::kNo || rank == ranks - 1 ? kBatches : 1 + 2 * rank;
+}
+
+/// Trains on one rank. seen() are the averages of all steps, and what the callback saw.
+class Training {
+public:
+    Training(Context& context, Gpu& gpu, const Case& row, Device device)
+        : context_(context), gpu_(gpu), row_(row), device_(device) {
+        if (device == Device::Cuda) main_ = gpu.make_stream(), side_ = gpu.make_stream();
+        ddp::ReducerOptions options = options_of(row, device);
+        if (row.callback)
+            options.on_bucket_done = [this](const ddp::GradBucket& bucket) { keep(bucket.buffer, bucket.stream); };
+        reducer_.emplace(context.world(), kParams, options);
+        for (std::size_t i = 1; row.bound && i < kParams.size(); i += 2) {
+            const auto& [name, count, type, uses_of] = kParams[i];
+            bound_.emplace_back(count * size_of(type), std::byte{0});
+            const Buffer host{bound_.back().data(), count, type};
+            reducer_->bind(i, device == Device::Cuda ? gpu.allocate(count, type) : host);
+            reducer_->zero_grads(main_);
+        }
+    }
+
+    void run() {
+        std::optional<Join> join;
+        if (row_.uneven != Uneven::kNo)
+            join.emplace(context_.world(), *reducer_,
+                         ddp::JoinOptions{.divide_by_initial = row_.uneven == Uneven::kByAll});
+        const int mine = batches_of(row_, context_.rank(), context_.world_size());
+        int batch = 0;
+        for (; join ? join->more(batch < mine, {.sync = synchronises(row_, batch)}) : batch < mine; ++batch)
+            backward(batch);
+        keep_all();
+        if (device_ == Device::Cuda) gpu_.finish(main_);
+    }
+
+    [[nodiscard]] const std::vector<Bytes>& seen() const { return *seen_; }
+    [[nodiscard]] ddp::ReducerStats stats() const { return reducer_->stats(); }
+    /// Returns the device's word; 1 for host memory.
+    [[nodiscard]] std::uint32_t step_ok() {
+        const Buffer word = reducer_->step_ok();
+        if (word.data == nullptr) return 1;
+        auto value = std::make_shared<std::uint32_t>(7);
+        launch(main_, [=] { *value = *static_cast<std::uint32_t*>(word.data); });
+        gpu_.finish(main_);
+        return *value;
+    }
+
+private:
+    void launch(Stream stream, std::function<void()> kernel, std::chrono::milliseconds takes = 5ms) {
+        if (device_ == Device::Cpu) return kernel();
+        if (!row_.slow) return gpu_.launch(stream, std::move(kernel));
+        gpu_.launch(stream, [kernel = std::move(kernel), takes] {
+            std::this_thread::sleep_for(takes);
+            kernel();
+        });
+    }
+    /// Every gradient is computed on one of two streams; the first use of the tied one on the other.
+    [[nodiscard]] Stream stream_of(std::size_t param) const { return param % 2 == 0 ? main_ : side_; }
+
+    void backward(int batch) {
+        const bool sync = synchronises(row_, batch);
+        reducer_->begin_backward(sync, main_);
+        if (device_ == Device::Cuda) gpu_.order(main_, side_);
+        constexpr std::array<std::size_t, 9> kAsRegistered{0, 1, 2, 3, 4, 5, 6, 7, 8};
+        constexpr std::array<std::size_t, 9> kInTurns{7, 5, 8, 4, 6, 1, 3, 2, 0};
+        for (const std::size_t i : row_.in_turns ? kInTurns : kAsRegistered) {
+            if (uses(context_.rank(), context_.world_size(), batch, i)) {
+                compute(batch, i);
+            } else if (!row_.leave_out) {
+                reducer_->mark_unused(i, stream_of(i));
+            }
+        }
+        const ddp::BackwardResult step = reducer_->finish_backward(main_);
+        if (step.synchronised != sync) throw std::runtime_error("synchronised at the wrong time");
+        if (sync) return keep_all();
+        if (device_ == Device::Cuda) gpu_.order(side_, main_);  // the caller's part without sync
+    }
+
+    void compute(int batch, std::size_t i) {
+        const int rank = context_.rank();
+        const bool adds = row_.accumulate && batch % 2 == 1 && uses(rank, context_.world_size(), batch - 1, i);
+        const Buffer view = reducer_->grad(i);
+        if (kParams[i].uses == 2 && !row_.leave_out) {  // the first half on one stream, the second on another
+            const std::size_t half = view.count / 2;
+            Buffer first = view;
+            first.count = half;
+            Buffer second = view;
+            second.data = static_cast<std::byte*>(view.data) + half * size_of(view.dtype);
+            second.count = view.count - half;
+            launch(
+                side_, [=] { write_gradient(first, rank, batch, i, adds); }, 30ms);
+            reducer_->mark_ready(i, side_);
+            launch(main_, [=] { write_gradient(second, rank, batch, i, adds); });
+            reducer_->mark_ready(i, main_);
+            return;
+        }
+        launch(stream_of(i), [=] { write_gradient(view, rank, batch, i, adds); });
+        reducer_->mark_ready(i, stream_of(i));
+    }
+
+    void keep_all() {
+        for (std::size_t i = 0; i < kParams.size(); ++i) keep(reducer_->grad(i), main_);
+    }
+    void keep(const Buffer& buffer, Stream stream) {
+        const auto seen = seen_;
+        seen->emplace_back(buffer.bytes());
+        auto* const to = seen->back().data();
+        const auto copy = [=] {
+            if (buffer.bytes() > 0) std::memcpy(to, buffer.data, buffer.bytes());
+        };
+        device_ == Device::Cpu ? copy() : gpu_.launch(stream, copy);
+    }
+
+    Context& context_;
+    Gpu& gpu_;
+    const Case row_;
+    const Device device_;
+    Stream main_{};
+    Stream side_{};
+    std::vector<Bytes> bound_;
+    std::shared_ptr<std::vector<Bytes>> seen_ = std::make_shared<std::vector<Bytes>>();
+    std::optional<GradientReducer> reducer_;
+};
+
+void compare(Context& context, Gpu& gpu, const Case& row) {
+    Training host(context, gpu, row, Device::Cpu);
+    host.run();
+    Training device(context, gpu, row, Device::Cuda);
+    device.run();
+    if (host.seen().size() != device.seen().size()) throw std::runtime_error(row.text() + ": other buckets");
+    for (std::size_t k = 0; k < host.seen().size(); ++k) {
+        if (host.seen()[k] == device.seen()[k]) continue;
+        std::size_t at = 0;
+        while (host.seen()[k][at] == device.seen()[k][at]) ++at;
+        throw std::runtime_error(fmt::format("rank {}: {}: buffer {} differs from that in host memory in byte {}",
+                                             context.rank(), row.text(), k, at));
+    }
+    const auto stats = device.stats();
+    if (stats.steps != host.stats().steps || stats.bytes_reduced != host.stats().bytes_reduced ||
+        stats.confirmed != stats.steps || device.step_ok() != 1)
+        throw std::runtime_error(fmt::format("{}: {} steps, {} confirmed, ok {}", row.text(), stats.steps,
+                                             stats.confirmed, device.step_ok()));
+}
+
+void equal(Context& context, Gpu& gpu) {
+    int cases = 0;
+    for (int exchange = 0; exchange <= static_cast<int>(Exchange::kFeedback); ++exchange) {
+        for (const Uneven uneven : {Uneven::kNo, Uneven::kByAll, Uneven::kByActive}) {
+            for (unsigned bits = 0; bits < 8; ++bits) {
+                if (uneven != Uneven::kNo && (bits + static_cast<unsigned>(exchange)) % 4 != 0) continue;
+                const unsigned more = bits + static_cast<unsigned>(exchange);
+                compare(context, gpu,
+                        {.exchange = static_cast<Exchange>(exchange),
+                         .uneven = uneven,
+                         .bound = (bits & 1) != 0,
+                         .rebuild = (bits & 2) != 0,
+                         .accumulate = (bits & 4) != 0,
+                         .leave_out = (more & 1) != 0,
+                         .callback = (more & 2) != 0});
+                ++cases;
+            }
+        }
+    }
+    if (context.rank() == 0) print(fmt::format("{} trainings", cases));
+}
+
+void order(Context& context, Gpu& gpu) {
+    int cases = 0;
+    for (const Exchange exchange : {Exchange::kAuto, Exchange::kPre, Exchange::kFeedback}) {
+        for (const bool accumulate : {false, true}) {
+            for (const unsigned bits : {0U, 1U, 2U, 3U}) {
+                compare(context, gpu,
+                        {.exchange = exchange,
+                         .bound = (bits & 1) != 0,
+                         .accumulate = accumulate,
+                         .callback = true,
+                         .slow = true,
+                         .in_turns = (bits & 2) != 0});
+                ++cases;
+            }
+        }
+    }
+    if (context.rank() == 0) print(fmt::format("{} trainings", cases));
+}
+
+// --- Failures, refusals, parameters
+// -----------------------------------------------------------------------------------
+
+std::string error_of(const std::function<void()>& call) {
+    try {
+        call();
+        return "accepted";
+    } catch (const ddp::Error& error) {
+        return fmt::format("{}: {}", static_cast<int>(error.code()), error.what());
+    }
+}
+
+void lost(Context& context, Gpu& gpu) {
+    GradientReducer reducer(context.world(), {{"below", 40}, {"top", 300}},
+                            {.limits = {.bucket_cap_bytes = 1, .first_bucket_cap_bytes = 1}});
+    const Stream stream = gpu.make_stream();
+    std::vector<float> seen(340, -1.0F);
+    std::uint32_t ok = 7;
+    for (int step = 0; step < 2; ++step) {
+        if (step == 1) gpu.finish(stream);
+        if (step == 1 && context.rank() == context.world_size() - 1) std::_Exit(0);  // which ddprun takes for its end
+        reducer.begin_backward(true, stream);
+        for (const std::size_t i : {1U, 0U}) {
+            const Buffer view = reducer.grad(i);
+            gpu.launch(stream, [=] { write_gradient(view, 1, 1, i, false); });
+            reducer.mark_ready(i, stream);
+        }
+        reducer.finish_backward(stream);
+        const Buffer below = reducer.grad(0), top = reducer.grad(1), word = reducer.step_ok();
+        gpu.launch(stream, [&, below, top, word] {
+            std::memcpy(seen.data(), below.data, below.bytes());
+            std::memcpy(&seen[40], top.data, top.bytes());
+            ok = *static_cast<std::uint32_t*>(word.data);
+        });
+    }
+    gpu.finish(stream);
+    const bool zeros = seen == std::vector<float>(340, 0.0F);
+    const auto stats = reducer.stats();
+    const std::string next = error_of([&] { reducer.begin_backward(true, stream); });
+    print(fmt::format("rank {}: zeros {}, ok {}, {} of {} confirmed, then {}", context.rank(), zeros, ok,
+                      stats.confirmed, stats.steps, next));
+}
+
+void refused(Context& context, Gpu& gpu) {
+    const Stream good = gpu.make_stream(), captured = gpu.make_stream();
+    Gpu other((context.local_rank() + 1) % 2);
+    const Stream foreign = other.make_stream();
+    std::vector<float> host(4);
+    GradientReducer reducer(context.world(), {{"a", 4}, {"b", 4}});
+    std::vector<std::string> texts;
+    const auto attempt = [&](const std::function<void()>& call) { texts.push_back(error_of(call)); };
+    gpu.capture(captured);
+    attempt([&] { reducer.begin_backward(true, captured); });
+    attempt([&] { reducer.zero_grads(captured); });
+    attempt([&] { reducer.begin_backward(true, foreign); });
+    attempt([&] { (void)reducer.grad<float>(0); });
+    attempt([&] { reducer.bind(0, host); });
+    attempt([&] { reducer.bind(0, {host.data(), host.size(), Device::Cuda}); });
+    attempt([&] { reducer.verify_parameters({{host.data(), 4, Device::Cuda}, {host.data(), 4, Device::Cuda}}); });
+    reducer.begin_backward(true, good);
+    attempt([&] { reducer.mark_ready(0, captured); });
+    attempt([&] { reducer.mark_unused(0, foreign); });
+    reducer.mark_ready(0, good);
+    reducer.mark_unused(1, good);
+    attempt([&] { (void)reducer.finish_backward(captured); });
+    reducer.finish_backward(good);  // none of these took the mark
+    Context native = ddp::init_from_env({.backend = ddp::Backend::Native});
+    attempt([&] { GradientReducer(native.world(), {{"a", 4}}, {.device = Device::Cuda}); });
+    attempt([&] {
+        GradientReducer(context.world(), {{"a", 4}}, {.device = context.rank() == 0 ? Device::Cpu : Device::Cuda});
+    });
+    if (context.rank() == 0) print(fmt::format("{}", fmt::join(texts, "\n")));
+}
+
+void parameters(Context& context, Gpu& gpu) {
+    constexpr std::size_t kLarge = 9'000'000;  // more than one piece
+    const Stream stream = gpu.make_stream();
+    const Buffer large = gpu.allocate(kLarge, DType::F32), small = gpu.allocate(5, DType::F32);
+    GradientReducer reducer(context.world(), {{"large", kLarge}, {"small", 5}});
+    const auto fill = [&](const Buffer& buffer, std::size_t from, float value) {
+        gpu.launch(stream, [=] {
+            std::this_thread::sleep_for(20ms);
+            auto* const values = static_cast<float*>(buffer.data);
+            std::fill(values + from, values + buffer.count, value);
+        });
+    };
+    const auto own = static_cast<float>(context.rank());
+    fill(large, 0, own);
+    fill(small, 0, own);
+    reducer.sync_parameters({large, small}, 1, stream);
+    std::vector<std::string> texts{error_of([&] { reducer.verify_parameters({large, small}, stream); })};
+    fill(large, kLarge - 2, own);
+    texts.push_back(error_of([&] { reducer.verify_parameters({large, small}, stream); }));
+    if (context.rank() == 0) print(fmt::format("{}", fmt::join(texts, "\n")));
+}
+
+int run(const std::string& mode) {
+    Context context = ddp::init_from_env({.backend = ddp::Backend::Nccl});
+    Gpu gpu(context.local_rank());
+    if (mode == "equal") equal(context, gpu);
+    if (mode == "order") order(context, gpu);
+    if (mode == "lost") lost(context, gpu);
+    if (mode == "refused") refused(context, gpu);
+    if (mode == "parameters") parameters(context, gpu);
+    return EXIT_SUCCESS;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    if (argc < 2) return 2;
+    try {
+        return run(argv[1]);
+    } catch (const std::exception& error) {
+        fmt::print(stderr, "reducer_job: {}\n", error.what());
+        return EXIT_FAILURE;
+    }
+}
