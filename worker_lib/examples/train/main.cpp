@@ -75,13 +75,18 @@ int main(int argc, char** argv) {
     if (options.help) return is_first ? print_result(train::kHelp) : EXIT_SUCCESS;
     try {
         // Connect to the other ranks. The launcher's environment variables give their number and the address of their
-        // store; without a launcher this is a world of one. This trainer computes on the CPU, so its group is native.
-        ddp::Context context = ddp::init_from_env({.backend = ddp::Backend::Native});
+        // store; without a launcher this is a world of one. The memory of the model decides the backend of the groups.
+        const bool on_cuda = options.device == ddp::Device::Cuda;
+        ddp::Context context = ddp::init_from_env({.backend = on_cuda ? ddp::Backend::Nccl : ddp::Backend::Native});
         return train_and_report(options, context);
     } catch (const std::exception& error) {
         // Such as a rank that is missing or lost: each rank reports its own view.
         std::fprintf(stderr, "train: %s%s\n", rank.empty() ? "" : ("rank " + rank + ": ").c_str(), error.what());
         const auto* const known = dynamic_cast<const ddp::Error*>(&error);
-        return known != nullptr && known->code() == ddp::ErrorCode::Environment ? kRestartIsUseless : EXIT_FAILURE;
+        if (known == nullptr) return EXIT_FAILURE;
+        // There is no GPU, no driver or no NCCL here, and there will not be one after a restart.
+        const bool is_unavailable = known->code() == ddp::ErrorCode::Unavailable;
+        if (is_unavailable) std::fputs("train: to train without a GPU, pass --device cpu\n", stderr);
+        return is_unavailable || known->code() == ddp::ErrorCode::Environment ? kRestartIsUseless : EXIT_FAILURE;
     }
 }

@@ -3,22 +3,19 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <span>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "model.hpp"
+#include "network.hpp"
 #include "support/data.hpp"
 #include "support/loss_log.hpp"
 #include "support/progress.hpp"
 #include "support/recovery.hpp"
-#include "support/sgd.hpp"
 #include "support/user_error.hpp"
 
 namespace train {
 namespace {
-
-using Network = Model<float>;
 
 // The model is small (16 MB), so its buckets are too: else all of it would be sent at the end.
 constexpr ddp::BucketLimits kBuckets{.bucket_cap_bytes = 4 << 20, .first_bucket_cap_bytes = 1 << 19};
@@ -37,21 +34,21 @@ Summary train(const Options& options, ddp::Context& context) {
     // A rank divides by the average share, not by its own, so that the average of all ranks is the mean of the batch.
     const double average_share = static_cast<double>(options.global_batch) / context.world_size();
 
-    // 2. Every rank holds the whole model and starts with rank 0's numbers.
-    Network network(options.shape, options.seed);
-    const auto parameters = network.parameters();
+    // 2. Every rank holds the whole model, on its CPU or GPU, and starts with rank 0's numbers.
+    const std::unique_ptr<Network> network = make_network(options, context);
+    const ddp::Stream stream = network->stream();
+    const std::vector<ddp::Buffer> parameters = network->parameters();
+    const std::vector<ddp::Buffer> velocities = network->velocities();
     std::vector<ddp::ParamSpec> specs;
-    std::vector<std::vector<float>> velocities;
     std::size_t count = 0;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
-        specs.push_back({Network::kNames[i], parameters[i].size()});
-        velocities.emplace_back(parameters[i].size());
-        count += parameters[i].size();
+        specs.push_back({Network::kNames[i], parameters[i].count});
+        count += parameters[i].count;
     }
     ddp::GradientReducer reducer(context.world(), specs, {.limits = kBuckets});
-    reducer.sync_parameters(std::vector<ddp::Buffer>(parameters.begin(), parameters.end()));
-    std::vector<std::span<float>> gradients;  // views into the reducer's buckets, which the ranks of a node share
-    for (std::size_t i = 0; i < parameters.size(); ++i) gradients.push_back(reducer.grad<float>(i));
+    reducer.sync_parameters(parameters, 0, stream);
+    std::vector<ddp::Buffer> gradients;  // views into the reducer's buckets
+    for (std::size_t i = 0; i < parameters.size(); ++i) gradients.push_back(reducer.grad(i));
     const float rate = options.rate > 0 ? options.rate : default_rate(options.global_batch);
 
     // 3. After a restart, continue from the newest checkpoint. This is what it holds:
@@ -62,7 +59,7 @@ Summary train(const Options& options, ddp::Context& context) {
         state.push_back({Network::kNames[i], parameters[i]});
         state.push_back({concat(Network::kNames[i], ".velocity"), velocities[i]});
     }
-    Recovery recovery(options, context, text.fingerprint, state);
+    Recovery recovery(options, context, text.fingerprint, state, stream);
     const std::size_t resumed_step = recovery.resume();
 
     const bool is_first = context.rank() == 0;
@@ -75,25 +72,34 @@ Summary train(const Options& options, ddp::Context& context) {
     else if (context.restart_count() > 0 && options.checkpoint_dir.empty())
         progress.note("starts again with step 1; with --checkpoint-dir DIR it would resume");
 
+    // A GPU does its steps later than this thread enqueues them. Only those that it has done with right averages may be
+    // saved: if a rank is lost, the job resumes before them.
+    const auto save = [&](std::size_t at) {
+        network->wait();
+        if (const ddp::ReducerStats stats = reducer.stats(); stats.confirmed != stats.steps)
+            throw ddp::Error(ddp::ErrorCode::Aborted, concat("the averages of step ", at, " are incomplete"));
+        return recovery.save(at);
+    };
+
     // 4. Train. Gradients are sent bucket by bucket while backward still computes the layers below.
     std::size_t step = resumed_step;
     bool preempted = false;
     while (step < options.steps && !preempted) {
         ddp::set_step(++step);  // so that ddprun can report the goodput
         const Batch& batch = batches.of_step(step);
-        double loss = network.forward(batch);
-        ddp::Work loss_sum = context.world().all_reduce(loss, ddp::ReduceOp::Sum);  // runs meanwhile
-        reducer.begin_backward();
-        network.backward(batch, average_share, gradients, [&](std::size_t i) {
+        network->forward(batch);  // on a GPU this, and all that follows, is queued on the stream
+        reducer.begin_backward(true, stream);
+        network->backward(batch, average_share, gradients, [&](std::size_t i) {
             progress.computed();
-            if (options.overlap) reducer.mark_ready(i);
+            if (options.overlap) reducer.mark_ready(i, stream);
         });
-        for (std::size_t i = gradients.size(); !options.overlap && i-- > 0;) reducer.mark_ready(i);
-        reducer.finish_backward();  // all ranks' gradients are the same average now, bit for bit
+        for (std::size_t i = gradients.size(); !options.overlap && i-- > 0;) reducer.mark_ready(i, stream);
+        double loss = network->loss();
+        ddp::Work loss_sum = context.world().all_reduce(loss, ddp::ReduceOp::Sum);  // runs meanwhile
+        reducer.finish_backward(stream);  // all ranks' gradients are the same average now, bit for bit
         progress.averaged();
         const float warm_rate = rate * std::min(static_cast<float>(step), 20.0f) / 20;
-        for (std::size_t i = 0; i < parameters.size(); ++i)
-            sgd_step(parameters[i], velocities[i], gradients[i], warm_rate);
+        network->update(gradients, reducer.step_ok(), warm_rate);
 
         loss_sum.wait();
         loss_last = loss / static_cast<double>(options.global_batch);
@@ -103,12 +109,12 @@ Summary train(const Options& options, ddp::Context& context) {
             throw UserError(is_first ? problem + ". Pass a smaller --lr" : "");
         }
         loss_log.write(step, loss_last);
-        recovery.save(step);
+        if (recovery.is_due(step)) save(step);
         progress.end_step(step, loss_last);
 
         // 5. Before a preemption all ranks stop here in the same step, and save it.
         preempted = step < options.steps && ddp::agree_to_stop();
-        if (preempted && recovery.save(step, true))
+        if (preempted && save(step))
             progress.note(concat("preempted: saved step ", step));
         else if (preempted)
             progress.note(concat("preempted at step ", step, "; with --checkpoint-dir DIR it would resume"));

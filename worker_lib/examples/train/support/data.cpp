@@ -71,10 +71,7 @@ Text read_same_text(const std::vector<std::filesystem::path>& files, ddp::Contex
         problem = concat("rank ", context.rank(), " on node ", context.node_rank(), " reads other data (", here[0],
                          " bytes) than rank 0 (", on_rank_0[0], "). Give all nodes the same files with --data");
 
-    // All ranks leave together, and the lowest one with a problem reports it.
-    int reporter = problem.empty() ? context.world_size() : context.rank();
-    context.world().all_reduce(reporter, ddp::ReduceOp::Min).wait();
-    if (reporter < context.world_size()) throw UserError(reporter == context.rank() ? problem : "");
+    fail_together(problem, context);
     return text;
 }
 

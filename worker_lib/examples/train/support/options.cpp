@@ -32,6 +32,11 @@ bool plain_or_none(const std::string& text) {
     return text == "plain";
 }
 
+ddp::Device cpu_or_cuda(const std::string& text) {
+    if (text != "cpu" && text != "cuda") throw UserError("'" + text + "' is not cpu or cuda");
+    return text == "cuda" ? ddp::Device::Cuda : ddp::Device::Cpu;
+}
+
 using Setter = void (*)(Options& options, const std::string& value);
 const std::map<std::string, Setter> kSetters = {
     {"--steps", [](auto& options, auto& value) { options.steps = whole(value, 1); }},
@@ -44,6 +49,7 @@ const std::map<std::string, Setter> kSetters = {
     {"--checkpoint-dir", [](auto& options, auto& value) { options.checkpoint_dir = value; }},
     {"--checkpoint-every", [](auto& options, auto& value) { options.checkpoint_every = whole(value, 0); }},
     {"--loss-log", [](auto& options, auto& value) { options.loss_log = value; }},
+    {"--device", [](auto& options, auto& value) { options.device = cpu_or_cuda(value); }},
     {"--progress", [](auto& options, auto& value) { options.progress = plain_or_none(value); }},
 };
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "ddp/types.hpp"
 #include "model.hpp"
 
 namespace train {
@@ -18,6 +19,7 @@ struct Options {
     std::uint64_t seed = 1;
     float rate = 0;  ///< learning rate; 0: the default for the batch
     ModelShape shape;
+    ddp::Device device = ddp::Device::Cpu;
     bool overlap = true;                   ///< gradients are sent while backward goes on
     std::filesystem::path checkpoint_dir;  ///< empty: no checkpoints
     std::size_t checkpoint_every = 50;     ///< steps; 0: never
@@ -34,6 +36,8 @@ inline constexpr const char* kHelp =
     train                                                       one rank
     ddprun --nnodes 2 --nproc-per-node 4 --local-nodes train    eight ranks on this machine
 
+  --device DEVICE       cpu (default); cuda: one GPU for each rank, with NCCL and cuBLAS. The loss is the same, and each
+                        resumes from the checkpoints of the other
   --steps N             Optimiser steps (default: 120)
   --global-batch N      Samples per step, of all ranks together (default: 512)
   --lr RATE             Learning rate, reached after 20 steps (default: 0.1 for a --global-batch of 512 or more, and in

@@ -15,10 +15,12 @@ namespace train {
 class Recovery {
 public:
     /// Collective. Without --checkpoint-dir nothing is saved. `state` is saved and loaded, so its memory must outlive
-    /// this object. `text`: the fingerprint of the data.
-    Recovery(const Options& options, ddp::Context& context, std::uint64_t text, std::vector<ddp::NamedBuffer> state)
+    /// this object; `stream` is the one on which device memory is ready. `text`: the fingerprint of the data.
+    Recovery(const Options& options, ddp::Context& context, std::uint64_t text, std::vector<ddp::NamedBuffer> state,
+             ddp::Stream stream)
         : options_(options),
           rank_(context.rank()),
+          stream_(stream),
           origin_{options.seed, options.global_batch, text},
           state_(std::move(state)) {
         state_.push_back({"run.origin", origin_});
@@ -32,7 +34,7 @@ public:
         if (!step) return 0;
         const auto origin = origin_;
         try {
-            checkpointer_->load(*step, state_);
+            checkpointer_->load(*step, state_, stream_);
         } catch (const ddp::Error& error) {
             if (error.code() != ddp::ErrorCode::Mismatch) throw;
             throw UserError(rank_ == 0 ? error.what() : "");  // another model; every rank has the same text
@@ -46,13 +48,15 @@ public:
                                "new run"));
     }
 
-    /// Saves a checkpoint if one is due, or with `now` in any case, but each step once. Returns whether there is one.
-    /// Call it after each step. Collective.
-    bool save(std::size_t step, bool now = false) {
-        const bool due =
-            options_.checkpoint_every > 0 && (step % options_.checkpoint_every == 0 || step == options_.steps);
-        if (!checkpointer_ || (!due && !now)) return false;
-        if (step != saved_) checkpointer_->save(step, state_);
+    /// Returns whether a checkpoint is due after this step.
+    [[nodiscard]] bool is_due(std::size_t step) const {
+        return checkpointer_ && options_.checkpoint_every > 0 &&
+               (step % options_.checkpoint_every == 0 || step == options_.steps);
+    }
+    /// Saves a checkpoint, but each step once. Returns false without --checkpoint-dir. Collective.
+    bool save(std::size_t step) {
+        if (!checkpointer_) return false;
+        if (step != saved_) checkpointer_->save(step, state_, stream_);
         saved_ = step;
         return true;
     }
@@ -60,6 +64,7 @@ public:
 private:
     const Options& options_;
     int rank_;
+    ddp::Stream stream_;
     std::array<std::uint64_t, 3> origin_;  ///< seed, batch size and text: they decide the samples of each step
     std::vector<ddp::NamedBuffer> state_;
     std::optional<ddp::Checkpointer> checkpointer_;
