@@ -276,6 +276,7 @@ TEST_CASE("nccl: a callback may have its stream wait for the group, not the host
     CHECK_THAT(backend->failure()->what(),
                Contains("aborted: a callback of #1 all_reduce") && Contains("wait_host() inside a callback of group"));
     gates[1]->store(true);
+    (void)outcome_of([&] { wait_host(*works[1]); });  // until then it may use its buffer
 }
 
 TEST_CASE("nccl: a group may be destroyed inside a callback of its own: it ends when that has returned", "[nccl]") {
@@ -300,9 +301,10 @@ TEST_CASE("nccl: a group may be destroyed inside a callback of its own: it ends 
         });
         gates[0]->store(true);
         REQUIRE(eventually([&] { return destroyed.load(); }));
+        REQUIRE(eventually([&] { return group.gpu.counts().aborts == 1; }));
+        gates[1]->store(true);
         CHECK(outcome_of([&] { second.wait_host(); }).code == ErrorCode::Aborted);
     }
-    gates[1]->store(true);
     CHECK(eventually([&] { return group.gpu.counts().streams + group.gpu.counts().blocks == 0; }));
 }
 
