@@ -83,7 +83,7 @@ TEST_CASE("faults of NCCL and of its device end in an error of the operation", "
         // own.
         {"rank 1: kernel 4 never; all: ncclCommAbort 1 wait", kTimeout, "not done on the device at its deadline"},
         {"rank 1: launch 4 late 500ms; rank 0: kernel 3 late 500ms; rank 2: kernel 6 never", kTimeout,
-         "#6 all_reduce"},  // what is only late ends
+         "#5 all_reduce"},  // what is only late ends
     }));
     const e2e::Sandbox sandbox("nccl-faults");
     auto command = e2e::nccl_job(4, {NCCL_JOB, "loop", "2000"}, faults);

@@ -107,7 +107,7 @@ DDP_FAKE_EXPORT CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
     return call("cuDeviceGetUuid", Needs::Driver, [&] {
         if (device_at(device) == nullptr) return kInvalidDevice;
         *uuid = {};
-        uuid->bytes[15] = static_cast<char>(device);
+        uuid->bytes[15] = static_cast<char>(device_at(device)->number());
         return CUDA_SUCCESS;
     });
 }

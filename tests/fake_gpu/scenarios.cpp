@@ -300,15 +300,13 @@ const std::map<std::string, void (*)()> kScenarios = {
     {"a record that blocks", print_whether_it_blocks},
 };
 
-/// Prints the bus ids of the devices, or why there is none, as the library finds them.
+/// Prints the UUIDs of the devices, or why there is none, as the library finds them.
 int print_devices() {
     const auto loaded = ddp::detail::load_cuda();
     const auto count = loaded ? ddp::detail::count_devices(*loaded) : ddprun::Result<int>(loaded.error());
     if (!count) std::printf("%s\n", count.error().message.c_str());
     for (int i = 0; count && i < *count; ++i) {
-        std::array<char, 16> id{};
-        check(loaded->device_get_pci_bus_id(id.data(), id.size(), i));
-        std::printf("%s\n", id.data());
+        std::printf("%s\n", ddp::detail::device_uuid(*loaded, i).c_str());
     }
     return 0;
 }

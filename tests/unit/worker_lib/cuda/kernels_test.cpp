@@ -286,7 +286,7 @@ std::vector<Step> compressed_on_host(DType wire_type, std::size_t count, int ste
             std::memcpy(values.data(), bytes.data(), bytes.size());
             Step one{.gradient = values, .sum = {}, .sent = {}};
             const GradBucket::Gradient gradient{0, Buffer(values)};
-            const GradBucket bucket{0, true, Buffer(values), std::span(&gradient, 1)};
+            const GradBucket bucket{.last = true, .buffer = Buffer(values), .gradients = std::span(&gradient, 1)};
             hook->launch(bucket).wait();
             one.sum = values;
             hook->complete(bucket);

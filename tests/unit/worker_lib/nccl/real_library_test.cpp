@@ -65,9 +65,12 @@ TEST_CASE("nccl: the library here makes unique ids, and a failed start leaves th
     detail::GroupSpec spec;
     spec.name = "world";
     spec.members = {0, 1};  // the other one never comes
+    const detail::Peers peers(spec, {detail::Peers::own_record(spec), detail::Peers::own_record(spec)});
     const auto device = std::make_shared<detail::GroupDevice>(api.cuda, 0);
     const auto limits = detail::NcclLimits{};
-    const auto start = [&] { detail::Communicator(api, spec, device, first, ddprun::Clock::now() + 20s, limits); };
+    const auto start = [&] {
+        detail::Communicator(api, spec, device, first, peers, ddprun::Clock::now() + 20s, limits);
+    };
     const test::Outcome outcome = test::outcome_of(start);
     INFO(outcome.text);
     if (!detail::load_cuda()) {
