@@ -1,11 +1,15 @@
 #pragma once
 // Helpers that the GPU tests share: device memory, copies, and skipping a case where there is no device.
+//
+// Tags: [ranks] also runs as several ranks of a job. [check] is a check of scripts/gpu-check by itself, some of them
+// only as one process, or as ranks that ddprun has started; the other tags say which.
 
 #include <dlfcn.h>
 
 #include <chrono>
 #include <future>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -38,6 +42,7 @@ public:
     ~Gpu() {
         for (CUdeviceptr block : blocks_) (void)api_.mem_free(block);
         device_.release(event_);
+        for (CUevent event : events_) device_.release(event);
     }
     Gpu(const Gpu&) = delete;
     Gpu& operator=(const Gpu&) = delete;
@@ -73,15 +78,26 @@ public:
         return values;
     }
     void finish() {
-        detail::check_cuda(api_, api_.event_record(event_, device_.stream()), "cuEventRecord");
-        const auto limit = ddprun::Clock::now() + std::chrono::seconds(60);
-        CUresult state = CUDA_ERROR_NOT_READY;
-        while (state == CUDA_ERROR_NOT_READY && ddprun::Clock::now() < limit) {
-            state = api_.event_query(event_);
-            std::this_thread::yield();
-        }
-        detail::check_cuda(api_, state, "waiting for the test's stream");
+        record(event_);
+        wait_for(event_);
     }
+
+    /// Returns an event, which belongs to this object.
+    CUevent make_event() {
+        events_.push_back(device_.acquire_event());
+        return events_.back();
+    }
+    /// Records `event` behind the work on stream().
+    void record(CUevent event) {
+        detail::check_cuda(api_, api_.event_record(event, device_.stream()), "cuEventRecord");
+    }
+    /// Polls until the device has passed `event`. Throws after a minute.
+    void wait_for(CUevent event);
+    /// Queues a kernel on stream() that takes `time`. Returns false where there is no way to do that.
+    [[nodiscard]] bool hold(std::chrono::milliseconds time);
+    /// Returns the free memory of the device in bytes; nothing: the driver does not report it.
+    [[nodiscard]] static std::optional<std::size_t> free_memory();
+    [[nodiscard]] const CudaApi& api() const { return api_; }
 
 private:
     static CudaApi driver() {
@@ -100,6 +116,7 @@ private:
     const detail::DeviceScope scope_;
     const CUevent event_;
     std::vector<CUdeviceptr> blocks_;
+    std::vector<CUevent> events_;
 };
 
 inline InitOptions options_of(Backend backend) {
@@ -150,6 +167,22 @@ std::string complaints_of_ranks(Body body) {
     std::string all;
     for (auto& rank : ranks) all += rank.get();
     return all;
+}
+
+/// Skips a case, as RETURN_IF_NO_GPU, in a process that is not a rank of a job with others.
+#define RETURN_UNLESS_ONE_OF_SEVERAL()                                           \
+    RETURN_IF_NO_GPU();                                                          \
+    if (!is_one_of_several()) {                                                  \
+        WARN("SKIPPED: needs 2 ranks: scripts/gpu-check starts it with ddprun"); \
+        return;                                                                  \
+    }
+
+/// Sums the group's ones on the device, and returns whether the result is its size.
+inline bool sums_ones(Gpu& gpu, ProcessGroup& group, std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
+    const std::vector<float> ones(1000, 1.0f);
+    const Buffer buffer = gpu.to_device(ones);
+    group.all_reduce(buffer, ReduceOp::Sum, {.timeout = timeout, .stream = gpu.stream()}).wait_host();
+    return gpu.to_host<float>(buffer) == std::vector<float>(ones.size(), static_cast<float>(group.size()));
 }
 
 }  // namespace ddp::test

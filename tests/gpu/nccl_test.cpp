@@ -130,7 +130,7 @@ std::string wrong_rows(Context& context, DType dtype) {
 
 }  // namespace
 
-TEST_CASE("gpu: messages go around, several between two ranks in the order of the calls", "[gpu][ranks]") {
+TEST_CASE("gpu: messages go around, several between two ranks in the order of the calls", "[gpu][ranks][messages]") {
     RETURN_IF_NO_GPU();
     CHECK(complaints_of_ranks([](Context& context) -> std::string {
               Gpu gpu(context.local_rank());
@@ -167,49 +167,6 @@ TEST_CASE("gpu: groups of every second rank work by themselves, and the world af
               const auto part = context.world().split(parity, context.rank(), "half");
               const bool right = sum_over(*part) == members && sum_over(context.world()) == context.world_size();
               return right ? "" : "a wrong sum; ";
-          }) == "");
-}
-
-TEST_CASE("gpu: a call that a peer never makes fails at its deadline, and leaves the device free", "[gpu][ranks]") {
-    RETURN_IF_NO_GPU();
-    CHECK(
-        complaints_of_ranks([](Context& context) -> std::string {
-            if (context.world_size() == 1) return "";
-            Gpu gpu(context.local_rank());
-            const Buffer ones = gpu.to_device(kOnes);
-            context.world().all_reduce(ones, ReduceOp::Sum, {.stream = gpu.stream()}).wait_host();  // all are connected
-            if (context.rank() > 0) {
-                (void)context.store().get("rank 0 has given up", std::chrono::seconds(60));
-                return "";
-            }
-            std::string met = "no error; ";
-            try {
-                context.world()
-                    .all_reduce(ones, ReduceOp::Sum, {.timeout = std::chrono::seconds(2), .stream = gpu.stream()})
-                    .wait_host();
-            } catch (const Error& error) {
-                met = error.code() == ErrorCode::Timeout ? "" : error.what();
-            }
-            context.store().set("rank 0 has given up", "");
-            const Buffer later = gpu.to_device(kOnes);
-            return gpu.to_host<float>(later) == kOnes ? met : met + "the device does not copy any more; ";
-        }) == "");
-}
-
-TEST_CASE("gpu: a first message waits for a peer that comes late", "[gpu][ranks]") {
-    RETURN_IF_NO_GPU();
-    CHECK(complaints_of_ranks([](Context& context) -> std::string {
-              if (context.world_size() == 1) return "";
-              Gpu gpu(context.local_rank());
-              const Buffer ones = gpu.to_device(kOnes);
-              const auto early = ddprun::Clock::now();
-              if (context.rank() == 0) {
-                  context.world().send(ones, 1, 0, {.stream = gpu.stream()}).wait_host();
-                  return ddprun::Clock::now() - early > std::chrono::seconds(1) ? "" : "sent before there was a peer; ";
-              }
-              std::this_thread::sleep_for(std::chrono::seconds(2));
-              if (context.rank() == 1) context.world().recv(ones, 0, 0, {.stream = gpu.stream()}).wait_host();
-              return "";
           }) == "");
 }
 
@@ -250,7 +207,7 @@ TEST_CASE("gpu: calls on a thread without a device leave it without one", "[gpu]
 }
 
 TEST_CASE("gpu: a graph capture goes on beside operations in flight, and a call on a captured stream is refused",
-          "[gpu]") {
+          "[gpu][capture]") {
     RETURN_IF_NO_GPU();
     Gpu gpu;
     Context context = lone_context(Backend::Nccl);
