@@ -8,15 +8,16 @@ import sys
 from gpu_check import processes
 
 # NCCL takes ranks of one host on one device for a mistake, but not those of several hosts; and what differs in NCCL_HOSTID is
-# another host. Each rank is a process on an emulated node, where its LOCAL_RANK and so its device is 0. They talk over sockets, and
-# the device runs them in turns of some milliseconds: this is for results, deadlines and aborts, not for times.
+# another host. They talk over sockets, and the device runs them in turns of some milliseconds: this is for results, deadlines and
+# aborts, not for times.
 OVER_SOCKETS = {
     "NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "=lo", "NCCL_IB_DISABLE": "1", "NCCL_MNNVL_ENABLE": "0", "NCCL_NVLS_ENABLE": "0",
     "NCCL_RAS_ENABLE": "0", "NCCL_MAX_CTAS": "2",
 }
-AS_HOSTS = 'export NCCL_HOSTID=node-$GROUP_RANK; exec "$@"'
+AS_HOST = "export NCCL_HOSTID=rank-$RANK LOCAL_RANK=0; "
+RUN = 'exec "$@"'
 # A rank that a test kills is no failed worker: ddprun would stop the others, and they have to see for themselves that it is gone.
-AS_HOSTS_THAT_MAY_DIE = 'export NCCL_HOSTID=node-$GROUP_RANK; "$@"; code=$?; [ $code = 137 ] && exit 0; exit $code'
+RUN_AND_MAY_DIE = '"$@"; code=$?; [ $code = 137 ] && exit 0; exit $code'
 SHORT = "GPU_CHECK_SHORT"  # to the programs: few repetitions
 
 
@@ -82,16 +83,22 @@ class Machine:
         found = re.search(r"fact NCCL (\d+)\.(\d+)\.(\d+)", output)
         return tuple(map(int, found.groups())) if found else (0,)
 
-    def ranks(self, count, command, may_die=False, hosts=True, options=()):
-        """Returns (command, environment) that run `command` as `count` ranks of one job, each with a device if there are enough."""
-        ddprun = [self.tool("ddprun"), "--label", *options]
-        if len(self.devices) >= count:
-            script = AS_HOSTS_THAT_MAY_DIE.partition("; ")[2] if may_die else 'exec "$@"'
-            return [*ddprun, "--nproc-per-node", count, "sh", "-c", script, "sh", *command], {}
-        nodes = [*ddprun, "--nnodes", count, "--local-nodes", "--nproc-per-node", 1]
-        if not hosts:
-            return [*nodes, *command], {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}
-        return [*nodes, "sh", "-c", AS_HOSTS_THAT_MAY_DIE if may_die else AS_HOSTS, "sh", *command], OVER_SOCKETS
+    def ranks(self, count, command, may_die=False, hosts=True, one_node=False, options=()):
+        """Returns (command, environment) that run `command` as `count` ranks of one job, each with a device if there are enough.
+
+        may_die   a rank that is killed does not end the others
+        hosts     ranks that share a device are several hosts to NCCL; else it has to take them as they are
+        one_node  they are one node to ddp::ddp, which then watches their processes; else each is an emulated node
+        """
+        one_node = one_node or not self.shares_device(count)
+        nodes = ["--nproc-per-node", count] if one_node else ["--nnodes", count, "--local-nodes", "--nproc-per-node", 1]
+        script = RUN_AND_MAY_DIE if may_die else RUN
+        environment = {}
+        if self.shares_device(count) and hosts:
+            script, environment = AS_HOST + script, OVER_SOCKETS
+        elif self.shares_device(count):
+            environment = {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}
+        return [self.tool("ddprun"), "--label", *options, *nodes, "sh", "-c", script, "sh", *command], environment
 
     def shares_device(self, ranks):
         return len(self.devices) < ranks

@@ -34,9 +34,9 @@ bool launch_hold_kernel(const CudaApi& cuda, CUstream stream, std::uint64_t nano
     return cuda.launch_kernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, arguments, nullptr) == CUDA_SUCCESS;
 }
 
-/// A function of the host holds a stream as a kernel does, also where a fake driver has no kernels.
-bool launch_hold_function(CUstream stream, std::chrono::milliseconds time) {
-    const auto launch = Gpu::function<CUresult (*)(CUstream, void (*)(void*), void*)>("cuLaunchHostFunc");
+/// Holds the stream of a fake driver (tests/fake_gpu/stream_call.hpp), which has no such kernel.
+bool launch_hold_task(CUstream stream, std::chrono::milliseconds time) {
+    const auto launch = Gpu::function<int (*)(CUstream, void (*)(void*), void*)>("ddp_fake_cuda_call");
     if (launch == nullptr) return false;
     const auto sleep = [](void* milliseconds) {
         std::this_thread::sleep_for(std::chrono::milliseconds(reinterpret_cast<std::intptr_t>(milliseconds)));
@@ -48,7 +48,7 @@ bool launch_hold_function(CUstream stream, std::chrono::milliseconds time) {
 
 bool Gpu::hold(std::chrono::milliseconds time) {
     const auto nanoseconds = static_cast<std::uint64_t>(std::chrono::nanoseconds(time).count());
-    return launch_hold_kernel(api_, device_.stream(), nanoseconds) || launch_hold_function(device_.stream(), time);
+    return launch_hold_kernel(api_, device_.stream(), nanoseconds) || launch_hold_task(device_.stream(), time);
 }
 
 std::optional<std::size_t> Gpu::free_memory() {

@@ -93,7 +93,7 @@ public:
     }
     /// Polls until the device has passed `event`. Throws after a minute.
     void wait_for(CUevent event);
-    /// Queues a kernel on stream() that takes `time`. Returns false where there is no way to do that.
+    /// Queues a kernel on stream() that takes `time`. Returns false where that is not possible.
     [[nodiscard]] bool hold(std::chrono::milliseconds time);
     /// Returns the free memory of the device in bytes; nothing: the driver does not report it.
     [[nodiscard]] static std::optional<std::size_t> free_memory();
