@@ -18,6 +18,7 @@ AS_HOST = "export NCCL_HOSTID=rank-$RANK LOCAL_RANK=0; "
 RUN = 'exec "$@"'
 # A rank that a test kills is no failed worker: ddprun would stop the others, and they have to see for themselves that it is gone.
 RUN_AND_MAY_DIE = '"$@"; code=$?; [ $code = 137 ] && exit 0; exit $code'
+SLOWNESS = 4  # of a dry run, beside other tests on a few cores
 SHORT = "GPU_CHECK_SHORT"  # to the programs: few repetitions
 
 
@@ -40,10 +41,12 @@ class Machine:
         self.programs, self.tests, self.libraries, self.log = programs, tests, libraries, log
         self.dry_run = dry_run
         self.short = bool(dry_run)
+        self.slowness = SLOWNESS if dry_run else 1
         self.environment = dict(os.environ, LD_LIBRARY_PATH=os.pathsep.join(filter(None, libraries)))
         self.environment.setdefault("NCCL_DEBUG", "WARN")
         if dry_run:
             self.environment["DDPRUN_NCCL_LIBRARY"] = str(dry_run / "libnccl.so.2")
+            self.environment["DDP_FAKE_CUDA_DEVICES"] = "1"
         if self.short:
             self.environment[SHORT] = "1"
         self.devices = [f"simulated by {dry_run}"] if dry_run else self.list_devices()

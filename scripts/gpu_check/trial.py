@@ -28,7 +28,7 @@ def compact(number):
 class Trial:
     def __init__(self, check, machine):
         self.check, self.machine = check, machine
-        self.deadline = time.monotonic() + check.seconds
+        self.deadline = time.monotonic() + check.seconds * machine.slowness
         self.seen, self.failures, self.untried, self.figures = [], [], [], []
 
     def seconds_left(self):
@@ -75,7 +75,7 @@ class Trial:
 
     def program(self, command, seconds=None, environment=None, reads=True):
         """Runs a program, in the time that is left at most. Its failure is the check's. Returns its Outcome."""
-        limit = min(seconds or self.check.seconds, self.seconds_left() - processes.TERM_SECONDS - processes.KILL_SECONDS)
+        limit = min((seconds or self.check.seconds) * self.machine.slowness, self.seconds_left() - processes.TERM_SECONDS - processes.KILL_SECONDS)
         outcome = self.machine.run(command, limit, environment or {})
         if reads:
             self.read(outcome.output)
