@@ -69,6 +69,12 @@ public:
         copy(buffer.data, values.data(), buffer.bytes());
         return buffer;
     }
+    /// Copies `values` to the device behind the work on stream(), and waits for it.
+    template <typename T>
+    void fill(const Buffer& buffer, const std::vector<T>& values) {
+        copy(buffer.data, values.data(), buffer.bytes());
+        finish();
+    }
     /// Waits for stream(), copies behind it, waits again.
     template <typename T>
     std::vector<T> to_host(const Buffer& buffer) {
