@@ -35,6 +35,17 @@ def ask(command, seconds=20):
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
+def pythons():
+    """Returns the Pythons in which packages are looked for."""
+    return [python for python in (os.environ.get("PYTHON"), sys.executable, "python3") if python]
+
+
+def linker_finds(library, environment):
+    load = f"import ctypes; ctypes.CDLL({library!r})"
+    return subprocess.run([sys.executable, "-c", load], stdin=subprocess.DEVNULL, capture_output=True, env=environment, timeout=60,
+                          check=False).returncode == 0
+
+
 class Machine:
     def __init__(self, programs, tests, libraries, log, dry_run=None):
         """programs, tests: folders of the programs; libraries: for LD_LIBRARY_PATH; dry_run: the folder of fake libraries."""
@@ -49,6 +60,10 @@ class Machine:
             self.environment["DDP_FAKE_CUDA_DEVICES"] = "1"
         if self.short:
             self.environment[SHORT] = "1"
+        elif not {"DDPRUN_NCCL_LIBRARY", "NCCL_HOME"} & set(os.environ) and not linker_finds("libnccl.so.2", self.environment):
+            for folder in self.python_libraries():  # also of a Python whose environment is not active
+                if (folder / "libnccl.so.2").exists():
+                    self.environment["DDPRUN_NCCL_LIBRARY"] = str(folder / "libnccl.so.2")
         self.devices = [f"simulated by {dry_run}"] if dry_run else self.list_devices()
         self.start_problem = None  # unknown yet
 
@@ -106,14 +121,21 @@ class Machine:
     def shares_device(self, ranks):
         return len(self.devices) < ranks
 
+    @staticmethod
+    def python_libraries():
+        """Returns the folders of libraries in Python's packages of NVIDIA, which come with PyTorch."""
+        where = "import importlib.util as util; found = util.find_spec('nvidia'); print(*(found.submodule_search_locations if found else []))"
+        roots = {root for python in pythons() for root in ask([python, "-c", where]).split()}
+        return sorted(folder for root in roots for folder in pathlib.Path(root).glob("*/lib"))
+
     def cuda_version(self):
         match = re.search(r"CUDA Version: *([0-9.]+)", ask(["nvidia-smi"]))
         return match.group(1) if match else "unknown"
 
     def python(self, module):
         """Returns a Python that has `module`; None: there is none."""
-        for candidate in (os.environ.get("PYTHON"), sys.executable, "python3"):
-            if candidate and ask([candidate, "-c", f"import {module}; print(1)"], 60) == "1":
+        for candidate in pythons():
+            if ask([candidate, "-c", f"import {module}; print(1)"], 60) == "1":
                 return candidate
         return None
 
