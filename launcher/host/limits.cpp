@@ -4,9 +4,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <fstream>
+#include <algorithm>
 #include <string>
 
+#include "common/system/control_group.hpp"
 #include "common/system/files.hpp"
 
 namespace ddprun::launcher {
@@ -27,19 +28,13 @@ std::optional<long> limit_of(__rlimit_resource resource, rlim_t rlimit::*kind) {
     return static_cast<long>(limit.*kind);
 }
 
-/// Returns pids.max of this process's control group (version 2 or 1).
+/// Returns the least pids.max of this process's control group and those above it.
 std::optional<long> cgroup_limit() {
-    std::ifstream file("/proc/self/cgroup");
-    for (std::string line; std::getline(file, line);) {
-        const auto first = line.find(':');
-        const auto second = line.find(':', first + 1);
-        if (second == std::string::npos) continue;
-        const std::string controllers = line.substr(first + 1, second - first - 1);
-        if (!controllers.empty() && controllers != "pids") continue;
-        const std::string root = controllers.empty() ? "/sys/fs/cgroup" : "/sys/fs/cgroup/pids";
-        if (const auto limit = number_in<long>(root + line.substr(second + 1) + "/pids.max")) return limit;
+    std::optional<long> least;
+    for (const auto& folder : control_group_folders("pids")) {
+        if (const auto limit = number_in<long>(folder / "pids.max")) least = std::min(least.value_or(*limit), *limit);
     }
-    return std::nullopt;
+    return least;
 }
 
 constexpr std::string_view kRaiseHardLimit =

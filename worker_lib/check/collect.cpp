@@ -15,6 +15,7 @@
 #include <map>
 #include <sstream>
 
+#include "common/system/control_group.hpp"
 #include "common/system/cpu_set.hpp"
 #include "common/system/files.hpp"
 #include "ddp/version.hpp"
@@ -39,31 +40,10 @@ std::string first_line(const fs::path& path) {
     return line;
 }
 
-/// Returns the folders of this process's control group with that controller, the innermost first. The folder of the
-/// group is missing in most containers, where the topmost folder is the container's.
-std::vector<fs::path> cgroup_folders(std::string_view controller) {
-    std::vector<fs::path> folders;
-    std::ifstream file("/proc/self/cgroup");
-    for (std::string line; std::getline(file, line);) {
-        const auto first = line.find(':');
-        const auto second = line.find(':', first + 1);
-        if (second == std::string::npos) continue;
-        const std::string controllers = line.substr(first + 1, second - first - 1);
-        const bool is_version_2 = controllers.empty();
-        if (!is_version_2 && ("," + controllers + ",").find(fmt::format(",{},", controller)) == std::string::npos)
-            continue;
-        const fs::path top = is_version_2 ? fs::path("/sys/fs/cgroup") : fs::path("/sys/fs/cgroup") / controller;
-        fs::path group = fs::path(line.substr(second + 1)).relative_path();
-        for (; !group.empty(); group = group.parent_path()) folders.push_back(top / group);
-        folders.push_back(top);
-    }
-    return folders;
-}
-
 /// Returns the CPUs that the control group's quota gives; nullopt: there is no quota.
 std::optional<double> cpu_quota() {
     std::optional<double> least;
-    for (const fs::path& folder : cgroup_folders("cpu")) {
+    for (const fs::path& folder : ddprun::control_group_folders("cpu")) {
         double quota = 0;
         double period = 0;
         std::istringstream version_2(first_line(folder / "cpu.max"));  // "max 100000" or "200000 100000"
@@ -89,7 +69,7 @@ std::int64_t memory_of(std::string_view field) {
 void collect_memory(Node& node) {
     node.memory_bytes = memory_of("MemTotal:");
     node.free_memory_bytes = memory_of("MemAvailable:");
-    for (const fs::path& folder : cgroup_folders("memory")) {
+    for (const fs::path& folder : ddprun::control_group_folders("memory")) {
         auto limit = ddprun::number_in<std::int64_t>(folder / "memory.max");
         auto used = ddprun::number_in<std::int64_t>(folder / "memory.current");
         if (!limit) limit = ddprun::number_in<std::int64_t>(folder / "memory.limit_in_bytes");
