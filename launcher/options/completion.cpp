@@ -96,7 +96,7 @@ std::string bash_script(const std::vector<Completed>& options) {
     }
     return fmt::format(R"(# Completion of ddprun for bash: source <(ddprun --print-completion bash)
 _ddprun() {{
-    local line=${{COMP_LINE:0:COMP_POINT}} current='' option='' name='' word
+    local line=${{COMP_LINE:0:COMP_POINT}} current='' option='' name='' word json=''
     local -a words
     read -ra words <<< "$line"
     if [[ $line != *[[:space:]] ]]; then
@@ -111,7 +111,9 @@ _ddprun() {{
         case $name in
             --) return ;;
             {}) [[ $word == *=* ]] || option=$name ;;
+            --json) [[ -z $json ]] || [[ $word == *=* ]] || option=$name ;;
             -?*) ;;
+            check) [[ -z $json ]] || return; json=--json ;;
             *) return ;;
         esac
     done
@@ -121,7 +123,7 @@ _ddprun() {{
         current=${{current#*=}}
     fi
     case $option in
-        '') [[ $current != -* ]] || COMPREPLY=($(compgen -W '{}' -- "${{current//_/-}}")) ;;
+        '') [[ $current != -* ]] || COMPREPLY=($(compgen -W "{} $json" -- "${{current//_/-}}")) ;;
 {}    esac
 }}
 complete -o bashdefault -o default -F _ddprun ddprun
@@ -150,7 +152,14 @@ std::string zsh_script(const std::vector<Completed>& options) {
     return fmt::format(R"(#compdef ddprun
 # Completion of ddprun for zsh: source <(ddprun --print-completion zsh), or a file _ddprun in a folder of $fpath.
 _ddprun() {{
-    _arguments -S -A '-*' \
+    local check=${{words[(i)check]}}
+    local -a json
+    if (( check < CURRENT )); then
+        words[check]=()
+        (( CURRENT-- ))
+        json=('--json=[write everything as JSON]:FILE:_files')
+    fi
+    _arguments -S -A '-*' $json \
 {}        '1:program:_files' \
         '*:argument:_files'
 }}
@@ -181,6 +190,7 @@ std::string fish_script(const std::vector<Completed>& options) {
     return fmt::format(R"(# Completion of ddprun for fish: ddprun --print-completion fish | source
 function __ddprun_reads_options
     set -l is_value 0
+    set -l is_check 0
     for word in (commandline -opc)[2..-1]
         if test $is_value = 1
             set is_value 0
@@ -191,13 +201,22 @@ function __ddprun_reads_options
                 return 1
             case {}
                 set is_value 1
+            case --json
+                set is_value $is_check
             case '-*'
+            case check
+                test $is_check = 0; or return 1
+                set is_check 1
             case '*'
                 return 1
         end
     end
     return 0
 end
+function __ddprun_checks
+    contains -- check (commandline -opc); and __ddprun_reads_options
+end
+complete -c ddprun -n __ddprun_checks -l json -r -F -d 'write everything as JSON'
 {})",
                        typed(options, " ", has_value), lines);
 }
@@ -212,7 +231,7 @@ std::string tcsh_script(const std::vector<Completed>& options) {
     }
     return fmt::format(
         "# Completion of ddprun for tcsh: ddprun --print-completion tcsh > FILE; source FILE\n"
-        "complete ddprun 'c/--/({})/'{} 'p/*/f/'\n",
+        "complete ddprun 'c/--/({} json)/'{} 'p/*/f/'\n",
         fmt::join(names, " "), values);
 }
 

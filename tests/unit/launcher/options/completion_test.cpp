@@ -81,6 +81,9 @@ TEST_CASE("fish completes options, their values, and nothing of the program's", 
     CHECK(reply("ddprun --nproc_per_node 2 --stan") == "--standalone\n");
     CHECK(reply("ddprun --start-method fo") == "fork forkserver\n");
     CHECK(reply("ddprun --nnodes 2 train.py --rdzv-e") == "\n");
+    CHECK(reply("ddprun --nnodes 2 check --rdzv-e") == "--rdzv-endpoint\n");
+    CHECK(reply("ddprun check --js") == "--json\n");
+    CHECK(reply("ddprun --js") == "\n");
 }
 
 TEST_CASE("bash completes options, their values, and nothing of the program's", "[launcher][unit]") {
@@ -101,4 +104,10 @@ TEST_CASE("bash completes options, their values, and nothing of the program's", 
     CHECK(reply("ddprun ") == "");  // files
     CHECK(reply("ddprun --nnodes 2 train.py --rdzv-e") == "");
     CHECK(reply("ddprun -- --rdzv-e") == "");
+    CHECK(reply("ddprun --nnodes 2 check --rdzv-e") == "--rdzv-endpoint");
+    CHECK(reply("ddprun check --js") == "--json");
+    CHECK(reply("ddprun check --json ") == "");  // files
+    CHECK(reply("ddprun check --json out --stan") == "--standalone");
+    CHECK(reply("ddprun --js") == "");
+    CHECK(reply("ddprun train.py check --rdzv-e") == "");
 }
