@@ -16,9 +16,9 @@ BOOST_DESCRIBE_STRUCT(ClockOffset, (), (seconds, error_seconds))
 BOOST_DESCRIBE_STRUCT(Node, (),
                       (name, host, boot_id, first_rank, ranks, version, kernel, cpus, load, memory_bytes,
                        free_memory_bytes, shm_bytes, free_shm_bytes, limits, interfaces, rdma_ports, gpus, gpu_note,
-                       driver, cuda, nccl, clock, gbytes_per_s))
+                       unknown_gpu, driver, cuda, nccl, clock, gbytes_per_s))
 BOOST_DESCRIBE_STRUCT(Link, (), (first, second, gbytes_per_s))
-BOOST_DESCRIBE_STRUCT(WrongSums, (), (rank, integers, floats))
+BOOST_DESCRIBE_STRUCT(WrongSums, (), (rank, node, integers, floats))
 BOOST_DESCRIBE_STRUCT(AllReduce, (), (ranks, bytes, seconds, wrong))
 BOOST_DESCRIBE_STRUCT(Cluster, (), (nodes, links, rounds, complete_rounds, all_reduce))
 BOOST_DESCRIBE_STRUCT(Finding, (), (nodes, what, seen, expected, advice, table))

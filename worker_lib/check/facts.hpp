@@ -77,8 +77,9 @@ struct Node {
     Limits limits;
     std::vector<NetworkInterface> interfaces;
     std::vector<RdmaPort> rdma_ports;
-    std::vector<Gpu> gpus;               ///< those that the node's ranks may use
-    std::string gpu_note;                ///< why there are no GPUs, or more than the ranks may use; empty: neither
+    std::vector<Gpu> gpus;    ///< those that the node's ranks may use
+    std::string gpu_note;     ///< why there are no GPUs, or more than the ranks may use; empty: neither
+    std::string unknown_gpu;  ///< where CUDA_VISIBLE_DEVICES ends for CUDA: no GPU has this entry; empty: none
     std::optional<std::string> driver;   ///< version of the NVIDIA driver
     std::optional<std::string> cuda;     ///< the newest CUDA that the driver supports
     std::optional<std::string> nccl;     ///< version of libnccl.so.2, absent: none is found
@@ -96,6 +97,7 @@ struct Link {
 /// A rank that got wrong sums of the all-reduce.
 struct WrongSums {
     int rank = 0;
+    int node = 0;  ///< index into Cluster::nodes
     std::int64_t integers = 0;
     std::int64_t floats = 0;
 };

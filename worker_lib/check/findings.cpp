@@ -66,13 +66,6 @@ double median(std::vector<double> values) {
     return values[values.size() / 2];
 }
 
-const Node& node_of_rank(const Cluster& cluster, int rank) {
-    const auto found = std::ranges::find_if(cluster.nodes, [&](const Node& node) {
-        return rank >= node.first_rank && rank < node.first_rank + node.ranks;
-    });
-    return found != cluster.nodes.end() ? *found : cluster.nodes.front();
-}
-
 void check_sums(std::vector<Finding>& findings, const Cluster& cluster) {
     const AllReduce& all_reduce = cluster.all_reduce;
     if (all_reduce.wrong.empty()) return;
@@ -87,7 +80,7 @@ void check_sums(std::vector<Finding>& findings, const Cluster& cluster) {
     }
     for (const WrongSums& wrong : all_reduce.wrong) {
         findings.push_back(
-            {{node_of_rank(cluster, wrong.rank).name},
+            {{cluster.nodes[static_cast<std::size_t>(wrong.node)].name},
              "sums of the all-reduce",
              fmt::format("{} wrong on rank {} ({} of integers, {} of floats)", wrong.integers + wrong.floats,
                          wrong.rank, wrong.integers, wrong.floats),
@@ -128,6 +121,14 @@ void check_gpus(std::vector<Finding>& findings, const Cluster& cluster) {
     report(
         findings, cluster, "GPUs", [](const Node& node) { return node.gpu_note == kDriverHangs ? node.gpu_note : ""; },
         "", "Restart the node: dmesg shows whether a GPU has fallen off the bus.");
+    report(
+        findings, cluster, "CUDA_VISIBLE_DEVICES",
+        [](const Node& node) {
+            return node.unknown_gpu.empty()
+                       ? ""
+                       : fmt::format("no GPU is '{}': CUDA uses none that the list names after it", node.unknown_gpu);
+        },
+        "", "Correct the list, or let ddprun make it (--gpus).");
     if (std::ranges::any_of(cluster.nodes, [](const Node& node) { return !node.gpus.empty(); })) {
         const auto text_of = [](const Node& node) {
             const bool explained = node.gpus.empty() && !node.gpu_note.empty();

@@ -60,11 +60,11 @@ std::vector<Node> gather_nodes(ProcessGroup& world, const RanksOfNodes& ranks_by
     return nodes;
 }
 
-void add_result(Cluster& cluster, const RankResult& result, int rank) {
+void add_result(Cluster& cluster, const RankResult& result, int rank, int node) {
     cluster.links.insert(cluster.links.end(), result.links.begin(), result.links.end());
     cluster.all_reduce.seconds = std::max(cluster.all_reduce.seconds, result.all_reduce_seconds);
     if (result.wrong_integers + result.wrong_floats > 0)
-        cluster.all_reduce.wrong.push_back({rank, result.wrong_integers, result.wrong_floats});
+        cluster.all_reduce.wrong.push_back({rank, node, result.wrong_integers, result.wrong_floats});
 }
 
 }  // namespace
@@ -91,8 +91,10 @@ Report check_job(Context& context) {
         cluster.complete_rounds = complete_rounds(nodes);
         cluster.all_reduce.ranks = world.size();
         cluster.all_reduce.bytes = kAllReduceBytes;
-        for (std::size_t rank = 0; rank < results.size(); ++rank)
-            add_result(cluster, parse_rank_result(results[rank]), static_cast<int>(rank));
+        for (int node = 0; node < nodes; ++node) {
+            for (const int rank : ranks_by_node[static_cast<std::size_t>(node)])
+                add_result(cluster, parse_rank_result(results[static_cast<std::size_t>(rank)]), rank, node);
+        }
         set_medians(cluster);
         const auto findings = find_problems(cluster);
         report = {table_of(cluster, findings), verdict_of(cluster, findings), report_json(cluster, findings),

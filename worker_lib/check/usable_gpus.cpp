@@ -13,6 +13,7 @@ namespace ddp::check {
 namespace {
 
 constexpr std::string_view kNoneOfSlurm = "NoDevFiles";  // SLURM's list for a step without GPUs
+constexpr std::string_view kEnd = "-1";                  // ends a list on purpose
 
 std::string_view without_blanks(std::string_view text) {
     while (text.starts_with(' ')) text.remove_prefix(1);
@@ -31,16 +32,20 @@ std::optional<std::vector<int>> gpus_of(std::string_view entry, const std::vecto
     return found;
 }
 
-/// Adds the GPUs of one list to `usable`. As in CUDA, the list ends at an entry that no GPU has. Returns the entry that
-/// cannot be resolved; nullopt: there is none.
-std::optional<std::string> add_gpus(std::string_view list, const std::vector<Gpu>& gpus, std::set<int>& usable) {
+/// Adds the GPUs of one list to `usable`. As in CUDA, the list ends at an entry that no GPU has; that becomes
+/// `unknown`, unless it is there for that purpose. Returns the entry that cannot be resolved; nullopt: there is none.
+std::optional<std::string> add_gpus(std::string_view list, const std::vector<Gpu>& gpus, std::set<int>& usable,
+                                    std::string& unknown) {
     while (!list.empty()) {
         const auto comma = std::min(list.find(','), list.size());
         const std::string_view entry = without_blanks(list.substr(0, comma));
         list.remove_prefix(std::min(comma + 1, list.size()));
         const auto found = gpus_of(entry, gpus);
         if (!found || found->size() > 1) return std::string(entry);
-        if (found->empty()) return std::nullopt;
+        if (found->empty()) {
+            if (entry != kEnd && entry != kNoneOfSlurm) unknown = entry;
+            return std::nullopt;
+        }
         usable.insert(found->front());
     }
     return std::nullopt;
@@ -53,9 +58,9 @@ void keep_usable_gpus(Node& node, const std::vector<VisibleGpus>& lists) {
     std::set<int> usable;
     for (const VisibleGpus& visible : lists) {
         if (!visible.list) return;
-        if (const auto unknown = add_gpus(*visible.list, node.gpus, usable)) {
+        if (const auto unresolved = add_gpus(*visible.list, node.gpus, usable, node.unknown_gpu)) {
             node.gpu_note =
-                fmt::format("'{}' in CUDA_VISIBLE_DEVICES is not one whole GPU: all were checked", *unknown);
+                fmt::format("'{}' in CUDA_VISIBLE_DEVICES is not one whole GPU: all were checked", *unresolved);
             return;
         }
     }

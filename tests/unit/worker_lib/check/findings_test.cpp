@@ -169,13 +169,13 @@ TEST_CASE("open files follow from the size of the job", "[check][unit]") {
 TEST_CASE("a rank with wrong sums is named with its node, and wrong sums everywhere name none", "[check][unit]") {
     CHECK(
         lines_after([](Cluster& cluster) {
-            cluster.all_reduce.wrong = {{50, 0, 3}};
+            cluster.all_reduce.wrong = {{.rank = 50, .node = 2, .integers = 0, .floats = 3}};  // ranks in turns
         }) ==
-        Lines{"n7: sums of the all-reduce: 3 wrong on rank 50 (0 of integers, 3 of floats); 511 ranks are right. Leave "
+        Lines{"n3: sums of the all-reduce: 3 wrong on rank 50 (0 of integers, 3 of floats); 511 ranks are right. Leave "
               "the node out, and test its memory and its network adapter."});
     const Lines all = lines_after(
         [](Cluster& cluster) {
-            for (int rank = 0; rank < 16; ++rank) cluster.all_reduce.wrong.push_back({rank, 1, 1});
+            for (int rank = 0; rank < 16; ++rank) cluster.all_reduce.wrong.push_back({rank, rank / 8, 1, 1});
         },
         2);
     REQUIRE(all.size() == 1);

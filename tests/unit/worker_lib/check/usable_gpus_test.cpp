@@ -58,6 +58,19 @@ TEST_CASE("a list without GPUs hides all, and one that cannot be resolved none, 
     CHECK(without.gpu_note == "no driver");
 }
 
+TEST_CASE("an entry of the list that no GPU has is a finding", "[check][unit]") {
+    CHECK(node_for({"1,9,2"}).unknown_gpu == "9");
+    CHECK(node_for({"1", "2,GPU-77"}).unknown_gpu == "GPU-77");
+    for (const std::string list : {"", "-1", "1,-1", "NoDevFiles", "1,2"}) CHECK(node_for({list}).unknown_gpu.empty());
+    Cluster cluster = made_up_cluster(2);
+    keep_usable_gpus(cluster.nodes[0], {{"0,1,2,3,4,5,6,7,8"}});
+    const auto found = find_problems(cluster);
+    REQUIRE(found.size() == 1);
+    CHECK(found[0].nodes == std::vector<std::string>{"n1"});
+    CHECK(found[0].what == "CUDA_VISIBLE_DEVICES");
+    CHECK(found[0].seen == "no GPU is '8': CUDA uses none that the list names after it");
+}
+
 TEST_CASE("a process on a GPU that the job does not use is no finding", "[check][unit]") {
     Cluster cluster = made_up_cluster(1);
     cluster.nodes[0].gpus[3].processes = {{.pid = 7, .user = "eve", .memory_bytes = {}}};
