@@ -73,8 +73,9 @@ TEST_CASE("calls on wrong streams and with wrong memory are refused, and the bac
 
 TEST_CASE("parameters in device memory are broadcast and compared behind their stream", "[e2e]") {
     const std::vector<std::string> lines = lines_of(output_of("device-parameters", 2, "parameters"));
-    REQUIRE(lines.size() == 2);
+    REQUIRE(lines.size() == 3);
     CHECK(lines[0] == "accepted");
-    CHECK_THAT(lines[1],
+    CHECK_THAT(lines[1], Contains("'small' f32[5] with 0 at index 3") && Contains("with 1 at index 3"));
+    CHECK_THAT(lines[2],
                Contains("'large' f32[9000000] with 0 at index 8999998") && Contains("with 1 at index 8999998"));
 }
