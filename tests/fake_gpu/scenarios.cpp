@@ -305,9 +305,7 @@ int print_devices() {
     const auto loaded = ddp::detail::load_cuda();
     const auto count = loaded ? ddp::detail::count_devices(*loaded) : ddprun::Result<int>(loaded.error());
     if (!count) std::printf("%s\n", count.error().message.c_str());
-    for (int i = 0; count && i < *count; ++i) {
-        std::printf("%s\n", ddp::detail::device_uuid(*loaded, i).c_str());
-    }
+    for (int i = 0; count && i < *count; ++i) std::printf("%s\n", ddp::detail::device_uuid(*loaded, i).c_str());
     return 0;
 }
 

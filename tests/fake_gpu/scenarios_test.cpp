@@ -135,11 +135,10 @@ TEST_CASE("a fault ends the process without a word", "[fake_gpu]") {
 }
 
 TEST_CASE("the environment says which devices there are", "[fake_gpu]") {
-    const auto uuid = [](const std::string& number) {
-        return "GPU-00000000-0000-0000-0000-00000000000" + number + "\n";
-    };
-    CHECK(run("devices", "DDP_FAKE_CUDA_DEVICES=2").output == uuid("0") + uuid("1"));
-    CHECK(run("devices", "CUDA_VISIBLE_DEVICES=7,2,9,1").output == uuid("7") + uuid("2"));
+    const std::string uuid = "GPU-00000000-0000-0000-0000-00000000000";
+    CHECK(run("devices", "DDP_FAKE_CUDA_DEVICES=2").output == uuid + "0\n" + uuid + "1\n");
+    // A device has its UUID under every index, so processes that see different devices do not seem to share one.
+    CHECK(run("devices", "CUDA_VISIBLE_DEVICES=7,2,9,1").output == uuid + "7\n" + uuid + "2\n");
     CHECK(run("devices", "DDP_FAKE_CUDA_DEVICES=0").output == "there is no CUDA device\n");
     CHECK(run("devices", "CUDA_VISIBLE_DEVICES=").output == "there is no CUDA device\n");
     CHECK(run("devices", "DDP_FAKE_CUDA_FAULTS='all: cuInit 1 error 3'").output ==
