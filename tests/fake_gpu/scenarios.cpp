@@ -13,7 +13,9 @@
 #include <string>
 #include <thread>
 
+#include "ddp/error.hpp"
 #include "tests/fake_gpu/test_device.hpp"
+#include "worker_lib/src/cuda/device_access.hpp"
 
 namespace {
 
@@ -274,6 +276,16 @@ const std::map<std::string, void (*)()> kMisuses = {
      }},
 };
 
+/// Prints on which device the library opens a stream for local rank 2, or why it opens none.
+void print_device_of_a_local_rank() {
+    try {
+        const auto access = ddp::detail::open_device(2);
+        std::printf("device %d\n", FakeCuda::instance().stream_device(static_cast<CUstream>(access->stream().handle)));
+    } catch (const ddp::Error& error) {
+        std::printf("%s\n", error.what());
+    }
+}
+
 const std::map<std::string, void (*)()> kScenarios = {
     {"no order", [] { write_and_read([](CUstream, CUstream) {}); }},
     {"no order, bookkeeping", [] { write_and_read(bookkeeping); }},
@@ -298,6 +310,7 @@ const std::map<std::string, void (*)()> kScenarios = {
     {"records", [] { print_records(1e9); }},
     {"records that never end", [] { print_records(0.3); }},
     {"a record that blocks", print_whether_it_blocks},
+    {"the device of local rank 2", print_device_of_a_local_rank},
 };
 
 /// Prints the UUIDs of the devices, or why there is none, as the library finds them.

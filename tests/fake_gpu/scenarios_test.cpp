@@ -145,6 +145,14 @@ TEST_CASE("the environment says which devices there are", "[fake_gpu]") {
           "the CUDA driver does not start: initialization error (CUDA_ERROR_NOT_INITIALIZED)\n");
 }
 
+TEST_CASE("a local rank has the device of its index, or the only one that its process sees", "[fake_gpu]") {
+    CHECK(run("the device of local rank 2").contains("device 2\n"));
+    CHECK(run("the device of local rank 2", "CUDA_VISIBLE_DEVICES=5").contains("device 0\n"));
+    const Outcome outcome = run("the device of local rank 2", "CUDA_VISIBLE_DEVICES=5,4");
+    CAPTURE(outcome.output);
+    CHECK(outcome.contains("cuDeviceGet of CUDA device 2: invalid device ordinal"));
+}
+
 TEST_CASE("faults that are written wrong end the process", "[fake_gpu]") {
     struct Case {
         const char* faults;

@@ -33,14 +33,15 @@ std::unique_ptr<DeviceAccess> open_device(const CudaApi& cuda, int device) {
     return std::make_unique<CudaAccess>(cuda, device);
 }
 
-std::unique_ptr<DeviceAccess> open_device(int device) {
+std::unique_ptr<DeviceAccess> open_device(int local_rank) {
     const auto unavailable = [&](const std::string& why) {
-        return Error(ErrorCode::Unavailable, fmt::format("CUDA device {} cannot be used: {}", device, why));
+        return Error(ErrorCode::Unavailable, fmt::format("no CUDA device for local rank {}: {}", local_rank, why));
     };
     const auto cuda = load_cuda();
     if (!cuda) throw unavailable(cuda.error().message);
-    if (const auto count = count_devices(*cuda); !count) throw unavailable(count.error().message);
-    return open_device(*cuda, device);
+    const auto count = count_devices(*cuda);
+    if (!count) throw unavailable(count.error().message);
+    return open_device(*cuda, device_of_local_rank(*count, local_rank));
 }
 
 }  // namespace ddp::detail

@@ -23,10 +23,10 @@ public:
     [[nodiscard]] virtual bool passed() = 0;
 };
 
-/// Opens CUDA device `device`. Throws Error{Unavailable} if there is no driver or no device, Error{System} if it cannot
-/// be used.
-[[nodiscard]] std::unique_ptr<DeviceAccess> open_device(int device);
-/// The same over a given function table, such as a test's fake.
+/// Opens the CUDA device of a local rank (device_of_local_rank). Throws Error{Unavailable} if there is no driver or no
+/// device, Error{System} if it cannot be used.
+[[nodiscard]] std::unique_ptr<DeviceAccess> open_device(int local_rank);
+/// Opens a device by its index, over a given function table, such as a test's fake.
 [[nodiscard]] std::unique_ptr<DeviceAccess> open_device(const abi::CudaApi& cuda, int device);
 
 }  // namespace ddp::detail

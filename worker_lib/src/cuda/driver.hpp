@@ -19,6 +19,10 @@ using namespace abi;
 /// Starts the driver in this process and returns the number of CUDA devices; an error when there is none.
 [[nodiscard]] ddprun::Result<int> count_devices(const CudaApi& cuda);
 
+/// Returns the index of the device that a rank uses: the one of its local rank, or the only one that its process sees,
+/// as under `srun --gpus-per-task=1`. `count`: of devices; a local rank above them has none.
+[[nodiscard]] constexpr int device_of_local_rank(int count, int local_rank) { return count == 1 ? 0 : local_rank; }
+
 /// Returns the UUID of a device as nvidia-smi prints it, "GPU-5fd2…"; empty if the driver does not know it. That of a
 /// MIG slice is its own. The driver has to be started: see count_devices().
 [[nodiscard]] std::string device_uuid(const CudaApi& cuda, int index);

@@ -40,9 +40,8 @@ NcclAvailability probe_nccl(const GpuApi& api, int device, int local_rank, const
     if (!count) return {false, fmt::format("{} is present, but {}", nccl, count.error().message)};
     const std::string present = fmt::format("{} and {} are present", nccl, ddprun::counted(*count, "CUDA device"));
     if (device >= *count) return {false, fmt::format("{}, but no CUDA device {}", present, device)};
-    if (device < 0 && *count > 1 && local_rank >= *count)
-        return {false, fmt::format("{}, but none for local rank {}", present, local_rank)};
-    const int chosen = device >= 0 ? device : *count == 1 ? 0 : local_rank;
+    const int chosen = device >= 0 ? device : device_of_local_rank(*count, local_rank);
+    if (chosen >= *count) return {false, fmt::format("{}, but none for local rank {}", present, local_rank)};
     return {true, present, chosen, gpu_for_nccl(api.cuda, chosen, variables)};
 }
 

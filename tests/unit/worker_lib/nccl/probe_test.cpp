@@ -64,7 +64,7 @@ TEST_CASE("nccl: without a device the probe says what is missing, and no backend
     if (nccl) CHECK_THAT(found.reason, Contains("NCCL " + detail::nccl_version_text(nccl->version)));
     if (nccl && !cuda) CHECK_THAT(found.reason, Contains(" is present, but there is no CUDA driver (libcuda.so.1 "));
     if (api) CHECK_THAT(found.reason, Contains(" is present, but there is no CUDA device"));
-    CHECK_THROWS_WITH(detail::open_device(0), Contains("CUDA device 0 cannot be used: there is no CUDA d"));
+    CHECK_THROWS_WITH(detail::open_device(0), Contains("no CUDA device for local rank 0: there is no CUDA d"));
     detail::GroupSpec spec;
     spec.members = {0};
     try {
