@@ -120,8 +120,9 @@ BackendChoice decide_backend(std::vector<BackendReport> reports) {
                                 who),
                     unable);
     }
-    const bool surprising =
-        unable.size() < reports.size() || std::ranges::any_of(reports, &BackendReport::gpu_expected);
+    const bool surprising = unable.size() < reports.size() || std::ranges::any_of(reports, [](const auto& report) {
+                                return report.gpu_expected || !report.gpu.empty();
+                            });
     if (!surprising) return {Backend::Native, {}};
     return {Backend::Native,
             fmt::format("NCCL is not usable by {}. So the collectives of all ranks run on the native CPU backend. Pass "
