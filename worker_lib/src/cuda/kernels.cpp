@@ -39,7 +39,7 @@ CUmodule load_module(const CudaApi& cuda, int device) {
     log.resize(std::min(log.size(), log.find('\0')));
     check_cuda(cuda, error,
                fmt::format("CUDA device {} cannot run the kernels of the gradient reducer, which need compute "
-                           "capability 8.0 and a driver of CUDA 11.0 or newer{}{}",
+                           "capability 8.0 or newer{}{}",
                            device, log.empty() ? "" : ": ", log));
     return module;
 }
@@ -132,7 +132,8 @@ void GradientKernels::seal(void* memory, std::size_t bytes, CUdeviceptr given_up
 }
 
 void GradientKernels::hash(const void* memory, std::size_t bytes, CUdeviceptr sum, CUstream stream) const {
-    // Enough for the memory's bandwidth. Each thread ends with an addition to the same word, so no more of them.
+    // Each thread ends with an addition to the same word, so there is a limit to them. With one load of 8 bytes for
+    // each thread in flight they do not reach the bandwidth of the fastest memory, which a verification does not need.
     constexpr std::size_t kMaxBlocks = 512;
     constexpr std::size_t kBlockBytes = 8 * kBlockThreads;
     const std::size_t blocks = std::clamp<std::size_t>((bytes + kBlockBytes - 1) / kBlockBytes, 1, kMaxBlocks);

@@ -40,12 +40,13 @@ public:
 
     /// Decides on the device whether what lies in `memory` is valid. If the word `given_up`, in host memory that is
     /// mapped into the device, is not 0, this fills the memory with zeros and sets the word `step_ok`, in device
-    /// memory, to 0; else it changes nothing. `given_up` and `step_ok` are addresses of 32-bit words as the device sees
-    /// them.
+    /// memory, to 0; else it changes nothing. The host sets `given_up` before it aborts the communicator, so that a
+    /// seal behind an aborted collective sees it. `given_up` and `step_ok` are addresses of 32-bit words as the device
+    /// sees them.
     void seal(void* memory, std::size_t bytes, CUdeviceptr given_up, CUdeviceptr step_ok, CUstream stream) const;
 
     /// Adds a hash of the memory, for comparisons between ranks, to the 64-bit word `sum` in device memory. It depends
-    /// on all bytes and their order, not on the address. The same on every device; no protection against intent.
+    /// on all bytes and their order, not on the address. The same on every device; not cryptographic.
     void hash(const void* memory, std::size_t bytes, CUdeviceptr sum, CUstream stream) const;
 
 private:

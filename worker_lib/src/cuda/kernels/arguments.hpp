@@ -7,8 +7,8 @@
 
 namespace ddp::detail {
 
-/// `count` elements that go from `from` to `to`, in device memory. Both may be the same memory, but overlap in no other
-/// way.
+/// `count` elements that go from `from` to `to`, in device memory. Between equal types both may be the same memory;
+/// they overlap in no other way.
 struct CopyChunk {
     void* to;
     const void* from;
