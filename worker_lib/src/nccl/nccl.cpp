@@ -16,10 +16,13 @@ std::unique_ptr<BackendImpl> make_nccl_backend(const GroupSpec& spec) {
 
 namespace {
 
+constexpr int kFirstWithSharedGpus = 23003;  // NCCL 2.30.3 knows NCCL_MULTI_RANK_GPU_ENABLE
+
 /// Returns NcclAvailability::gpu.
-std::string gpu_for_nccl(const CudaApi& cuda, int device, const Variables& variables) {
-    if (variables("NCCL_MULTI_RANK_GPU_ENABLE").value_or("0") != "0") return {};
-    const std::string uuid = device_uuid(cuda, device);
+std::string gpu_for_nccl(const GpuApi& api, int device, const Variables& variables) {
+    const bool may_share = variables("NCCL_MULTI_RANK_GPU_ENABLE").value_or("0") != "0";
+    if (may_share && api.nccl_version >= kFirstWithSharedGpus) return {};
+    const std::string uuid = device_uuid(api.cuda, device);
     // A UUID is unique in the world. But NCCL takes ranks with different values of NCCL_HOSTID for ranks of two hosts,
     // and such ranks may share a GPU.
     const auto host = variables("NCCL_HOSTID");
@@ -42,7 +45,7 @@ NcclAvailability probe_nccl(const GpuApi& api, int device, int local_rank, const
     if (device >= *count) return {false, fmt::format("{}, but no CUDA device {}", present, device)};
     const int chosen = device >= 0 ? device : device_of_local_rank(*count, local_rank);
     if (chosen >= *count) return {false, fmt::format("{}, but none for local rank {}", present, local_rank)};
-    return {true, present, chosen, gpu_for_nccl(api.cuda, chosen, variables)};
+    return {true, present, chosen, gpu_for_nccl(api, chosen, variables)};
 }
 
 }  // namespace ddp::detail

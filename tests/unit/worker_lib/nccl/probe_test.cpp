@@ -99,5 +99,6 @@ TEST_CASE("nccl: a rank has the device of its local rank, or the only one that i
     set["NCCL_HOSTID"] = "node-1";
     CHECK(probe(-1, 3).gpu == "GPU-00000000-0000-0000-0000-000000000000/node-1");
     set["NCCL_MULTI_RANK_GPU_ENABLE"] = "1";
-    CHECK(probe(-1, 3).gpu == "");
+    CHECK(detail::probe_nccl(gpu.api(23002), -1, 3, variables).gpu != "");  // does not know the variable
+    CHECK(detail::probe_nccl(gpu.api(23003), -1, 3, variables).gpu == "");
 }
