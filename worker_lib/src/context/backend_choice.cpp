@@ -38,7 +38,7 @@ void note_shared_gpus(std::vector<BackendReport>& reports) {
     for (const BackendReport& report : reports) ++ranks_of[report.gpu];
     for (BackendReport& report : reports) {
         if (!report.gpu.empty() && report.obstacle.empty() && ranks_of[report.gpu] > 1)
-            report.obstacle = fmt::format("more than one rank has {}, and NCCL takes one for each GPU", report.gpu);
+            report.obstacle = fmt::format("several ranks share {}, and NCCL allows one rank for each GPU", report.gpu);
     }
 }
 

@@ -65,12 +65,12 @@ TEST_CASE("ranks that would share a GPU are named before NCCL starts", "[context
     reports[0].gpu = "GPU-0";
     reports[1].gpu = reports[2].gpu = "GPU-1";
     CHECK_THAT(refusal(reports).value().what(),
-               Catch::Contains("not usable by ranks 1 and 2 on host a: more than one rank has GPU-1, and NCCL"));
+               Catch::Contains("not usable by ranks 1 and 2 on host a: several ranks share GPU-1, and NCCL"));
     CHECK(refusal(reports)->culprits() == std::vector<int>{1, 2});
     for (BackendReport& one : reports) one.asked = Backend::Auto;
-    CHECK_THAT(decide_backend(reports).line, Catch::Contains("more than one rank has GPU-1"));
+    CHECK_THAT(decide_backend(reports).line, Catch::Contains("several ranks share GPU-1"));
     // Also if all share one, on a machine where nothing else shows that it has a GPU.
-    CHECK_THAT(decide_backend({reports[1], reports[2]}).line, Catch::Contains("more than one rank has GPU-1"));
+    CHECK_THAT(decide_backend({reports[1], reports[2]}).line, Catch::Contains("several ranks share GPU-1"));
     reports[2].gpu = "";  // unknown
     CHECK(decide_backend(reports).backend == Backend::Nccl);
 }
