@@ -96,7 +96,7 @@ Target target_of(CUstream handle) {
     if (number == 2) return {.error = CUDA_ERROR_NOT_SUPPORTED};  // CU_STREAM_PER_THREAD
     auto* const stream = reinterpret_cast<Stream*>(handle);
     if (!stream->valid()) {
-        report_misuse("what is passed as a stream is none");
+        report_misuse("the handle of a stream is invalid");
         return {.error = CUDA_ERROR_INVALID_HANDLE};
     }
     if (stream->destroyed.load(std::memory_order_relaxed)) {

@@ -49,7 +49,7 @@ public:
     /// Enqueues a task on a stream of this device, in the order of the legacy default stream: a task there waits for
     /// all earlier tasks of the blocking streams, and their later tasks wait for it.
     void push(Stream& stream, std::function<void()> run, std::vector<Block*> memory = {});
-    /// Returns what is completed when all tasks of a stream so far have ended; itself a task like any other.
+    /// Returns the completion of all tasks of a stream so far; itself a task like any other.
     Completion record(Stream& stream);
 
     /// Waits for all work so far. Unseen by ThreadSanitizer: calls such as cuMemFree do it, but promise no order.

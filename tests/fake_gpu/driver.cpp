@@ -42,7 +42,7 @@ Events& events() {
 Event* event_of(CUevent handle) {
     auto* const event = reinterpret_cast<Event*>(handle);
     if (event == nullptr || event->magic != Event::kMagic) {
-        report_misuse("what is passed as an event is none");
+        report_misuse("the handle of an event is invalid");
         return nullptr;
     }
     if (event->destroyed.load(std::memory_order_relaxed)) {

@@ -27,7 +27,7 @@ CUresult give_back(void* start, Block::Kind kind, CUresult unknown) {
     if (Captures::instance().broken_by_unsafe_call()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     Block* const block = table().at(start, kind);
     if (block == nullptr) {
-        report_misuse("what is to be freed is not the start of a block of this kind, or was freed before");
+        report_misuse("a freed address is not the start of a block of this kind, or was freed before");
         return unknown;
     }
     if (const int tasks = block->tasks_in_flight.load(std::memory_order_relaxed); tasks > 0) {

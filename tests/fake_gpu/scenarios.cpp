@@ -329,7 +329,7 @@ int main(int argc, char** argv) {
     if (name == "devices") return print_devices();
     const auto& all = kMisuses.contains(name) ? kMisuses : kScenarios;
     if (!all.contains(name)) {
-        std::fprintf(stderr, "usage: %s NAME, which is none of '%s'\n", argv[0], name.c_str());
+        std::fprintf(stderr, "there is no scenario '%s'. usage: %s NAME\n", name.c_str(), argv[0]);
         return 2;
     }
     std::setvbuf(stdout, nullptr, _IONBF, 0);  // what is printed is out before a fault ends the process

@@ -29,7 +29,7 @@ public:
 
     /// Enqueues a task. `memory`: the blocks that it uses.
     void push(std::function<void()> run, std::vector<Block*> memory = {});
-    /// Returns what is completed when all tasks so far have ended.
+    /// Returns the completion of all tasks so far.
     [[nodiscard]] Completion mark();
     /// Holds up later tasks until then.
     void wait_for(Completion completion);
