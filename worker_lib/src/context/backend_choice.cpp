@@ -114,11 +114,12 @@ BackendChoice decide_backend(std::vector<BackendReport> reports) {
     if (unable.empty()) return {Backend::Nccl, {}};
     const std::string who = list(reports, unable);
     if (asked == Backend::Nccl) {
-        throw Error(ErrorCode::Unavailable,
-                    fmt::format("Backend::Nccl is asked for, but NCCL is not usable by {}. Start ranks only where each "
-                                "finds a GPU, its driver and NCCL; or pass Backend::Auto or Backend::Native",
-                                who),
-                    unable);
+        throw Error(
+            ErrorCode::Unavailable,
+            fmt::format("Backend::Nccl is asked for, but NCCL is not usable by {}. Start one rank for each GPU, "
+                        "where its driver and NCCL are installed; or pass Backend::Auto or Backend::Native",
+                        who),
+            unable);
     }
     const bool surprising = unable.size() < reports.size() || std::ranges::any_of(reports, [](const auto& report) {
                                 return report.gpu_expected || !report.gpu.empty();
