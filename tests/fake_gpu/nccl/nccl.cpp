@@ -188,6 +188,7 @@ DDP_EXPORTED const char* ncclGetErrorString(ncclResult_t result) {
         case ncclInvalidUsage: return "invalid usage (run with NCCL_DEBUG=WARN for details)";
         case ncclRemoteError: return "remote process exited or there was a network error";
         case ncclInProgress: return "NCCL operation in progress";
+        case ncclTimeout: return "timeout";
     }
     return "unknown result code";
 }
