@@ -107,6 +107,13 @@ std::string advice_for_signal(const FailureReport& culprit) {
     return text;
 }
 
+/// Returns whether the worker library has ended its process because the GPU did not answer. Other programs use the
+/// code, too.
+bool ended_by_gpu(const FailureReport& culprit) {
+    return culprit.status == ExitStatus{ExitStatus::Kind::kExited, exit_code::kDeviceStuck} &&
+           shows(culprit, " does not answer, and this process ends with code ");
+}
+
 /// Returns whether env(1) has not found the interpreter of a script: "/usr/bin/env: 'python': No such file or
 /// directory".
 bool names_missing_python(const FailureReport& culprit) {
@@ -124,6 +131,10 @@ std::string advice_for_end(const Verdict& verdict) {
     if (status.kind == ExitStatus::Kind::kSignaled) {
         return status.number == SIGKILL ? std::string(advice_for_kill(verdict.culprit->oom))
                                         : advice_for_signal(*verdict.culprit);
+    }
+    if (ended_by_gpu(*verdict.culprit)) {
+        return "The GPU, its driver or NCCL did not answer. Look at nvidia-smi and dmesg on that host; if it happens "
+               "again, run without that GPU (CUDA_VISIBLE_DEVICES) or without the host.";
     }
     if (status.number == exit_code::kProgramNotFound && names_missing_python(*verdict.culprit)) {
         return "The first line of the script names a Python that does not exist: pass --run-path, and ddprun "
@@ -282,8 +293,9 @@ bool needs_box(const Verdict& verdict, const JobName& job) {
 std::string advice(const Verdict& verdict, const JobName& job) {
     if (!needs_box(verdict, job)) return "";
     if (verdict.outcome == Outcome::kPreempted) return "Start the job again: it resumes from its newest checkpoint.";
-    const bool ran_out = verdict.culprit && verdict.culprit->oom == OomKill::kYes;  // whatever the diagnosis is
-    if (!verdict.hint.empty() && !ran_out) return verdict.hint + ".";
+    // The cause is certain then, whatever the diagnosis is.
+    const bool certain = verdict.culprit && (verdict.culprit->oom == OomKill::kYes || ended_by_gpu(*verdict.culprit));
+    if (!verdict.hint.empty() && !certain) return verdict.hint + ".";
     if (verdict.culprit && verdict.outcome == Outcome::kWorkerFailed) {
         if (std::string text = advice_for_module(*verdict.culprit, job); !text.empty()) return text;
     }

@@ -131,6 +131,7 @@ TEST_CASE("a rank whose device does not answer ends itself with a code of its ow
     CHECK(job.status.exit_code() == 71);
     CHECK_THAT(job.err, Contains("[ddp] rank 1 (host ") && Contains(call));
     CHECK_THAT(job.err, Contains("CUDA device 1 does not answer, and this process ends with code 71"));
+    CHECK_THAT(job.err, Contains("Look at nvidia-smi and dmesg on that host"));
     CHECK(sandbox.leftovers() == "");
 }
 

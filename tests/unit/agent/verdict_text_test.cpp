@@ -174,6 +174,17 @@ TEST_CASE("a crash while an operation is under way is reported with the rule for
     }
 }
 
+TEST_CASE("a worker that its GPU has ended leads to the GPU, not to its group", "[agent]") {
+    Verdict verdict = failure({ExitStatus::Kind::kExited, 71, false});
+    verdict.hint = "That rank did so itself";
+    verdict.culprit->last_lines = {
+        "[ddp] rank 1: ncclCommAbort did not return within 1.0 s: CUDA device 1 does not answer, and this process ends "
+        "with code 71"};
+    CHECK_THAT(format_verdict(verdict, {"t"}), Contains("nvidia-smi") && !Contains("That rank did so itself"));
+    verdict.culprit->last_lines = {"a code of the program's own"};
+    CHECK_THAT(format_verdict(verdict, {"t"}), !Contains("nvidia-smi") && Contains("That rank did so itself"));
+}
+
 TEST_CASE("a program that lacks a library is not reported as missing", "[agent]") {
     Verdict verdict = failure({ExitStatus::Kind::kExited, 127, false});
     verdict.culprit->last_lines = {
