@@ -122,8 +122,8 @@ void DeviceQueue::remove(NcclGroup& group) {
     const Failure destroyed{
         .code = ErrorCode::Aborted, .cause = group.own_rank + ": the group was destroyed", .names_group = true};
     // The program may have seen by a stream that its operations are done: the queue looks before they count as in
-    // flight.
-    const TimePoint limit = Clock::now() + kLookInterval;
+    // flight. It may be in a call that takes long, for example while the program pins memory.
+    const TimePoint limit = Clock::now() + group.limits.abort_timeout;
     while (!group.watch.works().empty() && !group.watch.failure() && !group.is_behind) {
         if (!changed_.wait_until(mutex_, limit)) break;
     }
@@ -280,6 +280,7 @@ bool DeviceQueue::step_group(NcclGroup& group) {
     if (group.watch.failure()) return step_aborting(group);
     std::shared_ptr<NcclWork> first = group.watch.works().front();
     const bool asks_nccl = !is_launching_ || to_launch_.front().group != &group;
+    const bool closing = group.closing;
     enter(group);
     const Progress progress = progress_of(group, *first, asks_nccl);
     leave();
@@ -290,7 +291,7 @@ bool DeviceQueue::step_group(NcclGroup& group) {
         watchdog_->wake();
     }
     if (!progress.done) {
-        find_behind(group);
+        if (closing) find_behind(group);  // else the device may have ended it between the query and remove()
         return false;
     }
     // It leaves the group before its waiters wake: one of them may destroy the group, with nothing in flight then.

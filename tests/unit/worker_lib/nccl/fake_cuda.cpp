@@ -120,7 +120,9 @@ struct FakeCudaCalls {
         ++fake().counts_.queries;
         if (fake().ends_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         const auto task = real(event).recorded;
-        return task == nullptr || FakeGpu::settle(*task) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+        if (task == nullptr || FakeGpu::settle(*task)) return CUDA_SUCCESS;
+        fake().block_while(lock, fake().answers_late);
+        return CUDA_ERROR_NOT_READY;
     }
     static CUresult event_destroy(CUevent event) {
         const Lock lock(fake().mutex_);
@@ -286,6 +288,17 @@ void FakeGpu::let_go() {
     const std::lock_guard lock(mutex_);
     leaving_ = true;
     changed_.notify_all();
+}
+
+void FakeGpu::answer() {
+    const std::lock_guard lock(mutex_);
+    answers_late = false;
+    changed_.notify_all();
+}
+
+int FakeGpu::blocked() {
+    const std::lock_guard lock(mutex_);
+    return blocked_;
 }
 
 void FakeGpu::freeze(std::set<int> ranks) {

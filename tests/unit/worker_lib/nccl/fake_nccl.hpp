@@ -79,6 +79,7 @@ public:
     bool init_never_completes = false;
     std::atomic<bool> abort_blocks = false;
     std::atomic<bool> query_blocks = false;
+    std::atomic<bool> answers_late = false;  ///< event queries that have found no end wait before they return
     std::atomic<bool> free_blocks = false;
     bool abort_leaves_kernels = false;  ///< the collectives of frozen_ranks go on
     bool has_revoke = false;            ///< before api()
@@ -123,6 +124,10 @@ public:
     void freeze(std::set<int> ranks);
     /// Ends init_never_completes.
     void complete_inits();
+    /// Ends answers_late.
+    void answer();
+    /// Returns how many calls are blocked.
+    [[nodiscard]] int blocked();
     /// Lets all blocked calls return, as if this process had ended.
     void let_go();
     /// Returns the devices whose primary context has been used.

@@ -164,6 +164,28 @@ TEST_CASE("nccl: a group that ends when its results are there is not aborted", "
     CHECK(group.gpu.counts().aborts == 0);
 }
 
+TEST_CASE("nccl: a group is not aborted because of what the device answered before its end", "[nccl]") {
+    FakeGroup group(1);
+    const CUstream stream = group.gpu.make_stream();
+    for (int i = 0; i < 20; ++i) {  // two threads race for the lock after the answer
+        auto backends = group.backends(std::to_string(i), detail::make_local_store());
+        const auto gate = group.gpu.close_gate(stream);
+        std::vector<float> values(1);
+        const auto work = sum_on(stream, *backends[0], values);
+        work->wait();
+        group.gpu.answers_late = true;
+        REQUIRE(eventually([&] { return group.gpu.blocked() == 1; }));  // the queue knows that it goes on
+        gate->store(true);
+        REQUIRE(eventually([&] { return group.gpu.advance(stream); }));  // as cudaStreamSynchronize
+        auto ending = std::async(std::launch::async, [&] { backends.clear(); });
+        CHECK(ending.wait_for(10ms) == std::future_status::timeout);
+        group.gpu.answer();
+        ending.get();
+        CHECK(outcome_of([&] { wait_host(*work); }).text == "");
+    }
+    CHECK(group.gpu.counts().aborts == 0);
+}
+
 TEST_CASE("nccl: where NCCL can revoke a communicator, that comes before its abort", "[nccl]") {
     FakeGroup group(1);
     group.gpu.has_revoke = GENERATE(false, true);
