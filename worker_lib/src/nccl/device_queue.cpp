@@ -420,7 +420,9 @@ bool DeviceQueue::is_in_call(const NcclGroup& group, TimePoint now) const {
 /// Returns whether the process has to end, because the device does not let go of a group.
 bool DeviceQueue::is_stuck(NcclGroup& group, TimePoint now) {
     if (now < group.abort_deadline) return false;
-    if (group.waits_for_program && !is_in_call(group, now) && now < group.failed_at + group.limits.program_timeout) {
+    // Without an operation on the device the abort can only wait for other work there: it frees memory.
+    const bool waits_for_others = group.waits_for_program || group.watch.works().empty();
+    if (waits_for_others && !is_in_call(group, now) && now < group.failed_at + group.limits.program_timeout) {
         group.abort_deadline = now + group.limits.abort_timeout;
         return false;
     }

@@ -253,6 +253,24 @@ TEST_CASE("nccl: an abort waits for work of the program that comes before the op
     gate->store(true);
 }
 
+TEST_CASE("nccl: the abort of a group without operations may wait for work of the program", "[nccl]") {
+    const bool in_time = GENERATE(false, true);
+    FakeGroup group(1);
+    group.limits.abort_timeout = 100ms;
+    group.limits.program_timeout = in_time ? 1h : 300ms;
+    auto backends = group.backends();
+    group.gpu.abort_blocks = true;
+    backends[0]->abort("the loss is nan");
+    if (in_time) {
+        REQUIRE(passes(500ms));
+        group.gpu.let_go();
+    } else {
+        REQUIRE(eventually([&] { return !group.last_lines().empty(); }));
+    }
+    backends.clear();
+    CHECK(group.last_lines().empty() == in_time);
+}
+
 TEST_CASE("nccl: a start that fails fails no other group", "[nccl]") {
     FakeGroup group(2);
     group.limits.shared_timeout = 50ms;
