@@ -338,12 +338,12 @@ void DeviceQueue::fail_now(NcclGroup& group, Failure failure, bool shares) {
 }
 
 void DeviceQueue::share(const NcclGroup& from) {
-    const Failure failure = *from.watch.failure();
-    if (failure.code != ErrorCode::Timeout && failure.code != ErrorCode::PeerLost) return;
+    const ErrorCode code = from.watch.failure()->code;
+    if (code != ErrorCode::Timeout && code != ErrorCode::PeerLost) return;
     const TimePoint now = Clock::now();
     for (const auto& other : groups_) {
         if (other.get() == &from || other->watch.failure()) continue;
-        other->watch.hear(failure, from.peers, now);
+        other->watch.hear(from.watch, now);
         if (auto found = other->watch.find_failure(now, connecting())) fail_now(*other, std::move(*found), false);
     }
 }

@@ -51,15 +51,16 @@ void GroupWatch::note_error(Failure error) {
     error_since_ = ddprun::Clock::now();
 }
 
-void GroupWatch::hear(const Failure& failure, const Peers& theirs, TimePoint now) {
+void GroupWatch::hear(const GroupWatch& failed, TimePoint now) {
+    const Failure& failure = *failed.failure_;
     Failure shared = failure;
-    shared.culprits = peers_.ranks_here(failure.culprits, theirs);
+    shared.culprits = peers_.ranks_here(failure.culprits, failed.peers_);
     shared.operation.clear();
     shared.cause =
         fmt::format("{}: another group of this device has failed: {}: {}", own_rank_, failure.operation, failure.cause);
     if (!shared.culprits.empty()) {
         if (!loss_) loss_ = std::move(shared);
-    } else if (!works_.empty() && !heard_) {
+    } else if (!failed.works_.empty() && !works_.empty() && !heard_) {
         heard_ = std::move(shared);
         heard_since_ = now;
         heard_until_.reset();

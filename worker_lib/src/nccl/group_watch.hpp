@@ -50,11 +50,10 @@ public:
     /// cause has had time to end.
     void note_error(Failure error);
     /// Takes note that another group of this device has failed, with lost peers or by a deadline. If a lost rank is one
-    /// of this group, this group fails as soon as it has no operation in flight that can do without. Otherwise it fails
-    /// if the oldest of its operations now in flight, once the device has come to it, does not end within
-    /// limits.shared_timeout.
-    /// theirs   the peers of that group
-    void hear(const Failure& failure, const Peers& theirs, ddprun::TimePoint now);
+    /// of this group, this group fails as soon as it has no operation in flight that can do without. Otherwise, if that
+    /// group had operations in flight, it fails if the oldest of its own now in flight, once the device has come to it,
+    /// does not end within limits.shared_timeout.
+    void hear(const GroupWatch& failed, ddprun::TimePoint now);
     /// Returns the reason why the group has to fail now, if there is one.
     /// connecting   the operation of any group that NCCL has not launched yet and that holds the queue; null: none
     [[nodiscard]] std::optional<Failure> find_failure(ddprun::TimePoint now, const NcclWork* connecting);

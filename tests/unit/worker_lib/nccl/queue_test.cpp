@@ -132,6 +132,19 @@ TEST_CASE("nccl: groups that wait for each other by a stream fail within a secon
     CHECK(group.gpu.counts().aborts == 2);
 }
 
+TEST_CASE("nccl: a deadline missed on host memory concerns no other group", "[nccl]") {
+    FakeGroup group(2);
+    group.limits.shared_timeout = 50ms;
+    const auto world = group.backends(), other = group.backends("other", detail::make_local_store());
+    std::vector<float> values(1), others(1);
+    const auto slow = sum_on(nullptr, *other[0], values);
+    world[0]->fail(Error(ErrorCode::Timeout, "group 'world (host)': rank 1 has not called barrier"));
+    REQUIRE(passes(500ms));
+    CHECK_FALSE(other[0]->failure().has_value());
+    wait_host(*sum_on(nullptr, *other[1], others));
+    CHECK(outcome_of([&] { wait_host(*slow); }).text == "");
+}
+
 TEST_CASE("nccl: an operation that begins long after the failure of another group may take its time", "[nccl]") {
     FakeGroup group(2);
     group.limits.shared_timeout = 100ms;
