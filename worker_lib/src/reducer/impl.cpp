@@ -218,7 +218,7 @@ BackwardResult GradientReducer::Impl::finish(Stream stream) {
     if (sync) {
         or_fail([&] {
             wait_for_buckets();
-            memory_->end(stream);
+            end_exchange(stream);
             exposed = exchange_->waited_since(wait_began);
             if (!options_.find_unused) return;
             const auto asked = ddprun::Clock::now();
@@ -291,6 +291,11 @@ void GradientReducer::Impl::finish_aside(std::size_t b) noexcept {
         fail();
     }
     phase_.keep_unreported(std::move(failure));  // moved: from here on the exception is the caller's alone
+}
+
+void GradientReducer::Impl::end_exchange(Stream stream) {
+    const ddprun::Lock lock(mutex_);
+    memory_->end(stream);
 }
 
 void GradientReducer::Impl::wait_for_buckets() {

@@ -70,6 +70,7 @@ private:
     /// Makes the buckets of the storage's plan, and binds the hook to it. Collective.
     void take_plan() EXCLUDES(mutex_);
     void wait_for_buckets();
+    void end_exchange(Stream stream) EXCLUDES(mutex_);
     void fail() REQUIRES(mutex_);
     /// Runs an action in which the peers take part. If it throws, the reducer fails. The caller does not hold the lock.
     template <typename Action>
