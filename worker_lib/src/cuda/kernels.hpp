@@ -22,7 +22,7 @@ class GradientKernels {
 public:
     /// Throws Error{System} when the device cannot run the kernels: they need compute capability 8.0.
     explicit GradientKernels(std::shared_ptr<GroupDevice> device);
-    /// cuModuleUnload waits for the device. So destroy it on a thread that may block for ever (run_bounded).
+    /// Does not wait for the device longer than 10 s.
     ~GradientKernels();
     GradientKernels(const GradientKernels&) = delete;
     GradientKernels& operator=(const GradientKernels&) = delete;
