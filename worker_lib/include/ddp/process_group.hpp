@@ -67,8 +67,8 @@ public:
     ProcessGroup& operator=(ProcessGroup&&) noexcept;
     /// Fails the operations in flight with Aborted. On the native backend it waits for nothing, and peers that still
     /// need this rank get Error{PeerLost} at once, with its name and the last operation that it completed. On NCCL it
-    /// waits up to 5 s for the peers to end the group too, and a few seconds for the device. Inside a callback of the
-    /// group's own works (Work::then) this happens when the callback has returned.
+    /// waits up to 5 s for the peers to end the group too, unless an exception ends it, and a few seconds for the
+    /// device. Inside a callback of the group's own works (Work::then) this happens when the callback has returned.
     ~ProcessGroup();
 
     /// Returns this process's rank in the group.

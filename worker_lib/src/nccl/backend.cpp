@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <exception>
 #include <utility>
 
 #include "common/exit_codes.hpp"
@@ -101,7 +102,9 @@ NcclBackend::~NcclBackend() {
     queue_->remove(*group_);  // fails the operations in flight, and aborts the communicator then
     group_->callbacks.reset();
     const auto failure = queue_->failure_of(*group_);
-    if (!failure) group_->communicator->finish();
+    // An exception is to be seen at once: the peers, which may never come to the end of this group, do not get 5 s
+    // then.
+    if (!failure) group_->communicator->finish(std::uncaught_exceptions() == 0);
     // cuMemFree waits for all kernels of the device. If one never ends, the memory stays with the thread that frees it,
     // unless it is one of this group: the process would hang in the driver at its exit.
     auto free = [arena = std::move(arena_), device = device_]() mutable {

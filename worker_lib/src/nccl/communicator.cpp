@@ -203,13 +203,17 @@ void Communicator::abort() {
         abort_in_order(api_.nccl, comm, Clock::now() + limits_.abort_timeout / 2);
 }
 
-void Communicator::finish() {
+void Communicator::finish(bool in_order) {
     const ncclComm_t comm = std::exchange(comm_, nullptr);
     if (comm == nullptr) return;
-    const TimePoint deadline = Clock::now() + limits_.finish_timeout;
-    const auto work = [nccl = api_.nccl, device = device_, comm, deadline] {
+    const TimePoint deadline = Clock::now() + (in_order ? limits_.finish_timeout : ddprun::Duration::zero());
+    const auto work = [nccl = api_.nccl, device = device_, comm, in_order, deadline] {
         (void)device->begin_thread();
-        finalize(nccl, comm, deadline);
+        if (in_order) {
+            finalize(nccl, comm, deadline);
+        } else {
+            (void)nccl.comm_abort(comm);
+        }
     };
     (void)run_bounded(work, deadline + limits_.abort_timeout);
 }

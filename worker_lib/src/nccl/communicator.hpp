@@ -58,9 +58,9 @@ public:
     /// Has NCCL stop the kernels of the communicator, and frees it. May never return. After abort() or finish() it does
     /// nothing.
     void abort();
-    /// Ends the communicator in order, once nothing is in flight: the peers still get their data. Aborts it if they do
-    /// not finish in time. Bounded by the limits.
-    void finish();
+    /// Ends the communicator, once nothing is in flight. `in_order`: the peers still get their data; if they do not
+    /// finish in time, it is aborted. Else it is aborted at once. Bounded by the limits.
+    void finish(bool in_order);
     /// Returns "remote process exited … (last error of NCCL)".
     [[nodiscard]] std::string error_text(ncclResult_t result) const;
 

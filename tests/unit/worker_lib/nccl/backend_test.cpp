@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <stdexcept>
 #include <string>
 
 #include "common/flight_record_layout.hpp"
@@ -360,6 +361,19 @@ TEST_CASE("nccl: arena memory is zeroed and freed with the group", "[nccl]") {
         CHECK(backend->arena().allocate(0) != nullptr);
     }
     require_nothing_left(group);
+}
+
+TEST_CASE("nccl: a group that an exception ends does not wait for its peers", "[nccl]") {
+    FakeGroup group(2);
+    group.limits.finish_timeout = 600s;
+    const auto peer = std::async(std::launch::async, [&] { return group.backend(1); });
+    try {
+        const auto backend = group.backend(0);
+        throw std::runtime_error("of the program");
+    } catch (const std::runtime_error&) {
+    }
+    CHECK(group.gpu.counts().aborts == 1);
+    CHECK(group.gpu.counts().destroys == 0);
 }
 
 TEST_CASE("nccl: a group that ends in order is finalized, never aborted", "[nccl]") {
