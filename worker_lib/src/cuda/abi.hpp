@@ -112,7 +112,7 @@ struct CudaApi {
     ROW(device_get_count, cuDeviceGetCount, )                                     \
     ROW(device_get, cuDeviceGet, )                                                \
     ROW(device_get_attribute, cuDeviceGetAttribute, )                             \
-    ROW(device_get_uuid, cuDeviceGetUuid, _v2)                                    \
+    ROW(device_get_uuid, cuDeviceGetUuid_v2, )                                    \
     ROW(device_primary_ctx_retain, cuDevicePrimaryCtxRetain, )                    \
     ROW(device_primary_ctx_release, cuDevicePrimaryCtxRelease, _v2)               \
     ROW(ctx_push_current, cuCtxPushCurrent, _v2)                                  \
