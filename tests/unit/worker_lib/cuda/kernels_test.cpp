@@ -40,13 +40,13 @@ namespace {
 struct Driver {
     std::vector<std::string> launches;  ///< the names of the kernels
     std::set<const void*> modules;
-    int contexts = 0;            ///< that are pushed
     std::string missing_kernel;  ///< no function has this name
     bool executes_ptx = false;   ///< else what is compiled as C++
     bool refuses_module = false;
     bool refuses_launch = false;
 };
 Driver driver;
+thread_local int contexts_of_thread = 0;  // pushed ones
 
 /// For every call that GroupDevice makes and that does not matter here.
 template <typename... Arguments>
@@ -55,7 +55,7 @@ void accept(CUresult (*&member)(Arguments...)) {
 }
 
 CUresult load(CUmodule* module, const void* image, unsigned options, CUjit_option* names, void** values) {
-    if (driver.contexts == 0) return CUDA_ERROR_INVALID_CONTEXT;
+    if (contexts_of_thread == 0) return CUDA_ERROR_INVALID_CONTEXT;
     if (driver.refuses_module) {
         for (unsigned i = 0; i < options; ++i) {
             if (names[i] == CU_JIT_ERROR_LOG_BUFFER) std::strcpy(static_cast<char*>(values[i]), "ptxas fatal: line 3");
@@ -103,11 +103,11 @@ CudaApi make_api(bool executes_ptx = false) {
 #define DDP_ACCEPT(member, ...) accept(api.member);
     DDP_CUDA_FUNCTIONS(DDP_ACCEPT)
 #undef DDP_ACCEPT
-    api.ctx_push_current = [](CUcontext) { return ++driver.contexts, CUDA_SUCCESS; };
-    api.ctx_pop_current = [](CUcontext*) { return --driver.contexts, CUDA_SUCCESS; };
+    api.ctx_push_current = [](CUcontext) { return ++contexts_of_thread, CUDA_SUCCESS; };
+    api.ctx_pop_current = [](CUcontext*) { return --contexts_of_thread, CUDA_SUCCESS; };
     api.module_load_data_ex = load;
     api.module_unload = [](CUmodule module) {
-        return driver.contexts > 0 && driver.modules.erase(module) == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+        return contexts_of_thread > 0 && driver.modules.erase(module) == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
     };
     api.module_get_function = find;
     api.launch_kernel = launch;
@@ -441,7 +441,7 @@ TEST_CASE("kernels that do not load, and launches that fail, are errors that nam
         CHECK_THROWS_AS(kernels.seal(nullptr, 0, 0, 0, nullptr), ddp::Error);
     }
     CHECK(driver.modules.empty());
-    CHECK(driver.contexts == 0);
+    CHECK(contexts_of_thread == 0);
 }
 
 TEST_CASE("kernels are loaded once, and unloaded at the end", "[cuda][kernels]") {
@@ -449,7 +449,7 @@ TEST_CASE("kernels are loaded once, and unloaded at the end", "[cuda][kernels]")
     {
         const GradientKernels kernels(device);
         CHECK(driver.modules.size() == 1);
-        CHECK(driver.contexts == 0);
+        CHECK(contexts_of_thread == 0);
     }
     CHECK(driver.modules.empty());
 }
