@@ -51,7 +51,7 @@ void print(const std::string& line) {
     std::fflush(stdout);
 }
 
-// --- The device -----------------------------------------------------------------------------------------------------
+// ---- the device
 
 /// The rank's fake device. A kernel is any function: the fake's device memory is host memory.
 class Gpu {
@@ -120,8 +120,7 @@ private:
     std::vector<std::unique_ptr<ddp::detail::GroupDevice>> streams_;
 };
 
-// --- Trainings
-// --------------------------------------------------------------------------------------------------------
+// ---- trainings
 
 const std::vector<ParamSpec> kParams{
     {"plain", 40},
@@ -414,8 +413,7 @@ void order(Context& context, Gpu& gpu) {
     if (context.rank() == 0) print(fmt::format("{} trainings", cases));
 }
 
-// --- Failures, refusals, parameters
-// -----------------------------------------------------------------------------------
+// ---- failures, refusals, parameters
 
 std::string error_of(const std::function<void()>& call) {
     try {

@@ -38,7 +38,7 @@ public:
     void wait_unseen() const;
 
 private:
-    // States are used again, by an unseen list, and never given back to malloc, which would have to see who used them.
+    // States are used again, by an unseen list, and never given back to malloc, which would have to see their users.
     struct State {
         std::uint32_t completed;  // seen by ThreadSanitizer, through an atomic_ref; and a futex
         UnseenWord users;

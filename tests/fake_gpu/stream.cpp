@@ -2,35 +2,20 @@
 
 #include <pthread.h>
 
-#include <csignal>
 #include <thread>
 #include <utility>
+
+#include "common/system/signals_blocked.hpp"
 
 namespace ddp::fake {
 namespace {
 
 thread_local bool is_stream = false;
 
-/// Blocks all signals of this thread, and so of those that it starts: they are the program's.
-class SignalsBlocked {
-public:
-    SignalsBlocked() {
-        sigset_t all;
-        ::sigfillset(&all);
-        ::pthread_sigmask(SIG_SETMASK, &all, &before_);
-    }
-    ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-    SignalsBlocked(const SignalsBlocked&) = delete;
-    SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
-private:
-    sigset_t before_;
-};
-
 }  // namespace
 
 Stream::Stream(Device& device, bool blocking) : device_(device), blocking_(blocking) {
-    const SignalsBlocked signals_blocked;
+    const ddprun::SignalsBlocked signals_blocked;  // they are the program's
     std::thread([this] { run(); }).detach();
 }
 

@@ -45,13 +45,9 @@ DeviceCopier::~DeviceCopier() {
     device_->release(mark_);
     device_->release(other_done_);
     if (!idle || pinned_.empty()) return;
-    // cuMemFreeHost may wait for other work of the device, which may never end.
-    constexpr auto kTimeout = std::chrono::seconds(10);
-    auto free = [pinned = pinned_, device = device_] {
-        (void)device->begin_thread();
-        for (void* const memory : pinned) (void)device->cuda().mem_free_host(memory);
-    };
-    (void)run_bounded(std::move(free), ddprun::Clock::now() + kTimeout);
+    free_bounded(device_, [pinned = pinned_](const CudaApi& cuda) {
+        for (void* const memory : pinned) (void)cuda.mem_free_host(memory);
+    });
 }
 
 std::span<std::byte> DeviceCopier::allocate_pinned(std::size_t bytes) {

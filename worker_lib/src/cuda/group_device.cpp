@@ -2,7 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
+#include <utility>
+
 #include "ddp/error.hpp"
+#include "worker_lib/src/cuda/waiting.hpp"
 
 namespace ddp::detail {
 
@@ -59,6 +63,15 @@ CUevent GroupDevice::acquire_event() {
 void GroupDevice::release(CUevent event) {
     const ddprun::Lock lock(mutex_);
     idle_events_.push_back(event);
+}
+
+void free_bounded(const std::shared_ptr<GroupDevice>& device, std::function<void(const CudaApi&)> free) {
+    constexpr auto kTimeout = std::chrono::seconds(10);
+    auto work = [device, free = std::move(free)] {
+        (void)device->begin_thread();
+        free(device->cuda());
+    };
+    (void)run_bounded(std::move(work), ddprun::Clock::now() + kTimeout);
 }
 
 DeviceScope::DeviceScope(const GroupDevice& device) : cuda_(device.cuda()) {

@@ -3,6 +3,8 @@
 // primary context, which is also that of the CUDA runtime. Shared by the backend and its works, which may outlive it.
 // Any thread.
 
+#include <functional>
+#include <memory>
 #include <vector>
 
 #include "common/mutex.hpp"
@@ -61,6 +63,11 @@ private:
     ddprun::Mutex mutex_;
     std::vector<CUevent> idle_events_ GUARDED_BY(mutex_);
 };
+
+/// Frees what a driver call frees that may wait for all work of the device, which may never end: on a thread of its
+/// own, which is left behind after 10 s. Failures do not matter: at exit the driver may have been unloaded first. free
+/// owns what it frees, and must not throw
+void free_bounded(const std::shared_ptr<GroupDevice>& device, std::function<void(const CudaApi&)> free);
 
 /// Makes the device the calling thread's current one while the scope lasts. Afterwards the thread has its own again, or
 /// none, as before: the CUDA runtime would otherwise start device 0 for a program that uses another one.

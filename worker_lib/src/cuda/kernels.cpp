@@ -4,12 +4,10 @@
 
 #include <algorithm>
 #include <cassert>
-#include <chrono>
 #include <string>
 #include <utility>
 
 #include "ddp/error.hpp"
-#include "worker_lib/src/cuda/waiting.hpp"
 
 namespace ddp::detail {
 namespace {
@@ -91,14 +89,7 @@ GradientKernels::GradientKernels(std::shared_ptr<GroupDevice> device) : device_(
 }
 
 GradientKernels::~GradientKernels() {
-    // cuModuleUnload waits for all work of the device, which may never end. Failures do not matter: at exit the driver
-    // may have been unloaded first.
-    constexpr auto kTimeout = std::chrono::seconds(10);
-    auto unload = [module = module_, device = device_] {
-        (void)device->begin_thread();
-        (void)device->cuda().module_unload(module);
-    };
-    (void)run_bounded(std::move(unload), ddprun::Clock::now() + kTimeout);
+    free_bounded(device_, [module = module_](const CudaApi& cuda) { (void)cuda.module_unload(module); });
 }
 
 template <typename... Arguments>

@@ -1,12 +1,9 @@
 #include "worker_lib/src/cuda/step_words.hpp"
 
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <new>
 #include <utility>
-
-#include "worker_lib/src/cuda/waiting.hpp"
 
 namespace ddp::detail {
 
@@ -31,13 +28,7 @@ StepWords::StepWords(std::shared_ptr<GroupDevice> device) : device_(std::move(de
 }
 
 StepWords::~StepWords() {
-    // cuMemFreeHost may wait for other work of the device, which may never end.
-    constexpr auto kTimeout = std::chrono::seconds(10);
-    auto free = [words = words_, device = device_] {
-        (void)device->begin_thread();
-        (void)device->cuda().mem_free_host(words);
-    };
-    (void)run_bounded(std::move(free), ddprun::Clock::now() + kTimeout);
+    free_bounded(device_, [words = words_](const CudaApi& cuda) { (void)cuda.mem_free_host(words); });
 }
 
 CUdeviceptr StepWords::given_up_word() const { return address_ + offsetof(Words, given_up); }

@@ -3,9 +3,8 @@
 // demands one order per device; and ends groups that fail, together. There is one per process and device, as long as a
 // group uses it. The threads:
 //
-//   caller           submit(): pushes an operation, which has marked the caller's stream. NcclWork::wait(): waits until
-//   it
-//                    has been launched, then makes the caller's stream wait for its end
+//   caller           submit(): pushes an operation, which has marked the caller's stream. NcclWork::wait(): waits for
+//                    its launch, then makes the caller's stream wait for its end
 //   "ddp-nccl"       the queue's own: launches, asks events and NCCL for progress, ends what is done
 //   "ddp-watchdog"   look(): notices deadlines, lost peers and aborts that do not return, see GroupWatch
 //   "ddp-abort"      one per failed group: waits until ddp-nccl has left the group, aborts it, and ends its operations
