@@ -19,6 +19,7 @@
 #include "ddp/process_group.hpp"
 #include "ddp/reducer.hpp"
 #include "ddp/sampler.hpp"
+#include "ddp/sharding.hpp"
 #include "ddp/store.hpp"
 #include "ddp/transfer_batch.hpp"
 #include "ddp/types.hpp"

@@ -1,0 +1,169 @@
+#pragma once
+// ShardedParameters: parameters of which each rank keeps a part, and which are whole only while a unit computes.
+//
+//     ddp::ShardedParameters model(context.world(), units);
+//     for (std::size_t u = 0; u < units.size(); ++u) net.forward(u, model.forward(u));     // whole inside the scope
+//     model.begin_backward();
+//     for (std::size_t u = units.size(); u-- > 0;) net.backward(u, model.backward(u));     // reduced at its end
+//     model.finish_backward();
+//     for (const ddp::Shard& shard : model.shards()) update(shard.values, shard.grad);     // this rank's part
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "ddp/bucket_plan.hpp"
+#include "ddp/buffer.hpp"
+#include "ddp/export.hpp"
+#include "ddp/process_group.hpp"
+#include "ddp/types.hpp"
+
+namespace DDP_EXPORT ddp {
+
+/// Which memory the ranks of a group divide among themselves. Each includes those below it. Backwards with
+/// Reduce::All have the same bits with all of them, if there are no ShardOptions::replicas or the group is a node.
+enum class Sharding : std::uint8_t {
+    Full,       ///< parameters too: each unit is gathered for forward and for backward (FULL_SHARD, ZeRO-3)
+    GradOp,     ///< gradients too: a rank holds two units of them, and its part (SHARD_GRAD_OP, ZeRO-2)
+    Optimizer,  ///< the optimiser's state: shards() are this rank's part (ZeRO-1)
+    None,       ///< nothing: every rank updates all parameters (NO_SHARD, as with GradientReducer)
+};
+
+/// What a backward does with the gradients.
+enum class Reduce : std::uint8_t {
+    All,    ///< adds the sums to Shard::grad, which are the averages of all backwards since the last All then
+    Shard,  ///< adds the sums of the group to Shard::grad; the replicas exchange theirs in the next All
+    No,     ///< nothing is sent: each rank keeps whole gradients for the next backward that sends
+};
+
+/// Options of a ShardedParameters. The same on every rank.
+struct ShardOptions {
+    Sharding sharding = Sharding::Full;  ///< what the ranks of the group divide
+    /// The ranks that hold the same part, with which its gradients are reduced as well (HYBRID_SHARD). Must outlive
+    /// the constructor alone. Not with Sharding::None, where the group's ranks are the replicas.
+    ProcessGroup* replicas = nullptr;
+    /// The type in which units are gathered, and which scopes show: that of the parameters, or bf16 or f16 for f32.
+    std::optional<DType> param_dtype = std::nullopt;
+    /// The type in which gradients are computed and reduced: that of the parameters, or bf16 or f16 for f32.
+    std::optional<DType> reduce_dtype = std::nullopt;
+    /// How many units are gathered ahead of the one that computes. Sharding::Full needs memory for prefetch + 1 units.
+    int prefetch = 1;
+};
+
+/// This rank's part of one parameter.
+struct Shard {
+    std::size_t param = 0;  ///< index of the parameter: those of unit 0 come first, then those of unit 1 …
+    std::size_t begin = 0;  ///< the first element of the parameter that is in the part
+    Buffer values = {};     ///< what an optimiser updates, of the parameter's type
+    Buffer grad = {};  ///< the average of all ranks' gradients after finish_backward(Reduce::All), of the same type
+};
+
+/// Owns the parameters of a model in parts, one for each rank, and their gradients. A unit is a list of parameters that
+/// compute together: they are gathered by one all_gather before they compute, and their gradients are reduced by one
+/// reduce_scatter afterwards. The tensors of a unit lie end to end, aligned to 32 elements, and each rank owns an equal
+/// range of them, so that no tensor has to be divisible.
+///
+/// It splits two groups of its own, one for gathers and one for reductions, so a gather ahead never waits behind a
+/// reduction. Host memory: groups on NCCL are refused. One owner thread makes all calls. Every rank opens the same
+/// scopes in the same order, else Error{Mismatch} names both units. After an error it is unusable, here and on the
+/// peers, which get Error{Aborted} or {PeerLost} naming the unit instead of waiting.
+class ShardedParameters {
+    class Impl;
+
+public:
+    /// A unit whose parameters are whole while this object lives. It may be moved, for trainers that compute in
+    /// callbacks. If an exception ends it, the ShardedParameters fails on all ranks.
+    class Scope {
+    public:
+        Scope(Scope&& other) noexcept;
+        Scope& operator=(Scope&&) = delete;
+        ~Scope();
+        /// Returns parameter `i` of the unit, whole, of ShardOptions::param_dtype. Do not write to it: an optimiser
+        /// writes to shards().
+        [[nodiscard]] ConstBuffer param(std::size_t i) const;
+        /// Returns the same as a span of T. Throws Error{InvalidArgument} if it is of another type.
+        template <Element T>
+        [[nodiscard]] std::span<const T> param(std::size_t i) const {
+            return param(i).as<T>();
+        }
+
+    private:
+        friend class ShardedParameters;
+        friend class GradScope;
+        Scope(Impl& impl, std::size_t unit, bool with_grad);
+
+        Impl* impl_;  ///< null: moved from
+        std::size_t unit_;
+        bool with_grad_;
+        int exceptions_;  ///< how many were passing when it began
+    };
+    /// A Scope of a backward. Its end hands the unit's gradients to their reduction, without waiting for it.
+    class GradScope : public Scope {
+    public:
+        /// Returns the memory for the gradient of parameter `i` of the unit, whole, of ShardOptions::reduce_dtype. The
+        /// trainer writes all of it: it holds unspecified values before, also when gradients are accumulated.
+        [[nodiscard]] Buffer grad(std::size_t i) const;
+        /// Returns the same as a span of T. Throws Error{InvalidArgument} if it is of another type.
+        template <Element T>
+        [[nodiscard]] std::span<T> grad(std::size_t i) const {
+            return grad(i).as<T>();
+        }
+
+    private:
+        friend class ShardedParameters;
+        using Scope::Scope;
+    };
+
+    /// Divides the parameters of `units` among the ranks of `group`. Collective. All parameters have the same type, and
+    /// are zero. Throws Error{InvalidArgument} for a unit without elements, other types than f32 and f64, types that an
+    /// option cannot have and groups on NCCL, and Error{Mismatch} naming the ranks and the first difference.
+    ShardedParameters(ProcessGroup& group, std::vector<std::vector<ParamSpec>> units, ShardOptions options = {});
+    /// Frees the memory. In a backward it aborts its groups.
+    ~ShardedParameters();
+    /// Leaves the other one unusable. Scopes stay valid.
+    ShardedParameters(ShardedParameters&&) noexcept;
+
+    /// Writes the values of this rank's part: `values` is called with the index of a parameter, its first element in
+    /// the part, and the memory. So no rank ever holds the whole model. Call it before the first scope.
+    void fill(const std::function<void(std::size_t param, std::size_t begin, Buffer part)>& values);
+    /// Declares that shards() were written outside of an update, which comes after finish_backward(Reduce::All). All
+    /// ranks call it. Not while a scope exists.
+    void changed();
+
+    /// Gathers a unit, unless it is whole already. Begins gathers of the units that followed it the last time.
+    [[nodiscard]] Scope forward(std::size_t unit);
+    /// Begins a backward. Every rank passes the same `reduce`.
+    void begin_backward(Reduce reduce = Reduce::All);
+    /// Does the same as forward(), and takes memory for the gradients. Each unit has one such scope per backward.
+    [[nodiscard]] GradScope backward(std::size_t unit);
+    /// Waits for the reductions. Throws Error{InvalidArgument} naming the units that had no scope in this backward.
+    /// After Reduce::All the optimiser may update shards(), and the next scopes gather the new values.
+    void finish_backward();
+
+    /// Returns the norm of all gradients, and multiplies them by max_norm / (norm + 1e-6) if that is below 1, as
+    /// torch.nn.utils.clip_grad_norm_ does. Collective. The norm is the same on all ranks. If it is not finite, nothing
+    /// is multiplied: skip the update. With infinity it only measures.
+    double clip(double max_norm);
+
+    /// Returns this rank's part, in the order of the parameters. A rank may have none. The memory stays where it is.
+    [[nodiscard]] std::span<const Shard> shards() const;
+    /// Returns the number of elements in shards(): the length of an optimiser's arrays.
+    [[nodiscard]] std::size_t size() const;
+
+    /// Copies a whole parameter to `out`, of its count and type, on rank `root` of the group; -1: on all ranks.
+    /// Collective. `out` is ignored elsewhere. Not in a backward.
+    void whole(std::size_t param, Buffer out, int root = -1);
+
+private:
+    std::unique_ptr<Impl> impl_;
+};
+
+/// Divides a list of parameters into units of about `elements` each, in order: a unit ends with the parameter that
+/// reaches the number.
+[[nodiscard]] std::vector<std::vector<ParamSpec>> units_by_size(List<ParamSpec> params, std::size_t elements);
+
+}  // namespace ddp
