@@ -27,10 +27,15 @@ public:
     DistributedSampler(std::size_t n, int replicas, int rank, SamplerOptions options = {});
 
     /// Selects the epoch, each with its own permutation. Pass the same one on all ranks.
-    void set_epoch(std::uint64_t epoch) { epoch_ = epoch; }
-    /// Returns how many samples a rank gets per epoch.
+    void set_epoch(std::uint64_t epoch);
+    /// Leaves out the first `consumed` samples of the epoch, which the ranks have had together, and shares the others
+    /// among the replicas. So an epoch that 4 ranks began can go on with 3, and each sample counts once. With as many
+    /// replicas as before each rank gets the rest of its own samples. Holds until set_epoch(). Pass the same number on
+    /// all ranks. Throws Error{InvalidArgument} for more than n.
+    void resume_from(std::size_t consumed);
+    /// Returns how many samples a rank gets in the epoch, or in what is left of it.
     [[nodiscard]] std::size_t size() const { return num_samples_; }
-    /// Returns the indices of this rank's samples in the epoch, in order. Costs O(n).
+    /// Returns the indices of this rank's samples, in order. Costs O(n).
     [[nodiscard]] std::vector<std::int64_t> indices() const;
     /// Returns whether the sample at this position of indices() is a repetition, which exact evaluation has to skip.
     /// Throws Error{InvalidArgument} for a position of size() or more.
@@ -42,6 +47,7 @@ private:
     std::size_t rank_;
     SamplerOptions options_;
     std::uint64_t epoch_ = 0;
+    std::size_t consumed_ = 0;
     std::size_t num_samples_ = 0;
 };
 

@@ -19,7 +19,23 @@ DistributedSampler::DistributedSampler(std::size_t n, int replicas, int rank, Sa
         throw Error(ErrorCode::InvalidArgument, "DistributedSampler: rank " + std::to_string(rank) + " of " +
                                                     std::to_string(replicas) + " replicas does not exist");
     }
-    num_samples_ = options.drop_last ? n_ / replicas_ : (n_ + replicas_ - 1) / replicas_;
+    resume_from(0);
+}
+
+void DistributedSampler::set_epoch(std::uint64_t epoch) {
+    epoch_ = epoch;
+    resume_from(0);
+}
+
+void DistributedSampler::resume_from(std::size_t consumed) {
+    if (consumed > n_) {
+        throw Error(ErrorCode::InvalidArgument, "DistributedSampler: " + std::to_string(consumed) +
+                                                    " samples cannot be consumed, there are " + std::to_string(n_) +
+                                                    ". Count those of all ranks in this epoch");
+    }
+    consumed_ = consumed;
+    const std::size_t rest = n_ - consumed_;
+    num_samples_ = options_.drop_last ? rest / replicas_ : (rest + replicas_ - 1) / replicas_;
 }
 
 std::vector<std::int64_t> DistributedSampler::indices() const {
@@ -27,7 +43,8 @@ std::vector<std::int64_t> DistributedSampler::indices() const {
     if (options_.shuffle) order = detail::permutation(n_, options_.seed + epoch_);
     std::vector<std::int64_t> mine(num_samples_);
     for (std::size_t i = 0; i < num_samples_; ++i) {
-        const std::size_t position = (rank_ + i * replicas_) % n_;  // past the end: again from the front
+        // Past the end: again from the front of the rest.
+        const std::size_t position = consumed_ + (rank_ + i * replicas_) % (n_ - consumed_);
         mine[i] = options_.shuffle ? order[position] : static_cast<std::int64_t>(position);
     }
     return mine;
@@ -39,7 +56,7 @@ bool DistributedSampler::is_padding(std::size_t local_position) const {
                                                     " is past this rank's " + std::to_string(num_samples_) +
                                                     " samples");
     }
-    return rank_ + local_position * replicas_ >= n_;
+    return rank_ + local_position * replicas_ >= n_ - consumed_;
 }
 
 }  // namespace ddp

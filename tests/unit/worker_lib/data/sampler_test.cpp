@@ -60,6 +60,54 @@ TEST_CASE("padding is exactly what a rank sees a second time", "[sampler]") {
     CHECK_THROWS_AS(last.is_padding(4), ddp::Error);
 }
 
+TEST_CASE("an epoch goes on with another number of ranks, and each sample counts once", "[sampler]") {
+    const bool shuffle = GENERATE(true, false);
+    constexpr std::size_t kSamples = 1003;
+    std::vector<int> seen(kSamples, 0);
+    std::size_t consumed = 0;
+    for (const auto& [replicas, steps] :
+         std::vector<std::pair<int, std::size_t>>{{4, 60}, {3, 101}, {1, 7}, {4, 5}, {4, 0}}) {
+        const std::size_t before = consumed;
+        for (int rank = 0; rank < replicas; ++rank) {
+            DistributedSampler sampler(kSamples, replicas, rank, {.shuffle = shuffle, .seed = 3});
+            sampler.set_epoch(2);
+            sampler.resume_from(before);
+            const Indices mine = sampler.indices();
+            CHECK(mine.size() == sampler.size());
+            const std::size_t taken = steps == 0 ? mine.size() : steps;  // 0: to the end of the epoch
+            for (std::size_t i = 0; i < taken; ++i) {
+                if (sampler.is_padding(i)) continue;
+                ++seen[static_cast<std::size_t>(mine[i])];
+                ++consumed;
+            }
+        }
+    }
+    CHECK(seen == std::vector<int>(kSamples, 1));
+    CHECK(consumed == kSamples);
+}
+
+TEST_CASE("with as many ranks as before, each goes on with its own samples", "[sampler]") {
+    for (int rank = 0; rank < 3; ++rank) {
+        DistributedSampler sampler(100, 3, rank, {.seed = 1});
+        const Indices whole = sampler.indices();
+        sampler.resume_from(60);
+        const Indices rest = sampler.indices();
+        CHECK(Indices(whole.begin() + 20, whole.begin() + 33) == Indices(rest.begin(), rest.begin() + 13));
+        CHECK(rest.size() == 14);
+        sampler.set_epoch(0);
+        CHECK(sampler.indices() == whole);
+    }
+}
+
+TEST_CASE("a whole epoch that was consumed leaves nothing", "[sampler]") {
+    DistributedSampler sampler(10, 4, 1);
+    sampler.resume_from(10);
+    CHECK(sampler.size() == 0);
+    CHECK(sampler.indices().empty());
+    CHECK_THROWS_WITH(sampler.resume_from(11), Catch::Contains("11 samples cannot be consumed, there are 10"));
+    CHECK(sampler.size() == 0);
+}
+
 TEST_CASE("PyTorch's loop for very large data sets is a permutation too", "[sampler]") {
     // PyTorch 2 uses it from 214748364 samples on; its draws are 64 bits wide, the first draw is the high half.
     CHECK(ddp::detail::permutation_inside_out(10, 0) == Indices{8, 2, 6, 3, 5, 1, 0, 9, 7, 4});
