@@ -20,6 +20,8 @@ struct ParamSpec {
     std::size_t count = 0;     ///< elements
     DType dtype = DType::F32;  ///< of the parameter and its gradient
     int uses = 1;              ///< mark_ready calls per backward, the last one completes it; several if layers share it
+    /// Its dimensions, of `count` elements together; empty: one dimension. For hooks that compress matrices.
+    std::vector<std::size_t> shape = {};
 };
 
 /// Assigns each gradient to a slot of a bucket. It is the same on all ranks.

@@ -15,6 +15,7 @@
 #include "ddp/join.hpp"
 #include "ddp/mesh.hpp"
 #include "ddp/phase.hpp"
+#include "ddp/power_sgd.hpp"
 #include "ddp/preemption.hpp"
 #include "ddp/process_group.hpp"
 #include "ddp/reducer.hpp"

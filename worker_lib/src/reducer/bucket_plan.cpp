@@ -31,7 +31,8 @@ std::string named(std::span<const ParamSpec> params, std::size_t i) {
 void check(std::span<const ParamSpec> params) {
     std::size_t left = kMaxBytes;
     for (std::size_t i = 0; i < params.size(); ++i) {
-        const auto& [name, count, dtype, uses] = params[i];
+        const std::size_t count = params[i].count;
+        const DType dtype = params[i].dtype;
         if (!is_float(dtype)) {
             refuse_plan(named(params, i) + " is of type " + std::string(to_string(dtype)) +
                         ": only f16, bf16, f32 and f64 have gradients to average");

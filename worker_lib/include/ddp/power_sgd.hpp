@@ -1,0 +1,71 @@
+#pragma once
+// PowerSgd: a communication hook that sends matrices of gradients as two thin factors. For links that are slow.
+//
+//     auto hook = std::make_shared<ddp::PowerSgd>(params, ddp::PowerSgdOptions{.rank = 4, .start_step = 1000});
+//     ddp::GradientReducer reducer(group, params, {.hook = hook});
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "ddp/bucket_plan.hpp"
+#include "ddp/checkpoint.hpp"
+#include "ddp/comm_hook.hpp"
+#include "ddp/export.hpp"
+
+namespace ddp::detail {
+class LowRankExchange;
+}  // namespace ddp::detail
+
+namespace DDP_EXPORT ddp {
+
+/// Options of a PowerSgd. The same on every rank.
+struct PowerSgdOptions {
+    int rank = 1;  ///< columns of the factors: more are more exact, and more bytes. 1 to 4 are usual
+    /// Steps that are sent whole before: while the learning rate warms up, gradients change too fast for factors of the
+    /// step before. A tenth of all steps is usual.
+    std::uint64_t start_step = 1000;
+    /// A matrix of n × m elements is compressed if (n + m) · rank · min_compression_rate < n · m.
+    double min_compression_rate = 2;
+    bool warm_start = true;      ///< begins with the factor of the step before, else with random numbers
+    bool error_feedback = true;  ///< adds what was not sent to the gradient of the next step
+    /// Every that many compressed steps the ranks average what they have not sent, so that what lasts on one rank alone
+    /// does not grow for ever. Costs a plain all_reduce of the compressed gradients. 0: never.
+    std::uint64_t settle_every = 500;
+    std::uint64_t seed = 0;  ///< of the random numbers
+};
+
+/// Sends each matrix of f32 gradients as the product of two thin factors (Vogels et al. 2019, "PowerSGD"); all other
+/// gradients whole. The first dimension of ParamSpec::shape is that of the rows. The averages have the same bits on all
+/// ranks. It computes on a thread of the reducer, and pays where a rank has less than some 10 Gbit/s to the others.
+///
+/// What was not sent is kept per parameter (error feedback), and costs as much memory as the compressed gradients. Host
+/// memory only. One reducer uses it. The values of a gradient that are not finite are sent as NaN in all its elements,
+/// and what the parameter has kept is dropped.
+class PowerSgd final : public CommHook {
+public:
+    /// Takes the parameters of the reducer. Throws Error{InvalidArgument} for a rank below 1, a rate below 1, and a
+    /// shape that is not of ParamSpec::count elements.
+    explicit PowerSgd(std::vector<ParamSpec> params, PowerSgdOptions options = {});
+    ~PowerSgd() override;
+
+    void prepare(ProcessGroup& group, const BucketPlan& plan) override;
+    Work launch(const GradBucket& bucket) override;
+    void complete(const GradBucket& bucket) override;
+    void release() override;
+
+    /// Averages over the ranks what was not sent. Collective, between two backwards. It changes the next average by
+    /// rounding only.
+    void settle();
+    /// Returns the factors, what was not sent, and the number of steps, for a Checkpointer. Call settle() before
+    /// save(), because the values of rank 0 are saved. The memory lives as long as the hook.
+    [[nodiscard]] std::vector<NamedBuffer> state();
+    /// Returns how many bytes this rank has given to collectives instead of whole gradients.
+    [[nodiscard]] std::uint64_t bytes_sent() const;
+
+private:
+    std::unique_ptr<detail::LowRankExchange> exchange_;
+};
+
+}  // namespace ddp

@@ -1,0 +1,236 @@
+#include "worker_lib/src/reducer/low_rank_exchange.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "worker_lib/src/reducer/refuse.hpp"
+#include "worker_lib/src/reducer/values.hpp"
+#include "worker_lib/src/util/float_environment.hpp"
+
+namespace ddp::detail {
+namespace {
+
+MatrixShape shape_of(const ParamSpec& spec, const PowerSgdOptions& options) {
+    if (spec.shape.size() < 2 || spec.dtype != DType::F32 || spec.count == 0) return {};
+    const std::size_t rows = spec.shape[0];
+    const std::size_t columns = spec.count / rows;
+    const std::size_t rank = std::min({rows, columns, static_cast<std::size_t>(options.rank)});
+    const double sent = static_cast<double>((rows + columns) * rank);
+    if (!(sent * options.min_compression_rate < static_cast<double>(spec.count))) return {};
+    return {rows, columns, rank};
+}
+
+void check(const ParamSpec& spec) {
+    if (spec.shape.empty()) return;
+    std::size_t count = 1;
+    for (const std::size_t size : spec.shape) count *= size;
+    if (count != spec.count)
+        refuse(fmt::format("PowerSgd: parameter '{}' has the shape [{}], which is not of its {} elements", spec.name,
+                           fmt::join(spec.shape, ", "), spec.count));
+}
+
+void check(const PowerSgdOptions& options) {
+    if (options.rank < 1) refuse(fmt::format("PowerSgd: the rank is {}. At least 1 is needed", options.rank));
+    if (!(options.min_compression_rate >= 1))
+        refuse(fmt::format("PowerSgd: min_compression_rate is {}. At least 1 is needed", options.min_compression_rate));
+}
+
+/// Returns a number that follows from the three alone, with mean 0 and variance 1: a sum of twelve numbers from 0 to 1,
+/// less 6. Normal enough, and without functions that differ between C libraries.
+float random_number(std::uint64_t seed, std::size_t param, std::size_t index) {
+    constexpr std::uint64_t kFirst = 0x9e3779b97f4a7c15, kSecond = 0xbf58476d1ce4e5b9, kThird = 0x94d049bb133111eb;
+    float sum = -6;
+    for (std::uint64_t draw = 0; draw < 12; ++draw) {
+        std::uint64_t bits = ((seed * 0x100000001b3 + param) * 0x100000001b3 + index) * 12 + draw;
+        bits = (bits + 1) * kFirst;  // SplitMix64
+        bits = (bits ^ (bits >> 30)) * kSecond;
+        bits = (bits ^ (bits >> 27)) * kThird;
+        bits ^= bits >> 31;
+        sum += static_cast<float>(bits >> 40) * 0x1p-24f;
+    }
+    return sum;
+}
+
+}  // namespace
+
+LowRankExchange::LowRankExchange(std::vector<ParamSpec> params, PowerSgdOptions options)
+    : specs_(std::move(params)), options_(options), params_(specs_.size()) {
+    check(options_);
+    for (std::size_t i = 0; i < params_.size(); ++i) {
+        check(specs_[i]);
+        params_[i].shape = shape_of(specs_[i], options_);
+        if (params_[i].shape.rank == 0) continue;
+        params_[i].residual.resize(specs_[i].count);
+        params_[i].right.resize(params_[i].shape.right());
+        start_factor(i);
+    }
+}
+
+void LowRankExchange::start_factor(std::size_t param) {
+    std::vector<float>& right = params_[param].right;
+    for (std::size_t i = 0; i < right.size(); ++i) right[i] = random_number(options_.seed + steps_, param, i);
+}
+
+void LowRankExchange::set_right(std::size_t param, std::span<const float> right) {
+    std::ranges::copy(right, params_[param].right.begin());
+}
+
+void LowRankExchange::prepare(ProcessGroup& group, const BucketPlan& plan) {
+    if (group_ != nullptr && group_ != &group)
+        refuse(
+            fmt::format("PowerSgd: one hook was passed to two reducers, of the groups '{}' and '{}'. Make one for each",
+                        group_->name(), group.name()));
+    std::array<std::size_t, 2> needed{};
+    for (const BucketPlan::Bucket& bucket : plan.buckets) {
+        std::array<std::size_t, 2> sizes{};
+        for (const auto& [param, offset] : bucket.slots) {
+            if (param >= params_.size() || specs_[param].dtype != bucket.dtype)
+                refuse("PowerSgd: its parameters are not those of the reducer. Pass the same list to both");
+            const MatrixShape& shape = params_[param].shape;
+            sizes[0] += shape.rank > 0 ? shape.left() : specs_[param].count;
+            sizes[1] += shape.right();
+        }
+        for (std::size_t k = 0; k < sizes.size(); ++k) needed[k] = std::max(needed[k], sizes[k]);
+    }
+    for (std::size_t k = 0; k < needed.size(); ++k) {
+        if (needed[k] > memory_[k].size()) memory_[k] = group.arena().allocate<float>(needed[k]);
+    }
+    group_ = &group;  // last: a reducer whose construction fails never calls release()
+}
+
+void LowRankExchange::release() {
+    group_ = nullptr;
+    memory_ = {};
+}
+
+bool LowRankExchange::has_factors(const GradBucket& bucket) const {
+    return steps_ >= options_.start_step &&
+           std::ranges::any_of(bucket.gradients, [this](const Gradient& one) { return is_compressed(one); });
+}
+
+void LowRankExchange::all_reduce(std::span<float> values, ReduceOp op, const std::string& label) {
+    bytes_sent_.fetch_add(values.size_bytes(), std::memory_order_relaxed);
+    group_->all_reduce(values, op, {.label = label}).wait();
+}
+
+void LowRankExchange::complete(const GradBucket& bucket) {
+    const ScopedFloatEnvironment floats;
+    if (has_factors(bucket)) {
+        exchange(bucket);
+    } else {
+        bytes_sent_.fetch_add(bucket.buffer.bytes(), std::memory_order_relaxed);
+        group_->all_reduce(bucket.buffer, ReduceOp::Avg, {.label = fmt::format("bucket {}", bucket.index)}).wait();
+    }
+    if (bucket.last) ++steps_;
+}
+
+void LowRankExchange::exchange(const GradBucket& bucket) {
+    const std::string label = fmt::format("bucket {}", bucket.index);
+    const std::uint64_t compressed_steps = steps_ - options_.start_step;
+    if (options_.settle_every > 0 && compressed_steps > 0 && compressed_steps % options_.settle_every == 0) {
+        for (const Gradient& gradient : bucket.gradients) settle_residual(gradient.param);
+    }
+    const std::span<float> left = send_left(bucket);
+    all_reduce(left, ReduceOp::Sum, label + " left");
+    const std::span<float> right = send_right(bucket, left);
+    all_reduce(right, ReduceOp::Avg, label + " right");
+
+    std::size_t p = 0;
+    std::size_t q = 0;
+    for (const Gradient& gradient : bucket.gradients) {
+        const std::span<float> values = gradient.values.as<float>();
+        if (!is_compressed(gradient)) {
+            std::ranges::copy(left.subspan(p, values.size()), values.begin());
+            scale(gradient.values, 1.0 / group_->size());
+            p += values.size();
+            continue;
+        }
+        Param& param = params_[gradient.param];
+        const std::span<float> own_left = left.subspan(p, param.shape.left());
+        const std::span<float> own_right = right.subspan(q, param.shape.right());
+        expand(param.shape, own_left, own_right, values);
+        if (options_.warm_start)
+            std::ranges::copy(own_right, param.right.begin());
+        else
+            start_factor(gradient.param);
+        if (!std::isfinite(own_left[0])) drop(gradient);
+        p += own_left.size();
+        q += own_right.size();
+    }
+}
+
+/// Returns the left factors, and the gradients that are not compressed, of this rank.
+std::span<float> LowRankExchange::send_left(const GradBucket& bucket) {
+    std::size_t used = 0;
+    for (const Gradient& gradient : bucket.gradients) {
+        const std::span<const float> values = gradient.values.as<float>();
+        Param& param = params_[gradient.param];
+        const std::size_t count = is_compressed(gradient) ? param.shape.left() : values.size();
+        const std::span<float> left = memory_[0].subspan(used, count);
+        if (is_compressed(gradient))
+            add_and_multiply(param.shape, values, param.right, param.residual, left);
+        else
+            std::ranges::copy(values, left.begin());
+        used += count;
+    }
+    return memory_[0].first(used);
+}
+
+/// Makes the left factors orthonormal. Returns the right ones of this rank, whose product with them it has taken from
+/// the residuals.
+std::span<float> LowRankExchange::send_right(const GradBucket& bucket, std::span<float> left) {
+    std::size_t p = 0;
+    std::size_t q = 0;
+    for (const Gradient& gradient : bucket.gradients) {
+        if (!is_compressed(gradient)) {
+            p += gradient.values.count;
+            continue;
+        }
+        Param& param = params_[gradient.param];
+        const std::span<float> own_left = left.subspan(p, param.shape.left());
+        const std::span<float> own_right = memory_[1].subspan(q, param.shape.right());
+        // The left factors have the same bits on all ranks, so all find the same ones that are not finite.
+        if (!orthonormalise(param.shape, own_left))
+            std::ranges::fill(own_left, std::numeric_limits<float>::quiet_NaN());
+        multiply_transposed(param.shape, param.residual, own_left, own_right);
+        if (options_.error_feedback)
+            subtract_product(param.shape, own_left, own_right, param.residual);
+        else
+            std::ranges::fill(param.residual, 0.0f);
+        p += own_left.size();
+        q += own_right.size();
+    }
+    return memory_[1].first(q);
+}
+
+/// Starts again with a parameter whose gradient was not finite.
+void LowRankExchange::drop(const Gradient& gradient) {
+    std::ranges::fill(params_[gradient.param].residual, 0.0f);
+    start_factor(gradient.param);
+}
+
+void LowRankExchange::settle_residual(std::size_t param) {
+    std::vector<float>& residual = params_[param].residual;
+    if (!residual.empty()) all_reduce(residual, ReduceOp::Avg, "residual of " + specs_[param].name);
+}
+
+void LowRankExchange::settle() {
+    if (group_ == nullptr) refuse("PowerSgd::settle: it has no reducer. Pass the hook to one first");
+    for (std::size_t i = 0; i < params_.size(); ++i) settle_residual(i);
+}
+
+std::vector<NamedBuffer> LowRankExchange::state() {
+    std::vector<NamedBuffer> state{{"power_sgd.steps", steps_}};
+    for (std::size_t i = 0; i < params_.size(); ++i) {
+        if (params_[i].shape.rank == 0) continue;
+        state.push_back({fmt::format("power_sgd.{}.right", i), params_[i].right});
+        state.push_back({fmt::format("power_sgd.{}.residual", i), params_[i].residual});
+    }
+    return state;
+}
+
+}  // namespace ddp::detail

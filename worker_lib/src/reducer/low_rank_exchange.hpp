@@ -1,0 +1,62 @@
+#pragma once
+// LowRankExchange: the implementation of PowerSgd. For each bucket it makes two all_reduces on the reducer's thread:
+// one of the left factors and of all gradients that are not compressed, one of the right factors.
+//
+// With M = gradient + residual of a rank, P = sum of the ranks' M Q, made orthonormal, and Q' = Mᵀ P, the average is
+// P mean(Q')ᵀ. PyTorch's hook keeps M - average. Here a rank keeps M - P Q'ᵀ, its own projection: the sum over the
+// ranks is the same, and only that enters the next average, but it has nothing of how the rank differs from the others.
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ddp/power_sgd.hpp"
+#include "worker_lib/src/reducer/low_rank.hpp"
+
+namespace ddp::detail {
+
+class LowRankExchange {
+public:
+    LowRankExchange(std::vector<ParamSpec> params, PowerSgdOptions options);
+
+    void prepare(ProcessGroup& group, const BucketPlan& plan);
+    void complete(const GradBucket& bucket);
+    void release();
+    void settle();
+    [[nodiscard]] std::vector<NamedBuffer> state();
+    [[nodiscard]] std::uint64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
+    /// Replaces the first right factor of a parameter, for tests.
+    void set_right(std::size_t param, std::span<const float> right);
+
+private:
+    struct Param {
+        MatrixShape shape;
+        std::vector<float> residual;  ///< empty: not compressed. During a step: gradient + residual
+        std::vector<float> right;     ///< Q, for warm start
+    };
+    using Gradient = GradBucket::Gradient;
+
+    [[nodiscard]] bool is_compressed(const Gradient& gradient) const { return params_[gradient.param].shape.rank > 0; }
+    [[nodiscard]] bool has_factors(const GradBucket& bucket) const;
+    void start_factor(std::size_t param);
+    void settle_residual(std::size_t param);
+    void exchange(const GradBucket& bucket);
+    [[nodiscard]] std::span<float> send_left(const GradBucket& bucket);
+    [[nodiscard]] std::span<float> send_right(const GradBucket& bucket, std::span<float> left);
+    void drop(const Gradient& gradient);
+    void all_reduce(std::span<float> values, ReduceOp op, const std::string& label);
+
+    const std::vector<ParamSpec> specs_;
+    const PowerSgdOptions options_;
+    std::vector<Param> params_;
+    ProcessGroup* group_ = nullptr;
+    std::array<std::span<float>, 2> memory_;  ///< for the left and the right factors of a bucket, in the group's arena
+    std::uint64_t steps_ = 0;                 ///< ended
+    std::atomic<std::uint64_t> bytes_sent_{0};
+};
+
+}  // namespace ddp::detail
