@@ -13,6 +13,7 @@
 #include "ddp/error.hpp"
 #include "ddp/float16.hpp"
 #include "ddp/join.hpp"
+#include "ddp/local_steps.hpp"
 #include "ddp/mesh.hpp"
 #include "ddp/phase.hpp"
 #include "ddp/power_sgd.hpp"
