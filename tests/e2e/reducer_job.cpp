@@ -218,7 +218,8 @@ public:
             options.on_bucket_done = [this](const ddp::GradBucket& bucket) { keep(bucket.buffer, bucket.stream); };
         reducer_.emplace(context.world(), kParams, options);
         for (std::size_t i = 1; row.bound && i < kParams.size(); i += 2) {
-            const auto& [name, count, type, uses_of] = kParams[i];
+            const std::size_t count = kParams[i].count;
+            const ddp::DType type = kParams[i].dtype;
             bound_.emplace_back(count * size_of(type), std::byte{0});
             const Buffer host{bound_.back().data(), count, type};
             reducer_->bind(i, device == Device::Cuda ? gpu.allocate(count, type) : host);
