@@ -79,6 +79,7 @@ public:
     /// callbacks. If an exception ends it, the ShardedParameters fails on all ranks.
     class Scope {
     public:
+        /// Takes over the scope, which ends with this object then.
         Scope(Scope&& other) noexcept;
         Scope& operator=(Scope&&) = delete;
         ~Scope();
