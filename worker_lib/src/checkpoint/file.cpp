@@ -12,7 +12,6 @@
 #include <system_error>
 #include <vector>
 
-#include "common/fnv.hpp"
 #include "common/system/unique_fd.hpp"
 #include "ddp/error.hpp"
 #include "worker_lib/src/checkpoint/state_pieces.hpp"
@@ -80,14 +79,14 @@ void write_everything(int fd, Manifest manifest, std::span<const NamedBuffer> st
     const std::string padding(kTensorAlignBytes, '\0');
     std::size_t position = head_length;
     seek(fd, position);
-    ddprun::Fnv64 fnv;
+    TensorHash hash(manifest.version);
     read_state(state, staging, [&](const Piece& piece, std::span<const std::byte> values) {
-        fnv.add(values);
+        hash.add(values);
         write_all(fd, values.data(), values.size());
         position += values.size();
         if (!piece.is_last) return;
-        manifest.entries[piece.tensor].hash = fnv.value();
-        fnv = {};
+        manifest.entries[piece.tensor].hash = hash.value();
+        hash = TensorHash(manifest.version);
         const std::size_t gap = (kTensorAlignBytes - position % kTensorAlignBytes) % kTensorAlignBytes;
         write_all(fd, padding.data(), gap);
         position += gap;
@@ -217,13 +216,13 @@ std::string find_damage(const std::filesystem::path& path, std::uint64_t step) {
     if (!file.damage.empty()) return file.damage;
     std::vector<std::byte> piece(kMaxTransferBytes);
     for (const ManifestEntry& entry : file.manifest.entries) {
-        ddprun::Fnv64 fnv;
+        TensorHash hash(file.manifest.version);
         for (std::size_t done = 0; done < entry.bytes(); done += piece.size()) {
             const std::size_t wanted = std::min(piece.size(), entry.bytes() - done);
             const std::size_t got = read_at(path, file.fd.get(), piece.data(), wanted, entry.offset_bytes + done);
-            fnv.add({piece.data(), got});
+            hash.add({piece.data(), got});
         }
-        if (fnv.value() != entry.hash) return damaged_tensor(entry);
+        if (hash.value() != entry.hash) return damaged_tensor(entry);
     }
     return {};
 }
@@ -244,15 +243,15 @@ void read_checkpoint(const std::filesystem::path& path, std::uint64_t step, std:
                         "another checkpoint directory",
                         path.string(), why));
     }
-    ddprun::Fnv64 fnv;
+    TensorHash hash(file.manifest.version);
     write_state(state, staging, [&](const Piece& piece, std::span<std::byte> values) {
         const ManifestEntry& entry = file.manifest.entries[piece.tensor];
         const std::size_t got =
             read_at(path, file.fd.get(), values.data(), values.size(), entry.offset_bytes + piece.offset_bytes);
-        fnv.add(values);
-        const bool is_damaged = got != values.size() || (piece.is_last && fnv.value() != entry.hash);
+        hash.add(values);
+        const bool is_damaged = got != values.size() || (piece.is_last && hash.value() != entry.hash);
         if (is_damaged) refuse_damaged(damaged_tensor(entry));
-        if (piece.is_last) fnv = {};
+        if (piece.is_last) hash = TensorHash(file.manifest.version);
     });
 }
 

@@ -1,9 +1,9 @@
 // The format:
-//     ddp-checkpoint 1 head 0000000256 …       64 bytes: version, length of the whole head, spaces, a newline
+//     ddp-checkpoint 2 head 0000000256 …       64 bytes: version, length of the whole head, spaces, a newline
 //     step 200
 //     world_size 8
 //     file_bytes 33554432
-//     tensor f32 8192 0x9ae16a3b2f90404f 256 embedding            type, count, FNV-1a of the bytes, offset, name
+//     tensor f32 8192 0x9ae16a3b2f90404f 256 embedding            type, count, TensorHash, offset, name
 //     end 0xcbf29ce484222325                   FNV-1a of everything before this line
 // then spaces up to the first tensor. Numbers are decimal unless they begin with 0x; tensors are little-endian.
 
@@ -16,7 +16,6 @@
 #include <limits>
 #include <set>
 
-#include "common/fnv.hpp"
 #include "ddp/error.hpp"
 #include "worker_lib/src/operation/operation_check.hpp"
 
@@ -51,14 +50,14 @@ void check(const NamedBuffer& named, Backend backend, std::set<std::string_view>
     if (const auto wrong = buffer_complaint(named.buffer, "buffer", taken_by); !wrong.empty()) refuse(wrong);
 }
 
-std::string preamble(std::size_t length) {
-    const std::string text = fmt::format("ddp-checkpoint 1 head {:010}", length);
+std::string preamble(int version, std::size_t length) {
+    const std::string text = fmt::format("ddp-checkpoint {} head {:010}", version, length);
     return fmt::format("{:<{}}\n", text, kPreambleBytes - 1);
 }
 
 /// Returns all lines but the last, for a head of `length` bytes.
 std::string body(const Manifest& manifest, std::size_t length) {
-    std::string text = preamble(length);
+    std::string text = preamble(manifest.version, length);
     text +=
         fmt::format("step {}\nworld_size {}\nfile_bytes {}\n", manifest.step, manifest.world_size, manifest.file_bytes);
     for (const ManifestEntry& e : manifest.entries) {
@@ -185,9 +184,22 @@ std::string encode(const Manifest& manifest) {
     return text;
 }
 
+namespace {
+
+/// Reads the beginning of the first line; fails for a version that this program does not know.
+int read_version(Scanner& scanner) {
+    scanner.expect("ddp-checkpoint ");
+    const std::uint64_t version = scanner.number(' ');
+    scanner.fail_unless(version >= 1 && version <= kFormatVersion);
+    scanner.expect("head ");
+    return static_cast<int>(version);
+}
+
+}  // namespace
+
 std::optional<std::size_t> head_bytes(std::string_view preamble_text) {
     Scanner scanner(preamble_text);
-    scanner.expect("ddp-checkpoint 1 head ");
+    read_version(scanner);
     const std::size_t length = scanner.number(' ');
     if (!scanner.good() || length < kPreambleBytes || length > kMaxHeadBytes) return std::nullopt;
     return length;
@@ -196,8 +208,9 @@ std::optional<std::size_t> head_bytes(std::string_view preamble_text) {
 std::optional<Manifest> decode(std::string_view head) {
     if (head_bytes(head) != head.size()) return std::nullopt;
     Scanner scanner(head);
-    scanner.until('\n');
     Manifest manifest;
+    manifest.version = read_version(scanner);
+    scanner.until('\n');
     scanner.expect("step ");
     manifest.step = scanner.number('\n');
     scanner.expect("world_size ");

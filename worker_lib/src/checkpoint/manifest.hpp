@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "common/fnv.hpp"
+#include "common/word_hash.hpp"
 #include "ddp/checkpoint.hpp"
 
 namespace ddp::detail {
@@ -25,12 +27,30 @@ struct ManifestEntry {
     bool operator==(const ManifestEntry&) const = default;
 };
 
+/// The version of the format that is written. Version 1 is read, too.
+inline constexpr int kFormatVersion = 2;
+
 struct Manifest {
+    int version = kFormatVersion;
     std::uint64_t step = 0;
     int world_size = 0;  ///< of the job that wrote it, for information only
     std::vector<ManifestEntry> entries;
     std::size_t file_bytes = 0;  ///< of a complete file
     bool operator==(const Manifest&) const = default;
+};
+
+/// Hashes a tensor as files of a version do: with WordHash64, which runs at the speed of memory; before version 2 with
+/// FNV-1a.
+class TensorHash {
+public:
+    explicit TensorHash(int version) : is_fnv_(version < 2) {}
+    void add(std::span<const std::byte> bytes) { is_fnv_ ? fnv_.add(bytes) : words_.add(bytes); }
+    [[nodiscard]] std::uint64_t value() const { return is_fnv_ ? fnv_.value() : words_.value(); }
+
+private:
+    bool is_fnv_;
+    ddprun::Fnv64 fnv_;
+    ddprun::WordHash64 words_;
 };
 
 inline constexpr std::size_t kTensorAlignBytes = 128;

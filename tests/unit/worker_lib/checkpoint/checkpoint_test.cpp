@@ -4,6 +4,7 @@
 
 #include <csignal>
 
+#include "common/fnv.hpp"
 #include "ddp/ddp.hpp"
 #include "tests/catch.hpp"
 #include "tests/temporary_directory.hpp"
@@ -90,9 +91,44 @@ TEST_CASE("the head of a checkpoint is readable text", "[checkpoint]") {
     const TemporaryDirectory directory;
     save_steps(directory.path(), {7});
     const std::string contents = read_file(directory.path() / "step-7.ckpt");
-    CHECK_THAT(contents, Contains("\nstep 7\nworld_size 1\n"));
+    CHECK_THAT(contents, Catch::StartsWith("ddp-checkpoint 2 head ") && Contains("\nstep 7\nworld_size 1\n"));
     CHECK_THAT(contents, Contains("\ntensor f32 1001 0x") && Contains(" weights of the model\n"));
     CHECK(contents.size() % 128 == 0);
+}
+
+TEST_CASE("a file of version 1, whose tensors have other hashes, is loaded and its damage found", "[checkpoint]") {
+    const TemporaryDirectory directory;
+    save_steps(directory.path(), {6});  // makes the directory a checkpoint directory
+    const auto path = directory.path() / "step-9.ckpt";
+    State saved(5);
+    const auto state = saved.buffers();
+    auto manifest = ddp::detail::make_manifest(9, 1, state);
+    manifest.version = 1;
+    std::string tensors;
+    for (std::size_t i = 0; i < state.size(); ++i) {
+        const std::string_view bytes(static_cast<const char*>(state[i].buffer.data), state[i].buffer.bytes());
+        ddprun::Fnv64 fnv;
+        fnv.add(bytes);
+        manifest.entries[i].hash = fnv.value();
+        tensors += bytes;
+        tensors.resize((tensors.size() + 127) / 128 * 128, '\0');
+    }
+    const std::string whole = encode(manifest) + tensors;
+    CHECK_THAT(whole, Catch::StartsWith("ddp-checkpoint 1 head "));
+    write_file(path, whole);
+    CHECK(find_damage(path, 9) == "");
+    const bool same = run_ranks({}, [&](Context& context) {
+        State loaded;
+        Checkpointer(directory.path(), context).load(9, loaded.buffers());
+        return loaded == saved;
+    })[0];
+    CHECK(same);
+    std::string damaged = whole;
+    damaged[whole.size() - 1000] ^= 1;
+    write_file(path, damaged);
+    CHECK(find_damage(path, 9) == "the checksum of 'weights of the model' is wrong");
+    write_file(path, "ddp-checkpoint 3" + whole.substr(16));
+    CHECK(find_damage(path, 9) == "it does not begin like a checkpoint");
 }
 
 TEST_CASE("without a checkpoint there is none, and other files do not count", "[checkpoint]") {
