@@ -21,9 +21,12 @@ std::vector<std::string> lines_of(const std::string& text) {
     return lines;
 }
 
-std::string output_of(const std::string& name, int ranks, const std::string& mode) {
+/// `faults`: of the fake driver, in tests/fake_gpu/faults.hpp.
+std::string output_of(const std::string& name, int ranks, const std::string& mode, const std::string& faults = "") {
     const e2e::Sandbox sandbox(name);
-    const auto job = e2e::run(sandbox, e2e::nccl_job(ranks, {REDUCER_JOB, mode}));
+    e2e::Command command = e2e::nccl_job(ranks, {REDUCER_JOB, mode});
+    if (!faults.empty()) command.env["DDP_FAKE_CUDA_FAULTS"] = faults;
+    const auto job = e2e::run(sandbox, command);
     CAPTURE(job.out, job.err);
     CHECK(job.status.exit_code() == 0);
     CHECK(sandbox.leftovers() == "");
@@ -69,6 +72,10 @@ TEST_CASE("calls on wrong streams and with wrong memory are refused, and the bac
     CHECK_THAT(lines[9], Contains("finish_backward" + captured));
     CHECK_THAT(lines[10], Contains("ReducerOptions::device is Device::Cuda, but the group is of the native backend"));
     CHECK_THAT(lines[11], Contains("has gradients in host memory, but rank 1") && Contains("in device memory. Set "));
+}
+
+TEST_CASE("reducers and compressions of a process load the kernels once", "[e2e]") {
+    CHECK(output_of("device-sharing", 2, "sharing", "all: cuModuleLoadDataEx 2+ error 2") == "accepted\n");
 }
 
 TEST_CASE("parameters in device memory are broadcast and compared behind their stream", "[e2e]") {

@@ -1,14 +1,18 @@
 // A worker of tests of gradients in device memory, over the fakes of NCCL and the CUDA driver. It runs each training
 // twice, in host memory and on the device, and compares all bits.
 //
-// usage: reducer_job equal | order | lost | refused | parameters
+// usage: reducer_job equal | order | lost | refused | captured | leaving | sharing | parameters | verify
 //
 // equal       every way to exchange, pass and count gradients. Prints the number of trainings, or the first difference
 // order       the same for a few of them, with gradients that take 5 ms on their streams, and on several streams: a
 //             missing wait shows as a difference
 // lost        the last rank dies in a backward. Prints what the others find on the device and learn on the host
 // refused     prints the errors of calls that cannot be right
+// captured    a stream with a marked gradient is captured before the gradient's bucket is exchanged
+// leaving     rank 0 destroys its reducer right after a backward that the others begin later, one after another
+// sharing     two reducers, of which one compresses
 // parameters  sync_parameters and verify_parameters on device memory
+// verify      verify_parameters alone
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -56,12 +60,7 @@ void print(const std::string& line) {
 /// The rank's fake device. A kernel is any function: the fake's device memory is host memory.
 class Gpu {
 public:
-    explicit Gpu(int index) : cuda_(*ddp::detail::load_cuda()), index_(index) {
-        void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-        call_ = reinterpret_cast<Call*>(::dlsym(library, "ddp_fake_cuda_call"));
-        if (call_ == nullptr) throw std::runtime_error("this driver is not the fake");
-        device_.emplace(cuda_, index);
-    }
+    explicit Gpu(int index) : cuda_(*ddp::detail::load_cuda()), index_(index) { device_.emplace(cuda_, index); }
 
     [[nodiscard]] Stream make_stream() {
         streams_.push_back(std::make_unique<ddp::detail::GroupDevice>(cuda_, index_));
@@ -94,11 +93,14 @@ public:
     }
     void capture(Stream stream) {
         const ddp::detail::DeviceScope scope(*device_);
-        using Begin = unsigned(CUstream_st*, unsigned);
-        void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-        auto* const begin = reinterpret_cast<Begin*>(::dlsym(library, "cuStreamBeginCapture_v2"));
-        if (begin == nullptr || begin(static_cast<CUstream_st*>(stream.handle), 2) != 0)
+        if (driver_call<unsigned(CUstream_st*, unsigned)>("cuStreamBeginCapture_v2")(handle(stream), 2) != 0)
             throw std::runtime_error("no capture");
+    }
+    /// Returns whether the capture was valid until now.
+    [[nodiscard]] bool end_capture(Stream stream) {
+        const ddp::detail::DeviceScope scope(*device_);
+        void* graph = nullptr;
+        return driver_call<unsigned(CUstream_st*, void**)>("cuStreamEndCapture")(handle(stream), &graph) == 0;
     }
     void finish(Stream stream) {
         const ddp::detail::DeviceScope scope(*device_);
@@ -111,11 +113,19 @@ public:
 
 private:
     using Call = int(CUstream_st*, void (*)(void*), void*);
+    /// Returns a function that the library's table lacks.
+    template <typename Function>
+    static Function* driver_call(const char* name) {
+        void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+        auto* const found = reinterpret_cast<Function*>(::dlsym(library, name));
+        if (found == nullptr) throw std::runtime_error("this driver is not the fake");
+        return found;
+    }
     static ddp::detail::CUstream handle(Stream stream) { return static_cast<ddp::detail::CUstream>(stream.handle); }
 
     const ddp::detail::CudaApi cuda_;
     const int index_;
-    Call* call_ = nullptr;
+    Call* const call_ = driver_call<Call>("ddp_fake_cuda_call");
     std::optional<ddp::detail::GroupDevice> device_;
     std::vector<std::unique_ptr<ddp::detail::GroupDevice>> streams_;
 };
@@ -487,6 +497,57 @@ void refused(Context& context, Gpu& gpu) {
     if (context.rank() == 0) print(fmt::format("{}", fmt::join(texts, "\n")));
 }
 
+void captured(Context& context, Gpu& gpu) {
+    const Stream side = gpu.make_stream(), main = gpu.make_stream();
+    GradientReducer reducer(context.world(), {{"a", 4}, {"b", 4}});  // one bucket
+    std::vector<std::string> texts;
+    reducer.begin_backward(true, main);
+    reducer.mark_ready(0, side);
+    gpu.capture(side);
+    texts.push_back(error_of([&] { reducer.mark_ready(1, main); }));
+    texts.emplace_back(gpu.end_capture(side) ? "valid" : "invalid");
+    texts.push_back(error_of([&] { reducer.mark_ready(1, main); }));
+    texts.push_back(error_of([&] { (void)reducer.finish_backward(main); }));
+    if (context.rank() == 0) print(fmt::format("{}", fmt::join(texts, "\n")));
+}
+
+/// The reducer has no gradients, so that nothing of a backward but the comparison of its number needs the other rank.
+void leaving(Context& context, Gpu& gpu) {
+    const Stream stream = gpu.make_stream();
+    GradientReducer reducer(context.world(), {});
+    std::this_thread::sleep_for(100ms * context.rank());
+    reducer.begin_backward(true, stream);
+    (void)reducer.finish_backward(stream);
+    if (context.rank() == 0) return;
+    std::this_thread::sleep_for(300ms);  // in which a lost rank would be noticed
+    print(error_of([&] {
+        reducer.begin_backward(false, stream);
+        (void)reducer.finish_backward(stream);
+    }));
+}
+
+void sharing(Context& context, Gpu& gpu) {
+    const Stream stream = gpu.make_stream();
+    GradientReducer plain(context.world(), {{"a", 4}});
+    GradientReducer small(context.world(), {{"a", 4}}, {.hook = ddp::compress(DType::F16)});
+    for (GradientReducer* const reducer : {&plain, &small}) {
+        reducer->begin_backward(true, stream);
+        reducer->mark_ready(0, stream);
+        (void)reducer->finish_backward(stream);
+    }
+    gpu.finish(stream);
+    if (context.rank() == 0) print("accepted");
+}
+
+void verify(Context& context, Gpu& gpu) {
+    const Stream stream = gpu.make_stream();
+    GradientReducer reducer(context.world(), {{"a", 5}});
+    const Buffer values = gpu.allocate(5, DType::F32);
+    gpu.launch(stream, [=] { std::fill_n(static_cast<float*>(values.data), values.count, 1.0F); });
+    const std::string text = error_of([&] { reducer.verify_parameters({values}, stream); });
+    if (context.rank() == 0) print(text);
+}
+
 void parameters(Context& context, Gpu& gpu) {
     constexpr std::size_t kLarge = 9'000'000;  // more than one piece
     const Stream stream = gpu.make_stream();
@@ -521,7 +582,11 @@ int run(const std::string& mode) {
     if (mode == "order") order(context, gpu);
     if (mode == "lost") lost(context, gpu);
     if (mode == "refused") refused(context, gpu);
+    if (mode == "captured") captured(context, gpu);
+    if (mode == "leaving") leaving(context, gpu);
+    if (mode == "sharing") sharing(context, gpu);
     if (mode == "parameters") parameters(context, gpu);
+    if (mode == "verify") verify(context, gpu);
     return EXIT_SUCCESS;
 }
 

@@ -75,8 +75,9 @@ void free_bounded(const std::shared_ptr<GroupDevice>& device, std::function<void
 }
 
 DeviceScope::DeviceScope(const GroupDevice& device) : cuda_(device.cuda()) {
-    check_cuda(cuda_, cuda_.ctx_push_current(device.context()),
-               fmt::format("cuCtxPushCurrent of CUDA device {}", device.index()));
+    const CUresult pushed = cuda_.ctx_push_current(device.context());
+    if (pushed == CUDA_SUCCESS) return;  // each gradient makes a scope: without the text of an error
+    check_cuda(cuda_, pushed, fmt::format("cuCtxPushCurrent of CUDA device {}", device.index()));
 }
 
 DeviceScope::~DeviceScope() {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -65,6 +66,19 @@ void for_each_table(std::span<const Chunk> chunks, unsigned elements_per_tile, d
 
 }  // namespace
 
+std::shared_ptr<const GradientKernels> GradientKernels::of(const GroupDevice& device) {
+    static ddprun::Mutex& mutex = *new ddprun::Mutex;  // never destroyed: a program may end groups at its exit
+    static auto& loaded = *new std::map<CUcontext, std::weak_ptr<const GradientKernels>>;
+    const ddprun::Lock lock(mutex);
+    auto kernels = loaded[device.context()].lock();
+    if (kernels == nullptr) {
+        // A use of the context of their own: the kernels may outlive the group that has needed them first.
+        kernels.reset(new GradientKernels(std::make_shared<GroupDevice>(device.cuda(), device.index())));
+        loaded[device.context()] = kernels;
+    }
+    return kernels;
+}
+
 GradientKernels::GradientKernels(std::shared_ptr<GroupDevice> device) : device_(std::move(device)) {
     static_assert(std::tuple_size_v<decltype(copies_)> == kCopies.size());
     const CudaApi& cuda = device_->cuda();
@@ -72,12 +86,12 @@ GradientKernels::GradientKernels(std::shared_ptr<GroupDevice> device) : device_(
     module_ = load_module(cuda, device_->index());
     try {
         const auto find = [&](const char* name) {
-            CUfunction function = nullptr;
-            check_cuda(cuda, cuda.module_get_function(&function, module_, name),
+            Kernel kernel{.name = name};
+            check_cuda(cuda, cuda.module_get_function(&kernel.function, module_, name),
                        fmt::format("cuModuleGetFunction of {}", name));
-            return function;
+            return kernel;
         };
-        std::ranges::transform(kCopies, copies_.begin(), [&](const CopyKernel& copy) { return find(copy.name); });
+        std::ranges::transform(kCopies, copies_.begin(), [&](const CopyKernel& one) { return find(one.name); });
         feed_back_f16_ = find("ddp_feed_back_f16");
         feed_back_bf16_ = find("ddp_feed_back_bf16");
         seal_ = find("ddp_seal");
@@ -93,12 +107,12 @@ GradientKernels::~GradientKernels() {
 }
 
 template <typename... Arguments>
-void GradientKernels::launch(CUfunction function, unsigned blocks, CUstream stream, Arguments&&... arguments) const {
+void GradientKernels::launch(const Kernel& kernel, unsigned blocks, CUstream stream, Arguments&&... arguments) const {
     const CudaApi& cuda = device_->cuda();
     std::array<void*, sizeof...(arguments)> pointers{&arguments...};
-    check_cuda(cuda,
-               cuda.launch_kernel(function, blocks, 1, 1, kBlockThreads, 1, 1, 0, stream, pointers.data(), nullptr),
-               "cuLaunchKernel");
+    const CUresult launched =
+        cuda.launch_kernel(kernel.function, blocks, 1, 1, kBlockThreads, 1, 1, 0, stream, pointers.data(), nullptr);
+    if (launched != CUDA_SUCCESS) check_cuda(cuda, launched, fmt::format("cuLaunchKernel of {}", kernel.name));
 }
 
 void GradientKernels::copy(std::span<const CopyChunk> chunks, DType from, DType to, double factor,
@@ -106,17 +120,17 @@ void GradientKernels::copy(std::span<const CopyChunk> chunks, DType from, DType 
     const auto kernel =
         std::ranges::find_if(kCopies, [&](const CopyKernel& one) { return one.from == from && one.to == to; });
     assert(kernel != kCopies.end());
-    CUfunction function = copies_[static_cast<std::size_t>(kernel - kCopies.begin())];
+    const Kernel& loaded = copies_[static_cast<std::size_t>(kernel - kCopies.begin())];
     const auto bytes = [](DType type) { return static_cast<unsigned>(size_of(type)); };
     for_each_table(chunks, tile_elements(bytes(from), bytes(to)), factor,
-                   [&](auto& table, unsigned tiles) { launch(function, tiles, stream, table); });
+                   [&](auto& table, unsigned tiles) { launch(loaded, tiles, stream, table); });
 }
 
 void GradientKernels::feed_back(std::span<const FeedbackChunk> chunks, DType wire_type, CUstream stream) const {
     assert(wire_type == DType::F16 || wire_type == DType::BF16);
-    CUfunction function = wire_type == DType::F16 ? feed_back_f16_ : feed_back_bf16_;
+    const Kernel& kernel = wire_type == DType::F16 ? feed_back_f16_ : feed_back_bf16_;
     for_each_table(chunks, tile_elements(sizeof(float), sizeof(Float16)), 1,
-                   [&](auto& table, unsigned tiles) { launch(function, tiles, stream, table); });
+                   [&](auto& table, unsigned tiles) { launch(kernel, tiles, stream, table); });
 }
 
 void GradientKernels::seal(void* memory, std::size_t bytes, CUdeviceptr given_up, CUdeviceptr step_ok,

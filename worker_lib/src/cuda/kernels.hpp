@@ -1,8 +1,7 @@
 #pragma once
 // GradientKernels: owns the kernels of the gradient reducer (kernels/gradients.cu), loaded into one device's context,
-// and enqueues them. The reducer makes it when it is made itself: loading compiles them for the device, and may wait
-// for the device. Every function only enqueues, in no case waits, and needs a thread on which the device is current
-// (DeviceScope). Any thread.
+// and enqueues them. Reducers and compressions of a process share it. Every function only enqueues, in no case waits,
+// and needs a thread on which the device is current (DeviceScope). Any thread.
 //
 // All results have the bits of the host's functions (reducer/values.hpp, reducer/compress.cpp), except for those of a
 // NaN, which stays a NaN.
@@ -20,12 +19,17 @@ namespace ddp::detail {
 
 class GradientKernels {
 public:
-    /// Throws Error{System} when the device cannot run the kernels: they need compute capability 8.0.
-    explicit GradientKernels(std::shared_ptr<GroupDevice> device);
+    /// Returns the kernels that this process has loaded on the device, or loads them, which compiles them for the
+    /// device, and may wait for it: a reducer gets them when it is made. The last owner unloads them. Throws
+    /// Error{System} when the device cannot run the kernels: they need compute capability 8.0.
+    [[nodiscard]] static std::shared_ptr<const GradientKernels> of(const GroupDevice& device);
     /// Does not wait for the device longer than 10 s.
     ~GradientKernels();
     GradientKernels(const GradientKernels&) = delete;
     GradientKernels& operator=(const GradientKernels&) = delete;
+
+    /// Returns the device, for a DeviceScope.
+    [[nodiscard]] const GroupDevice& device() const { return *device_; }
 
     /// Copies all chunks, up to 145 of them in one launch, and multiplies by `factor`: f64 in
     /// double, all other types in f32, rounded to nearest even. The types are equal floats, or f32 and one of f16 and
@@ -50,16 +54,21 @@ public:
     void hash(const void* memory, std::size_t bytes, CUdeviceptr sum, CUstream stream) const;
 
 private:
+    struct Kernel {
+        const char* name = nullptr;
+        CUfunction function = nullptr;
+    };
+    explicit GradientKernels(std::shared_ptr<GroupDevice> device);
     template <typename... Arguments>
-    void launch(CUfunction function, unsigned blocks, CUstream stream, Arguments&&... arguments) const;
+    void launch(const Kernel& kernel, unsigned blocks, CUstream stream, Arguments&&... arguments) const;
 
-    const std::shared_ptr<GroupDevice> device_;
+    const std::shared_ptr<GroupDevice> device_;  ///< shared with the thread that unloads the kernels
     CUmodule module_ = nullptr;
-    std::array<CUfunction, 8> copies_{};  ///< in the order of kCopies (kernels.cpp)
-    CUfunction feed_back_f16_ = nullptr;
-    CUfunction feed_back_bf16_ = nullptr;
-    CUfunction seal_ = nullptr;
-    CUfunction hash_ = nullptr;
+    std::array<Kernel, 8> copies_{};  ///< in the order of kCopies (kernels.cpp)
+    Kernel feed_back_f16_;
+    Kernel feed_back_bf16_;
+    Kernel seal_;
+    Kernel hash_;
 };
 
 /// Returns the text of kernels/gradients.ptx.

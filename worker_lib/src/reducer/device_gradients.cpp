@@ -17,7 +17,7 @@ CUstream handle(Stream stream) { return static_cast<CUstream>(stream.handle); }
 DeviceGradients::DeviceGradients(const GroupDevice& group, Arena& arena, const GradientStorage& storage)
     : device_(std::make_shared<GroupDevice>(group.cuda(), group.index(), StreamPriority::kHighest)),
       storage_(storage),
-      kernels_(device_),
+      kernels_(GradientKernels::of(*device_)),
       words_(std::make_shared<StepWords>(device_)),
       step_ok_(arena.allocate(sizeof(std::uint32_t))),
       event_(device_->acquire_event()),
@@ -113,7 +113,7 @@ void DeviceGradients::pack(std::size_t bucket, double factor) {
                                .count = gradient.values.count});
     }
     if (!chunks_.empty())
-        kernels_.copy(chunks_, complete.buffer.dtype, complete.buffer.dtype, factor, device_->stream());
+        kernels_->copy(chunks_, complete.buffer.dtype, complete.buffer.dtype, factor, device_->stream());
 }
 
 void DeviceGradients::unpack(std::size_t bucket, double factor) {
@@ -121,18 +121,18 @@ void DeviceGradients::unpack(std::size_t bucket, double factor) {
     const GradBucket done = storage_.bucket(bucket);
     const DType type = done.buffer.dtype;
     if (done.buffer.count == 0) return;
-    kernels_.seal(done.buffer.data, done.buffer.bytes(), words_->given_up_word(), device_pointer(step_ok_),
+    kernels_->seal(done.buffer.data, done.buffer.bytes(), words_->given_up_word(), device_pointer(step_ok_),
                   device_->stream());
     if (factor != 1) {
         const CopyChunk whole{.to = done.buffer.data, .from = done.buffer.data, .count = done.buffer.count};
-        kernels_.copy(std::span(&whole, 1), type, type, factor, device_->stream());
+        kernels_->copy(std::span(&whole, 1), type, type, factor, device_->stream());
     }
     chunks_.clear();
     for (const GradBucket::Gradient& gradient : done.gradients) {
         if (const auto& external = storage_.external(gradient.param))
             chunks_.push_back({.to = external->data, .from = gradient.values.data, .count = external->count});
     }
-    if (!chunks_.empty()) kernels_.copy(chunks_, type, type, 1, device_->stream());
+    if (!chunks_.empty()) kernels_->copy(chunks_, type, type, 1, device_->stream());
 }
 
 void DeviceGradients::end(Stream stream) {

@@ -45,7 +45,7 @@ private:
 
     const std::shared_ptr<GroupDevice> device_;  ///< with the stream of the exchange
     const GradientStorage& storage_;
-    const GradientKernels kernels_;
+    const std::shared_ptr<const GradientKernels> kernels_;
     const std::shared_ptr<StepWords> words_;
     void* const step_ok_;  ///< a u32
     const CUevent event_;  ///< for order() and check(): a wait is for the record before it

@@ -1,5 +1,6 @@
 // The WireFormat of device memory: kernels on the bucket's stream.
 #include <cstddef>
+#include <memory>
 #include <vector>
 
 #include "worker_lib/src/cuda/kernels.hpp"
@@ -11,12 +12,12 @@ namespace {
 class DeviceWireFormat final : public WireFormat {
 public:
     DeviceWireFormat(const GroupDevice& device, Arena& arena, const BucketPlan& plan, bool error_feedback)
-        : device_(std::make_shared<GroupDevice>(device.cuda(), device.index())), kernels_(device_) {
+        : kernels_(GradientKernels::of(device)) {
         if (error_feedback) allocate_residuals(arena, plan);
     }
 
     void narrow(const GradBucket& bucket, const Buffer& wire) override {
-        const DeviceScope scope(*device_);
+        const DeviceScope scope(kernels_->device());
         if (residuals_.empty()) return copy(bucket.buffer, wire, bucket);
         std::vector<FeedbackChunk> chunks;
         for (const GradBucket::Gradient& gradient : bucket.gradients)
@@ -24,18 +25,18 @@ public:
                               .wire = part_of(wire, bucket, gradient),
                               .residual = residuals_[gradient.param],
                               .count = gradient.values.count});
-        kernels_.feed_back(chunks, wire.dtype, stream_of(bucket));
+        kernels_->feed_back(chunks, wire.dtype, stream_of(bucket));
     }
 
     void widen(const Buffer& wire, const GradBucket& bucket) override {
-        const DeviceScope scope(*device_);
+        const DeviceScope scope(kernels_->device());
         if (residuals_.empty()) return copy(wire, bucket.buffer, bucket);
         // Without the padding between gradients: feed_back() has not written that of the wire.
         std::vector<CopyChunk> chunks;
         for (const GradBucket::Gradient& gradient : bucket.gradients)
             chunks.push_back(
                 {.to = gradient.values.data, .from = part_of(wire, bucket, gradient), .count = gradient.values.count});
-        kernels_.copy(chunks, wire.dtype, DType::F32, 1, stream_of(bucket));
+        kernels_->copy(chunks, wire.dtype, DType::F32, 1, stream_of(bucket));
     }
 
 private:
@@ -49,7 +50,7 @@ private:
 
     void copy(const Buffer& from, const Buffer& to, const GradBucket& bucket) const {
         const CopyChunk whole{.to = to.data, .from = from.data, .count = to.count};
-        kernels_.copy(std::span(&whole, 1), from.dtype, to.dtype, 1, stream_of(bucket));
+        kernels_->copy(std::span(&whole, 1), from.dtype, to.dtype, 1, stream_of(bucket));
     }
 
     /// Gives each gradient a residual, all from one block. The plan has no counts: a gradient has at most the elements
@@ -71,8 +72,7 @@ private:
         for (const std::size_t offset : offsets) residuals_.push_back(reinterpret_cast<float*>(block + offset));
     }
 
-    const std::shared_ptr<GroupDevice> device_;
-    const GradientKernels kernels_;
+    const std::shared_ptr<const GradientKernels> kernels_;
     std::vector<float*> residuals_;  ///< by parameter; empty: no error feedback
 };
 

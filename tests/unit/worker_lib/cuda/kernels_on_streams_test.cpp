@@ -43,7 +43,7 @@ private:
 
 TEST_CASE("kernels run on their stream, in its order, and keep their own list of chunks", "[cuda][kernels]") {
     const auto device = std::make_shared<GroupDevice>(FakeCuda::instance().api, 0);
-    const GradientKernels kernels(device);
+    const auto kernels = GradientKernels::of(*device);
     const DeviceScope scope(*device);
     std::vector<float> ones(300, 1);
     const DeviceFloats from(ones);
@@ -52,9 +52,9 @@ TEST_CASE("kernels run on their stream, in its order, and keep their own list of
         Gate gate(device->stream());
         std::vector<CopyChunk> chunks;  // more than one launch has
         for (std::size_t i = 0; i < ones.size(); ++i) chunks.push_back({to.data() + i, from.data() + i, 1});
-        kernels.copy(chunks, DType::F32, DType::F32, 2, device->stream());
+        kernels->copy(chunks, DType::F32, DType::F32, 2, device->stream());
         const CopyChunk all{to.data(), to.data(), ones.size()};
-        kernels.copy(std::span(&all, 1), DType::F32, DType::F32, 3, device->stream());
+        kernels->copy(std::span(&all, 1), DType::F32, DType::F32, 3, device->stream());
         chunks.clear();
         CHECK(to.values() == std::vector<float>(300, -1));  // nothing has run, and no call has waited
     }
@@ -66,7 +66,7 @@ TEST_CASE("kernels run on their stream, in its order, and keep their own list of
 TEST_CASE("a seal sees the word of the moment in which the device comes to it", "[cuda][kernels]") {
     const bool gives_up = GENERATE(false, true);
     const auto device = std::make_shared<GroupDevice>(FakeCuda::instance().api, 0);
-    const GradientKernels kernels(device);
+    const auto kernels = GradientKernels::of(*device);
     const DeviceScope scope(*device);
     const CudaApi& cuda = device->cuda();
     void* given_up = nullptr;
@@ -78,7 +78,7 @@ TEST_CASE("a seal sees the word of the moment in which the device comes to it", 
     const DeviceFloats step_ok({1});  // any word that is not 0
     {
         Gate gate(device->stream());
-        kernels.seal(average.data(), 4000, given_up_on_device, device_pointer(step_ok.data()), device->stream());
+        kernels->seal(average.data(), 4000, given_up_on_device, device_pointer(step_ok.data()), device->stream());
         if (gives_up) __atomic_store_n(static_cast<std::uint32_t*>(given_up), 1, __ATOMIC_RELAXED);
     }
     REQUIRE(FakeCuda::instance().stream_synchronize(device->stream()) == CUDA_SUCCESS);

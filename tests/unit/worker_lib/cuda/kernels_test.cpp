@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/word_hash.hpp"
 #include "ddp/comm_hook.hpp"
 #include "ddp/context.hpp"
 #include "ddp/error.hpp"
@@ -40,6 +41,7 @@ namespace {
 struct Driver {
     std::vector<std::string> launches;  ///< the names of the kernels
     std::set<const void*> modules;
+    int loads = 0;
     std::string missing_kernel;  ///< no function has this name
     bool executes_ptx = false;   ///< else what is compiled as C++
     bool refuses_module = false;
@@ -62,6 +64,7 @@ CUresult load(CUmodule* module, const void* image, unsigned options, CUjit_optio
         }
         return CUDA_ERROR_NOT_SUPPORTED;
     }
+    ++driver.loads;
     driver.modules.insert(image);
     *module = static_cast<CUmodule>(const_cast<void*>(image));
     return CUDA_SUCCESS;
@@ -159,7 +162,7 @@ TEST_CASE("copies have the bits of the host's, for all types, sizes, alignments 
     const bool executes_ptx = GENERATE(false, true);
     CAPTURE(executes_ptx);
     const auto device = make_device(executes_ptx);
-    const GradientKernels kernels(device);
+    const auto kernels = GradientKernels::of(*device);
     const auto [from_type, to_type] = conversion;
     CAPTURE(to_string(from_type), to_string(to_type), factor);
     std::string wrong;
@@ -172,7 +175,7 @@ TEST_CASE("copies have the bits of the host's, for all types, sizes, alignments 
             Memory from(values, from_type, from_offset);
             Memory to(Bytes(right.size(), std::byte{0x77}), to_type, to_offset);
             const CopyChunk chunk{to.data(), from.data(), count};
-            kernels.copy(std::span(&chunk, 1), from_type, to_type, factor, nullptr);
+            kernels->copy(std::span(&chunk, 1), from_type, to_type, factor, nullptr);
             const auto at = testing::first_difference(to.content(), right, to_type);
             if (at >= 0 || !to.guards_are_whole() || from.content() != values)
                 wrong += fmt::format(" {} elements at {}, {}: element {};", count, from_offset, to_offset, at);
@@ -186,7 +189,7 @@ TEST_CASE("every 16-bit float is widened as the host does, and survives a copy",
     const bool executes_ptx = GENERATE(false, true);
     CAPTURE(executes_ptx);
     const auto device = make_device(executes_ptx);
-    const GradientKernels kernels(device);
+    const auto kernels = GradientKernels::of(*device);
     std::vector<std::uint16_t> all(65536);
     std::iota(all.begin(), all.end(), std::uint16_t{0});
     Bytes values(all.size() * 2);
@@ -194,7 +197,7 @@ TEST_CASE("every 16-bit float is widened as the host does, and survives a copy",
     for (const DType to_type : {DType::F32, type}) {
         Bytes to(all.size() * size_of(to_type));
         const CopyChunk chunk{to.data(), values.data(), all.size()};
-        kernels.copy(std::span(&chunk, 1), type, to_type, 1, nullptr);
+        kernels->copy(std::span(&chunk, 1), type, to_type, 1, nullptr);
         CHECK(testing::first_difference(to, on_host(values, {type, to_type}, 1), to_type) == -1);
     }
 }
@@ -205,11 +208,11 @@ TEST_CASE("a buffer is scaled in place", "[cuda][kernels]") {
     const bool executes_ptx = GENERATE(false, true);
     CAPTURE(executes_ptx);
     const auto device = make_device(executes_ptx);
-    const GradientKernels kernels(device);
+    const auto kernels = GradientKernels::of(*device);
     const Bytes values = make_values(20011, type, 7);
     Memory memory(values, type, offset);
     const CopyChunk chunk{memory.data(), memory.data(), 20011};
-    kernels.copy(std::span(&chunk, 1), type, type, 0.3, nullptr);
+    kernels->copy(std::span(&chunk, 1), type, type, 0.3, nullptr);
     CHECK(testing::first_difference(memory.content(), on_host(values, {type, type}, 0.3), type) == -1);
     CHECK(memory.guards_are_whole());
 }
@@ -224,7 +227,7 @@ TEST_CASE("lists of any length are cut into launches, and chunks of any size are
     if (executes_ptx && chunks > 146) return;  // it takes long
     CAPTURE(executes_ptx);
     const auto device = make_device(executes_ptx);
-    const GradientKernels kernels(device);
+    const auto kernels = GradientKernels::of(*device);
     std::mt19937 random(static_cast<unsigned>(chunks));
     std::vector<std::size_t> counts;
     for (std::size_t i = 0; i < chunks; ++i) {
@@ -243,7 +246,7 @@ TEST_CASE("lists of any length are cut into launches, and chunks of any size are
         at += count;
     }
     std::shuffle(list.begin(), list.end(), random);
-    kernels.copy(list, DType::F32, DType::F32, 2, nullptr);
+    kernels->copy(list, DType::F32, DType::F32, 2, nullptr);
 
     const auto full = static_cast<std::size_t>(std::ranges::count_if(counts, [](auto count) { return count != 0; }));
     CHECK(driver.launches == std::vector<std::string>((full + kMax - 1) / kMax, "ddp_copy_f32"));
@@ -258,9 +261,9 @@ TEST_CASE("a chunk of more elements than 32 bits can count is divided into tiles
     CudaApi api = make_api();
     api.launch_kernel = [](CUfunction, unsigned grid_x, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                            CUstream, void**, void**) { return blocks = grid_x, CUDA_SUCCESS; };
-    const GradientKernels kernels(std::make_shared<GroupDevice>(api, 0));
+    const auto kernels = GradientKernels::of(GroupDevice(api, 0));
     const CopyChunk chunk{nullptr, nullptr, (std::uint64_t{1} << 34) + 1};
-    kernels.copy(std::span(&chunk, 1), DType::F16, DType::F16, 1, nullptr);
+    kernels->copy(std::span(&chunk, 1), DType::F16, DType::F16, 1, nullptr);
     CHECK(blocks == (1u << 21) + 1);  // of 8192 elements
 }
 
@@ -317,7 +320,7 @@ TEST_CASE("error feedback has the bits of compress(), for several steps", "[cuda
     const bool executes_ptx = GENERATE(false, true);
     CAPTURE(executes_ptx);
     const auto device = make_device(executes_ptx);
-    const GradientKernels kernels(device);
+    const auto kernels = GradientKernels::of(*device);
     constexpr int kSteps = 4;
     Memory residual(Bytes(count * sizeof(float)), DType::F32, offsets[2]);  // zeros
     for (const Step& right : compressed_on_host(wire_type, count, kSteps)) {
@@ -325,7 +328,7 @@ TEST_CASE("error feedback has the bits of compress(), for several steps", "[cuda
         Memory wire(Bytes(count * 2, std::byte{0x77}), wire_type, offsets[1]);
         const FeedbackChunk chunk{reinterpret_cast<float*>(gradient.data()), wire.data(),
                                   reinterpret_cast<float*>(residual.data()), count};
-        kernels.feed_back(std::span(&chunk, 1), wire_type, nullptr);
+        kernels->feed_back(std::span(&chunk, 1), wire_type, nullptr);
         CHECK(testing::first_difference(gradient.content(), bytes_of(right.sum), DType::F32) == -1);
         const Bytes sent = on_host(wire.content(), {wire_type, DType::F32}, 1);
         CHECK(testing::first_difference(sent, bytes_of(right.sent), DType::F32) == -1);
@@ -341,11 +344,12 @@ TEST_CASE("a seal zeroes the memory of a group that was given up, and nothing el
     const bool executes_ptx = GENERATE(false, true);
     CAPTURE(executes_ptx);
     const auto device = make_device(executes_ptx);
-    const GradientKernels kernels(device);
+    const auto kernels = GradientKernels::of(*device);
     const Bytes content(bytes, std::byte{0x3C});
     Memory memory(content, DType::U8, offset);
     std::array<std::uint32_t, 3> step_ok{7, 7, 7};
-    kernels.seal(memory.data(), bytes, detail::device_pointer(&given_up), detail::device_pointer(&step_ok[1]), nullptr);
+    kernels->seal(memory.data(), bytes, detail::device_pointer(&given_up), detail::device_pointer(&step_ok[1]),
+                  nullptr);
     CHECK(memory.content() == (given_up != 0 ? Bytes(bytes) : content));
     CHECK(memory.guards_are_whole());
     CHECK(step_ok == std::array<std::uint32_t, 3>{7, given_up != 0 ? 0u : 7u, 7});
@@ -356,24 +360,18 @@ TEST_CASE("a hash depends on every byte and on its place, not on the address or 
     const std::size_t bytes = GENERATE(0u, 1u, 7u, 8u, 9u, 4098u, 20'005u);
     CAPTURE(executes_ptx, bytes);
     const auto device = make_device(executes_ptx);
-    const GradientKernels kernels(device);
+    const auto kernels = GradientKernels::of(*device);
     const auto hash = [&](Memory memory) {
         std::uint64_t sum = 1000;
-        kernels.hash(memory.data(), bytes, detail::device_pointer(&sum), nullptr);
+        kernels->hash(memory.data(), bytes, detail::device_pointer(&sum), nullptr);
         return sum - 1000;
     };
     Bytes content(bytes);
     std::mt19937 random(1);
     for (std::byte& byte : content) byte = static_cast<std::byte>(random());
-    std::uint64_t right = 0;
-    for (std::size_t i = 0; i * 8 < bytes; ++i) {
-        std::uint64_t x = 0;
-        std::memcpy(&x, &content[i * 8], std::min<std::size_t>(8, bytes - i * 8));
-        x += (i + 1) * 0x9e3779b97f4a7c15;
-        x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
-        x = (x ^ x >> 27) * 0x94d049bb133111eb;
-        right += x ^ x >> 31;
-    }
+    ddprun::WordHash64 on_host;
+    on_host.add(content);
+    const std::uint64_t right = on_host.value();
     for (const std::size_t offset : {0, 1, 2, 4, 8}) CHECK(hash(Memory(content, DType::U8, offset)) == right);
     if (bytes == 0) return;
     for (int i = 0; i < 20; ++i) {
@@ -423,33 +421,42 @@ TEST_CASE("kernels that do not load, and launches that fail, are errors that nam
     const auto device = make_device();
     SECTION("the driver's compiler refuses them") {
         driver.refuses_module = true;
-        CHECK_THROWS_WITH(GradientKernels(device), Contains("CUDA device 0 cannot run the kernels") &&
-                                                       Contains("compute capability 8.0") &&
-                                                       Contains("ptxas fatal: line 3"));
+        CHECK_THROWS_WITH(GradientKernels::of(*device), Contains("CUDA device 0 cannot run the kernels") &&
+                                                            Contains("compute capability 8.0") &&
+                                                            Contains("ptxas fatal: line 3"));
     }
     SECTION("one is missing") {
         driver.missing_kernel = GENERATE("ddp_copy_f64", "ddp_copy_bf16_to_f32", "ddp_feed_back_f16",
                                          "ddp_feed_back_bf16", "ddp_seal", "ddp_hash");
-        CHECK_THROWS_WITH(GradientKernels(device), Contains("cuModuleGetFunction of " + driver.missing_kernel));
+        CHECK_THROWS_WITH(GradientKernels::of(*device), Contains("cuModuleGetFunction of " + driver.missing_kernel));
     }
     SECTION("a launch fails") {
-        const GradientKernels kernels(device);
+        const auto kernels = GradientKernels::of(*device);
         driver.refuses_launch = true;
         const CopyChunk chunk{nullptr, nullptr, 1};
-        CHECK_THROWS_WITH(kernels.copy(std::span(&chunk, 1), DType::F32, DType::F32, 1, nullptr),
-                          Contains("cuLaunchKernel"));
-        CHECK_THROWS_AS(kernels.seal(nullptr, 0, 0, 0, nullptr), ddp::Error);
+        CHECK_THROWS_WITH(kernels->copy(std::span(&chunk, 1), DType::F32, DType::F32, 1, nullptr),
+                          Contains("cuLaunchKernel of ddp_copy_f32"));
+        CHECK_THROWS_WITH(kernels->seal(nullptr, 0, 0, 0, nullptr), Contains("cuLaunchKernel of ddp_seal"));
     }
     CHECK(driver.modules.empty());
     CHECK(contexts_of_thread == 0);
 }
 
-TEST_CASE("kernels are loaded once, and unloaded at the end", "[cuda][kernels]") {
-    const auto device = make_device();
+TEST_CASE("kernels are loaded once for all users of a device, and unloaded after the last one", "[cuda][kernels]") {
+    auto first_device = make_device();
+    const auto second_device = std::make_shared<GroupDevice>(first_device->cuda(), 0);
+    auto first = GradientKernels::of(*first_device);
     {
-        const GradientKernels kernels(device);
+        const auto second = GradientKernels::of(*second_device);
+        CHECK(second == first);
+        first.reset();
+        first_device.reset();
+        CHECK(driver.loads == 1);
         CHECK(driver.modules.size() == 1);
         CHECK(contexts_of_thread == 0);
     }
+    CHECK(driver.modules.empty());
+    CHECK(GradientKernels::of(*second_device) != nullptr);
+    CHECK(driver.loads == 2);
     CHECK(driver.modules.empty());
 }
