@@ -78,6 +78,12 @@ TEST_CASE("reducers and compressions of a process load the kernels once", "[e2e]
     CHECK(output_of("device-sharing", 2, "sharing", "all: cuModuleLoadDataEx 2+ error 2") == "accepted\n");
 }
 
+TEST_CASE("parameters in device memory are hashed there", "[e2e]") {
+    CHECK(output_of("device-verify", 2, "verify") == "accepted\n");
+    CHECK_THAT(output_of("device-verify-fault", 2, "verify", "all: cuLaunchKernel 1+ error 719"),
+               Contains("cuLaunchKernel of ddp_hash: unspecified launch failure"));
+}
+
 TEST_CASE("parameters in device memory are broadcast and compared behind their stream", "[e2e]") {
     const std::vector<std::string> lines = lines_of(output_of("device-parameters", 2, "parameters"));
     REQUIRE(lines.size() == 3);

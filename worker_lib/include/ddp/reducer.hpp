@@ -180,8 +180,8 @@ public:
     void sync_parameters(List<Buffer> params, int root = 0, Stream stream = {});
     /// Throws Error{Mismatch} unless `params`, one buffer per parameter, hold the same bits on all ranks. Collective.
     /// It names the ranks, the first parameter that differs, and the first element with its values. Costs a pass over
-    /// the memory and two all_reduces of 8 bytes per parameter. Device memory, ready on `stream`, is copied to the host
-    /// for that.
+    /// the memory and two all_reduces of 8 bytes per parameter. Device memory, ready on `stream`, is hashed there; only
+    /// a parameter that differs is copied to the host.
     void verify_parameters(List<Buffer> params, Stream stream = {});
 
     /// Returns the bucket plan, the same on all ranks. Save it for ReducerOptions::plan. The owner's thread only. With

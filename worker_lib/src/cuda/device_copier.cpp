@@ -44,9 +44,10 @@ DeviceCopier::~DeviceCopier() {
     }
     device_->release(mark_);
     device_->release(other_done_);
-    if (!idle || pinned_.empty()) return;
-    free_bounded(device_, [pinned = pinned_](const CudaApi& cuda) {
+    if (!idle || (pinned_.empty() && on_device_.empty())) return;
+    free_bounded(device_, [pinned = pinned_, on_device = on_device_](const CudaApi& cuda) {
         for (void* const memory : pinned) (void)cuda.mem_free_host(memory);
+        for (const CUdeviceptr memory : on_device) (void)cuda.mem_free(memory);
     });
 }
 
@@ -57,6 +58,17 @@ std::span<std::byte> DeviceCopier::allocate_pinned(std::size_t bytes) {
                fmt::format("no room for {} bytes of pinned host memory", bytes));
     pinned_.push_back(memory);
     return {static_cast<std::byte*>(memory), bytes};
+}
+
+CUdeviceptr DeviceCopier::allocate_zeroed(std::size_t bytes) {
+    const CallScope scope(*device_);
+    CUdeviceptr memory = 0;
+    check_cuda(device_->cuda(), device_->cuda().mem_alloc(&memory, bytes),
+               fmt::format("no room for {} bytes of device memory", bytes));
+    on_device_.push_back(memory);
+    check_cuda(device_->cuda(), device_->cuda().memset_d8_async(memory, 0, bytes, device_->stream()),
+               "cuMemsetD8Async");
+    return memory;
 }
 
 void DeviceCopier::wait_for(Stream other) {

@@ -1,7 +1,8 @@
 #pragma once
 // DeviceCopier: copies between host and device on a stream of its own, one copy at a time, each with a deadline. It
-// owns pinned host memory, which the device reads and writes while the host goes on. Made by DeviceAccess and by the
-// Checkpointer. One thread at a time. Its calls do not disturb graph captures of other threads.
+// owns pinned host memory, which the device reads and writes while the host goes on. Made by DeviceAccess, by the
+// Checkpointer and by verify_parameters. One thread at a time. Its calls do not disturb graph captures of other
+// threads.
 
 #include <cstddef>
 #include <memory>
@@ -19,7 +20,7 @@ class DeviceCopier {
 public:
     /// Throws Error{System} when the device cannot be used.
     DeviceCopier(const CudaApi& cuda, int device);
-    /// Leaves pinned memory alone if a copy has not ended, because the device may still write it.
+    /// Leaves its memory alone if a copy has not ended, because the device may still write it.
     ~DeviceCopier();
     DeviceCopier(const DeviceCopier&) = delete;
     DeviceCopier& operator=(const DeviceCopier&) = delete;
@@ -28,6 +29,10 @@ public:
     [[nodiscard]] Stream stream() const { return {device_->stream()}; }
     /// Returns pinned memory, which lives as long as this object. Throws Error{System} when there is no room.
     [[nodiscard]] std::span<std::byte> allocate_pinned(std::size_t bytes);
+
+    /// Returns zeroed memory of the device, which lives as long as this object. The zeros are work on stream(). Throws
+    /// Error{System} when there is no room.
+    [[nodiscard]] CUdeviceptr allocate_zeroed(std::size_t bytes);
 
     /// Makes later copies wait for the current work on `other`. Throws Error{InvalidArgument} for a stream of another
     /// device, Error{System} for any other failure.
@@ -44,11 +49,12 @@ public:
     void wait(ddprun::Duration timeout);
 
 private:
-    const std::shared_ptr<GroupDevice> device_;  ///< shared with the thread that frees pinned memory
+    const std::shared_ptr<GroupDevice> device_;  ///< shared with the thread that frees the memory
     const CUevent mark_;
     const CUevent other_done_;  ///< recorded on the stream that wait_for() gets
     std::size_t bytes_ = 0;     ///< of the last copy
     std::vector<void*> pinned_;
+    std::vector<CUdeviceptr> on_device_;
 };
 
 }  // namespace ddp::detail

@@ -10,7 +10,6 @@
 #include <string>
 #include <string_view>
 
-#include "common/fnv.hpp"
 #include "common/text/number.hpp"
 #include "ddp/float16.hpp"
 #include "worker_lib/src/group/agreement.hpp"
@@ -134,12 +133,6 @@ std::vector<std::size_t> share_ready_order(ProcessGroup& group, const std::vecto
 
 namespace {
 
-std::uint64_t hash_of(const Buffer& buffer, ParameterReader& reader) {
-    ddprun::Fnv64 fnv;
-    reader.read(buffer, [&](std::span<const std::byte> piece) { fnv.add(piece); });
-    return fnv.value();
-}
-
 /// Returns the values in host memory: the buffer itself, or a copy in `memory`.
 Buffer on_host(const Buffer& buffer, ParameterReader& reader, std::vector<std::byte>& memory) {
     if (buffer.device == Device::Cpu) return buffer;
@@ -218,8 +211,7 @@ void verify_parameters(ProcessGroup& group, const std::vector<ParamSpec>& specs,
     require_agreement(group, kWhat, items, kAdvice);
     if (!complete) refuse(items.front());  // on every rank
 
-    std::vector<std::uint64_t> hashes;
-    for (const Buffer& param : params) hashes.push_back(hash_of(param, reader));
+    const std::vector<std::uint64_t> hashes = reader.hashes(params);
     const auto differs = first_difference(group, hashes);
     if (!differs) return;
     std::vector<std::byte> memory;

@@ -2,7 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstring>
+
+#include "common/word_hash.hpp"
 #include "worker_lib/src/cuda/call_checks.hpp"
+#include "worker_lib/src/cuda/kernels.hpp"
 
 namespace ddp::detail {
 
@@ -19,14 +24,47 @@ std::string ParameterReader::complaint(std::span<const Buffer> params) const {
     return {};
 }
 
-std::span<const std::byte> ParameterReader::fetch(std::span<const std::byte> piece) {
+DeviceCopier& ParameterReader::copier() {
     if (!copier_) {
         copier_.emplace(device_->cuda(), device_->index());
-        pinned_ = copier_->allocate_pinned(kPieceBytes);
         copier_->wait_for(ready_);
     }
-    copier_->start(pinned_.data(), piece.data(), piece.size());
-    copier_->wait(timeout_);
+    return *copier_;
+}
+
+std::vector<std::uint64_t> ParameterReader::hashes(std::span<const Buffer> params) {
+    std::vector<std::uint64_t> hashes(params.size());
+    if (std::ranges::find(params, Device::Cuda, &Buffer::device) != params.end()) hash_on_device(params, hashes);
+    for (std::size_t i = 0; i < params.size(); ++i) {
+        if (params[i].device != Device::Cpu) continue;
+        ddprun::WordHash64 hash;
+        hash.add({static_cast<const std::byte*>(params[i].data), params[i].bytes()});
+        hashes[i] = hash.value();
+    }
+    return hashes;
+}
+
+void ParameterReader::hash_on_device(std::span<const Buffer> params, std::span<std::uint64_t> hashes) {
+    const std::span pinned = copier().allocate_pinned(hashes.size_bytes());
+    const CUdeviceptr sums = copier().allocate_zeroed(hashes.size_bytes());
+    {
+        const auto kernels = GradientKernels::of(*device_);
+        const DeviceScope scope(*device_);
+        for (std::size_t i = 0; i < params.size(); ++i) {
+            if (params[i].device == Device::Cpu || params[i].count == 0) continue;
+            kernels->hash(params[i].data, params[i].bytes(), sums + i * sizeof(std::uint64_t),
+                          static_cast<CUstream>(copier().stream().handle));
+        }
+    }
+    copier().start(pinned.data(), reinterpret_cast<const void*>(sums), pinned.size());
+    copier().wait(timeout_);
+    std::memcpy(hashes.data(), pinned.data(), pinned.size());
+}
+
+std::span<const std::byte> ParameterReader::fetch(std::span<const std::byte> piece) {
+    if (pinned_.empty()) pinned_ = copier().allocate_pinned(kPieceBytes);
+    copier().start(pinned_.data(), piece.data(), piece.size());
+    copier().wait(timeout_);
     return pinned_.first(piece.size());
 }
 
