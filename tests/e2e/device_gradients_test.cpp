@@ -74,6 +74,17 @@ TEST_CASE("calls on wrong streams and with wrong memory are refused, and the bac
     CHECK_THAT(lines[11], Contains("has gradients in host memory, but rank 1") && Contains("in device memory. Set "));
 }
 
+TEST_CASE("a captured stream whose gradient waits for its bucket is refused, and the capture stays valid", "[e2e]") {
+    const std::vector<std::string> lines = lines_of(output_of("device-captured", 2, "captured"));
+    REQUIRE(lines.size() == 4);
+    CHECK_THAT(lines[0], Contains("mark_ready: a gradient of this backward waits for its bucket: its stream is being "
+                                  "captured into a CUDA graph") &&
+                             Contains("make the call before or after the capture"));
+    CHECK(lines[1] == "valid");
+    CHECK(lines[2] == "accepted");  // the mark was not taken before
+    CHECK(lines[3] == "accepted");
+}
+
 TEST_CASE("reducers and compressions of a process load the kernels once", "[e2e]") {
     CHECK(output_of("device-sharing", 2, "sharing", "all: cuModuleLoadDataEx 2+ error 2") == "accepted\n");
 }

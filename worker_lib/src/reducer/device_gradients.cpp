@@ -31,12 +31,20 @@ DeviceGradients::DeviceGradients(const GroupDevice& group, Arena& arena, const G
 
 DeviceGradients::~DeviceGradients() { device_->release(event_); }
 
-/// A stream of another device shows when it is used, which must not be in the middle of a backward.
+void DeviceGradients::check_first(Stream stream, std::string_view call) {
+    checked_.clear();
+    check(stream, call);
+}
+
+/// A stream of another device shows when it is used, which must not be in the middle of a backward. A stream of an
+/// earlier mark may be captured since, and must not get the record that its bucket waits for: it would be part of the
+/// caller's graph. Whether this call would make that record is not foreseen.
 void DeviceGradients::check(Stream stream, std::string_view call) {
     const CudaApi& cuda = device_->cuda();
     const DeviceScope scope(*device_);
-    if (const std::string wrong = capture_complaint(cuda, handle(stream)); !wrong.empty())
-        refuse(fmt::format("{}: {}: make the call before or after the capture", call, wrong));
+    std::string wrong = capture_complaint(cuda, handle(stream));
+    if (wrong.empty()) wrong = ready_.capture_complaint(handle(stream));
+    if (!wrong.empty()) refuse(fmt::format("{}: {}: make the call before or after the capture", call, wrong));
     if (std::ranges::find(checked_, handle(stream)) != checked_.end()) return;
     const CUresult recorded = cuda.event_record(event_, handle(stream));
     if (recorded == CUDA_ERROR_INVALID_HANDLE) {
@@ -90,7 +98,6 @@ void DeviceGradients::fill(std::size_t param, Fill how, Stream stream) {
 /// any stream in this one.
 void DeviceGradients::begin(Stream stream) {
     const DeviceScope scope(*device_);
-    checked_.clear();
     ready_.begin(storage_.plan().buckets.size());
     order(handle(stream), device_->stream());
 }
@@ -122,7 +129,7 @@ void DeviceGradients::unpack(std::size_t bucket, double factor) {
     const DType type = done.buffer.dtype;
     if (done.buffer.count == 0) return;
     kernels_->seal(done.buffer.data, done.buffer.bytes(), words_->given_up_word(), device_pointer(step_ok_),
-                  device_->stream());
+                   device_->stream());
     if (factor != 1) {
         const CopyChunk whole{.to = done.buffer.data, .from = done.buffer.data, .count = done.buffer.count};
         kernels_->copy(std::span(&whole, 1), type, type, factor, device_->stream());

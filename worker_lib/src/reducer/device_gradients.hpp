@@ -25,6 +25,7 @@ public:
     [[nodiscard]] const std::shared_ptr<StepWords>& words() const { return words_; }
 
     [[nodiscard]] Stream stream() const override { return {device_->stream()}; }
+    void check_first(Stream stream, std::string_view call) override;
     void check(Stream stream, std::string_view call) override;
     void check(const Buffer& external, std::string_view call) override;
     void clear(Stream stream) override;
@@ -50,7 +51,7 @@ private:
     void* const step_ok_;  ///< a u32
     const CUevent event_;  ///< for order() and check(): a wait is for the record before it
     ReadyEvents ready_;
-    std::vector<CUstream> checked_;  ///< streams that are known to be of this device, in this backward
+    std::vector<CUstream> checked_;  ///< streams that are known to be of this device, since check_first()
     std::vector<CopyChunk> chunks_;  ///< of the bucket that is packed or unpacked
     std::uint64_t ended_ = 0;        ///< synchronised backwards
 };

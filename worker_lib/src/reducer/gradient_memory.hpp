@@ -17,7 +17,11 @@ public:
 
     /// Returns the stream on which buckets are exchanged; a null handle: the memory is the host's.
     [[nodiscard]] virtual Stream stream() const = 0;
-    /// Throws Error{InvalidArgument} "CALL: …" if `stream` cannot be used now. Under the reducer's mutex.
+    /// Throws Error{InvalidArgument} "CALL: …" if `stream` cannot be used now. For calls outside of a backward: it
+    /// forgets the streams that were found right before, whose handles may be those of other streams now. Under the
+    /// reducer's mutex, as check().
+    virtual void check_first(Stream stream, std::string_view call) = 0;
+    /// The same for calls in a backward.
     virtual void check(Stream stream, std::string_view call) = 0;
     /// Throws Error{InvalidArgument} "CALL: …" if `external` cannot be a gradient's memory.
     virtual void check(const Buffer& external, std::string_view call) = 0;

@@ -11,6 +11,7 @@ public:
     explicit HostGradients(const GradientStorage& storage);
 
     [[nodiscard]] Stream stream() const override { return {}; }
+    void check_first(Stream /*stream*/, std::string_view /*call*/) override {}
     void check(Stream /*stream*/, std::string_view /*call*/) override {}
     void check(const Buffer& /*external*/, std::string_view /*call*/) override {}
     void clear(Stream stream) override;

@@ -89,7 +89,7 @@ void GradientReducer::Impl::zero_grads(Stream stream) {
     const ddprun::Lock lock(mutex_);
     phase_.refuse_if_failed();
     if (phase_.in_backward()) refuse("zero_grads: a backward is going on. Call it before begin_backward");
-    memory_->check(stream, "zero_grads");
+    memory_->check_first(stream, "zero_grads");
     memory_->zero_all(stream);
 }
 
@@ -116,7 +116,7 @@ void GradientReducer::Impl::begin(bool sync, Stream stream) {
         phase_.refuse_if_failed();
         if (!phase_.is_idle()) refuse("begin_backward: the previous backward was not ended by finish_backward");
         next_.check(sync);
-        memory_->check(stream, "begin_backward");
+        memory_->check_first(stream, "begin_backward");
     }
     if (options_.check_every_step) detail::agree_on_step(*group_, statistics_.steps(), sync);
     next_.begin();  // not before: when ranks disagree, all may try again

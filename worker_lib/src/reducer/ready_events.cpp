@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "worker_lib/src/cuda/call_checks.hpp"
+
 namespace ddp::detail {
 
 void ReadyEvents::begin(std::size_t buckets) {
@@ -15,6 +17,15 @@ void ReadyEvents::mark(std::size_t bucket, CUstream stream) {
     if (source == sources_.end()) source = sources_.insert(source, {.stream = stream, .open = std::nullopt});
     if (source->open && source->open != bucket) record(*source);
     source->open = bucket;
+}
+
+std::string ReadyEvents::capture_complaint(CUstream good) const {
+    for (const Source& source : sources_) {
+        if (!source.open || source.stream == good) continue;
+        const std::string wrong = detail::capture_complaint(device_->cuda(), source.stream);
+        if (!wrong.empty()) return "a gradient of this backward waits for its bucket: " + wrong;
+    }
+    return {};
 }
 
 void ReadyEvents::wait(std::size_t bucket, CUstream follower) {

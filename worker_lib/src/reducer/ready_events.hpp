@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "worker_lib/src/cuda/group_device.hpp"
@@ -24,6 +25,9 @@ public:
     void begin(std::size_t buckets);
     /// Notes that `stream`, as far as it is enqueued now, computes a gradient of the bucket. Throws Error{System}.
     void mark(std::size_t bucket, CUstream stream);
+    /// Returns why a stream other than `good`, with marks that no event covers yet, cannot be used during a capture;
+    /// empty: all can.
+    [[nodiscard]] std::string capture_complaint(CUstream good) const;
     /// Makes `follower` wait for all marks of the bucket. Throws Error{System}.
     void wait(std::size_t bucket, CUstream follower);
 
