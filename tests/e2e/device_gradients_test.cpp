@@ -85,6 +85,16 @@ TEST_CASE("a captured stream whose gradient waits for its bucket is refused, and
     CHECK(lines[3] == "accepted");
 }
 
+TEST_CASE("a reducer that is destroyed after its backward is not lost for a rank that begins it later", "[e2e]") {
+    const e2e::Sandbox sandbox("device-leaving");
+    e2e::Command command = e2e::nccl_job(
+        1, {"--nnodes", "3", "--local-nodes", "sh", "-c", "CUDA_VISIBLE_DEVICES=$RANK exec " REDUCER_JOB " leaving"});
+    const auto job = e2e::run(sandbox, command);
+    CAPTURE(job.err);
+    CHECK(job.status.exit_code() == 0);
+    CHECK(job.out == "accepted\naccepted\n");
+}
+
 TEST_CASE("reducers and compressions of a process load the kernels once", "[e2e]") {
     CHECK(output_of("device-sharing", 2, "sharing", "all: cuModuleLoadDataEx 2+ error 2") == "accepted\n");
 }

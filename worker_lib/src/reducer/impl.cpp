@@ -1,10 +1,12 @@
 #include "worker_lib/src/reducer/impl.hpp"
 
+#include <chrono>
 #include <exception>
 #include <utility>
 
 #include "worker_lib/src/group/broadcast_in_pieces.hpp"
 #include "worker_lib/src/group/group_impl.hpp"
+#include "worker_lib/src/operation/work_state.hpp"
 #include "worker_lib/src/reducer/agreements.hpp"
 #include "worker_lib/src/reducer/device_gradients.hpp"
 #include "worker_lib/src/reducer/host_gradients.hpp"
@@ -63,6 +65,7 @@ GradientReducer::Impl::~Impl() {
                               : "its GradientReducer was destroyed in the middle of a backward");
         }
     }
+    finish_step_check();
     finisher_.reset();  // after the abort, for it may wait for a bucket that peers never complete; before the group
     if (options_.hook) options_.hook->release();
 }
@@ -143,7 +146,18 @@ void GradientReducer::Impl::begin(bool sync, Stream stream) {
 /// thread waits for: if it fails, so does a later call.
 void GradientReducer::Impl::check_step(std::uint64_t number) {
     group_->impl_->set_step(number);
-    if (device_ == Device::Cuda) static_cast<void>(group_->barrier({.label = "backward"}));
+    if (device_ == Device::Cuda) step_check_ = detail::WorkState::of(group_->barrier({.label = "backward"}));
+}
+
+/// Waits for the barrier of the last backward, if the reducer ends without a failure. A rank that left in the middle of
+/// it would be lost for the others, which have begun the backward later, and would abort its exchange.
+void GradientReducer::Impl::finish_step_check() noexcept {
+    constexpr auto kTimeout = std::chrono::seconds(1);  // the ranks have exchanged gradients: they are not far apart
+    if (step_check_ == nullptr || std::uncaught_exceptions() > 0) return;
+    try {
+        (void)step_check_->wait_until(ddprun::Clock::now() + kTimeout);
+    } catch (...) {  // the group has failed, and there is no call left that could throw its error
+    }
 }
 
 /// Collective. All ranks follow rank 0's order, once it has one: a rank that only shadowed others' backwards has none.

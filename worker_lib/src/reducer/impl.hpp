@@ -62,6 +62,7 @@ private:
     void check_index(std::size_t i) const;
     [[nodiscard]] std::unique_ptr<detail::GradientMemory> make_memory();
     void check_step(std::uint64_t number);
+    void finish_step_check() noexcept;
     void rebuild_plan(Stream stream);
     void complete(std::size_t i, Stream stream);
     void mark_the_rest(Stream stream);
@@ -93,7 +94,8 @@ private:
     std::optional<detail::GradientStorage> storage_;
     std::unique_ptr<detail::GradientMemory> memory_;
     detail::NextBackward next_;
-    Stream last_stream_;  ///< of the last finish_backward, for shadow()
+    Stream last_stream_;                             ///< of the last finish_backward, for shadow()
+    std::shared_ptr<detail::WorkState> step_check_;  ///< the barrier of check_step(), which may be in flight
 
     mutable ddprun::Mutex mutex_;
     detail::ReducerPhase phase_ GUARDED_BY(mutex_);
