@@ -191,7 +191,8 @@ void GradientReducer::Impl::mark(std::size_t i, bool unused, Stream stream) {
         phase_.refuse_if_failed();
         if (!phase_.in_backward())
             refuse("parameter '" + specs_[i].name + "' was marked outside begin_backward … finish_backward");
-        memory_->check(stream, unused ? "mark_unused" : "mark_ready");
+        // Host memory has no streams, and a virtual call would cost a noticeable part of a mark.
+        if (device_ == Device::Cuda) memory_->check(stream, unused ? "mark_unused" : "mark_ready");
         const detail::Fill claimed = marks_.claim(i, unused);
         if (claimed == detail::Fill::kNotYet && phase_.is_syncing()) memory_->mark(i, stream);
         return claimed;
@@ -207,7 +208,7 @@ void GradientReducer::Impl::complete(std::size_t i, Stream stream) {
     marks_.complete(i);
     if (!phase_.is_syncing()) return;
     try {
-        memory_->mark(i, stream);
+        if (device_ == Device::Cuda) memory_->mark(i, stream);
         if (exchange_->count_gradient(storage_->bucket_of(i))) statistics_.count_out_of_order();
         while (const auto bucket = exchange_->take_complete()) {
             exchange_->launch(*bucket, statistics_.steps());
