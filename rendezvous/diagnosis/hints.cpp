@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <set>
+#include <string_view>
+
 namespace ddprun::diagnosis {
 namespace {
 
@@ -34,6 +37,27 @@ std::string process_hint(const RankRecord& record, Tense tense) {
                "continues it";
     return "While the job stands still, `ddpctl dump` shows what all ranks do, and `py-spy dump` or `gdb -p` where "
            "that one is; if it is only slow, give the operation a longer timeout";
+}
+
+/// Returns whether all ranks that the finding names are on one host, as far as that is known.
+bool is_on_one_host(const StallFinding& finding, const RecordsByRank& all) {
+    std::set<std::string_view> hosts;
+    for (const int rank : finding.ranks) {
+        const auto record = all.find(rank);
+        hosts.insert(record == all.end() ? "" : std::string_view(record->second->host));
+    }
+    return hosts.size() == 1 && !hosts.begin()->empty();
+}
+
+constexpr const char* kIfLarge = "if the data are just large, give the operation a longer timeout";
+
+/// Returns what to look at when all ranks are in an operation that does not end.
+std::string all_present_hint(const StallFinding& finding, const RecordsByRank& all, Tense tense) {
+    if (!is_on_one_host(finding, all)) return fmt::format("Look at the network between these nodes; {}", kIfLarge);
+    return fmt::format(
+        "They are all on one node, so it is not the network: {}`py-spy dump --pid` or `gdb -p` shows where each rank "
+        "is, and with GPUs `nvidia-smi` and `dmesg | grep Xid` whether one has failed; {}",
+        tense == Tense::kPast ? "while such a job waits, " : "", kIfLarge);
 }
 
 }  // namespace
@@ -78,9 +102,7 @@ std::string hint_for(const StallFinding& finding, const RecordsByRank& all, Tens
                 record != all.end() && record->second->view.hidden_groups > 0)
                 return process_hint(*record->second, tense);
             return "Check that ddprun runs there, and that its program has called ddp::init_from_env()";
-        case StallKind::kAllPresent:
-            return "Look at the network between these nodes; if the data are just large, give the operation a longer "
-                   "timeout";
+        case StallKind::kAllPresent: return all_present_hint(finding, all, tense);
         case StallKind::kCircle:
             return transfer ? fmt::format("Where sends and receives wait for each other, {}", kBatch) : "";
         case StallKind::kLink:

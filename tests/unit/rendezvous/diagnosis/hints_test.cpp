@@ -118,8 +118,13 @@ TEST_CASE("a rank that aborted a group is the culprit, and the hint is to look a
 }
 
 TEST_CASE("a line without a culprit may have a hint", "[coordinator]") {
-    const StallVerdict verdict = diagnose({On(0).world(2).in(), On(1).world(2).in()}, kMinWait);
+    std::vector<RankRecord> records{On(0).world(2).in(), On(1).world(2).in()};
+    const StallVerdict verdict = diagnose(records, kMinWait);
     CHECK(verdict.kind == StallKind::kAllPresent);
     CHECK(verdict.culprits.empty());
-    CHECK_THAT(verdict.hint, Contains("network"));
+    CHECK_THAT(verdict.hint, Catch::StartsWith("They are all on one node, so it is not the network: `py-spy dump") &&
+                                 Contains("nvidia-smi"));
+    CHECK_THAT(verdict.hint_after, Contains("while such a job waits, `py-spy dump"));
+    records[1].host = "n1";
+    CHECK_THAT(diagnose(records, kMinWait).hint, Catch::StartsWith("Look at the network between these nodes"));
 }
