@@ -48,6 +48,15 @@ std::string complaint_about(const Error& error, const Context& context, const Pr
     return named ? "" : fmt::format("'{}' does not name {}; ", error.what(), name);
 }
 
+/// Returns what is wrong with the error of an operation that waits on the device for one of another group, or "": it
+/// learns of that group's failure, unless NCCL reports the lost peer to both.
+std::string complaint_about_second(const Error& error) {
+    const std::string_view text = error.what();
+    const bool learned = text.find("another group of this device has failed") != std::string_view::npos;
+    const bool by_nccl = text.find("NCCL failed") != std::string_view::npos;
+    return learned || by_nccl ? "" : fmt::format("'{}' is not of the other group's failure; ", text);
+}
+
 /// Returns the GPU's utilisation in percent, as nvidia-smi has it; nothing: it does not report it.
 std::optional<double> utilisation() {
     const std::unique_ptr<FILE, int (*)(FILE*)> pipe(
@@ -221,6 +230,7 @@ TEST_CASE("gpu: two groups in flight, one behind the other on the device, fail t
                       met += "no error; ";
                   } catch (const Error& error) {
                       if (error.code() != ErrorCode::PeerLost) met += fmt::format("{}; ", error.what());
+                      if (&work == &works[1]) met += complaint_about_second(error);
                   }
               }
               figure_at_most("both_failed_after_the_death", seconds_since(announced(context, "death of rank 1")), "s",

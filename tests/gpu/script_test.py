@@ -120,6 +120,21 @@ class Calls(unittest.TestCase):
             self.assertLess(seconds, checks.CALL_SECONDS)
 
 
+class Arguments(unittest.TestCase):
+    @staticmethod
+    def call(*arguments):
+        return subprocess.run([SCRIPTS / "gpu-check", *arguments], capture_output=True, text=True, check=False)
+
+    def test_a_table_of_no_file_is_wrong_usage(self):
+        done = self.call("--table")
+        self.assertEqual(done.returncode, 2, done.stdout)
+        self.assertTrue(done.stderr.startswith("gpu-check: --table: the JSON files of earlier calls are missing"), done.stderr)
+
+    def test_the_list_has_the_checks_that_were_chosen(self):
+        self.assertEqual([line.split()[0] for line in self.call("--check", "12,4", "--list").stdout.splitlines()], ["4", "12"])
+        self.assertEqual(len(self.call("--list").stdout.splitlines()), 24)
+
+
 class Script(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
