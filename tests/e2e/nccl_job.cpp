@@ -1,12 +1,13 @@
 // A worker of tests over the fakes of NCCL and the CUDA driver.
 //
-// usage: nccl_job equal | groups | brief | auto | loop TIMEOUT_MS [absent RANK CALL]
+// usage: nccl_job equal | groups | brief | auto | undeclared | loop TIMEOUT_MS [absent RANK CALL]
 //
 // equal   every collective, type and reduction gives the bits of the native backend, in a world of the same processes.
 //         Prints the number of comparisons, or the first difference
 // groups  split, shrink, messages, barriers, and operations on host memory, over a fake device
 // brief   destroys groups as soon as their results are on the host
 // auto    prints the backend that Backend::Auto chooses
+// undeclared  prints the errors of calls that get device memory without Device::Cuda
 // loop    repeats an all_reduce until it fails, then prints "rank R: CODE [CULPRIT…] call N, S s | TEXT" and ends at
 //         once. Ignores SIGTERM, by which ddprun ends the others when one has died. `absent`: that rank does not make
 //         that call, and waits for the others' reports
@@ -20,6 +21,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -273,6 +275,40 @@ void brief(Context& context) {
     }
 }
 
+void undeclared(Context& context) {
+    ProcessGroup& world = context.world();
+    constexpr std::size_t kCount = 4;
+    auto* const data = static_cast<float*>(world.arena().allocate(kCount * sizeof(float)));
+    const Buffer device(data, kCount, Device::Cuda), wrong(data, kCount);
+    const auto show = [](const char* call, const std::function<void()>& made) {
+        try {
+            made();
+            print(fmt::format("{}: no error", call));
+        } catch (const ddp::Error& error) {
+            print(fmt::format("{}: {}", call, error.what()));
+        }
+    };
+    show("all_reduce", [&] { world.all_reduce(wrong, ReduceOp::Sum).wait(); });
+    show("all_gather", [&] { world.all_gather(device, wrong).wait(); });
+    show("send", [&] { world.batch().send(wrong, 0).recv(wrong, 0).start().wait(); });
+    show("coalesced", [&] { ddp::all_reduce_coalesced(world, {wrong}, ReduceOp::Sum); });
+    show("weighted_mean", [&] { (void)ddp::weighted_mean(world, wrong, 1); });
+    ddp::GradientReducer reducer(world, {{"weights", kCount}});
+    show("sync_parameters", [&] { reducer.sync_parameters({wrong}); });
+    show("verify_parameters", [&] { reducer.verify_parameters({wrong}); });
+    show("bind", [&] { reducer.bind(0, wrong); });
+    ddp::GradientReducer host(world, {{"weights", kCount}}, {.device = Device::Cpu});
+    show("bind on the host", [&] { host.bind(0, wrong); });
+    show("declared on the host", [&] { host.bind(0, device); });
+    ddp::Checkpointer checkpointer("checkpoints", world);
+    show("save", [&] { checkpointer.save(1, {{"weights", wrong}}); });
+    const auto stream = ddp::detail::open_device(context.local_rank())->stream();
+    std::vector<float> memory(kCount);
+    show("stream", [&] { world.all_reduce(memory, ReduceOp::Sum, {.stream = stream}).wait(); });
+    std::vector<float> gathered(kCount);
+    world.all_gather(memory, gathered).wait();  // the group stays usable
+}
+
 void loop(Context& context, char** argv) {
     std::signal(SIGTERM, SIG_IGN);
     const std::chrono::milliseconds timeout(std::stoi(argv[2]));
@@ -310,6 +346,7 @@ int run(char** argv) {
     if (mode == "groups") groups(context);
     if (mode == "brief") brief(context);
     if (mode == "auto") print(fmt::format("rank {}: {}", context.rank(), to_string(context.world().backend())));
+    if (mode == "undeclared") undeclared(context);
     if (mode == "loop") loop(context, argv);
     return EXIT_SUCCESS;
 }

@@ -41,6 +41,62 @@ TEST_CASE("a program that leaves the choice gets NCCL, which DDPRUN_NCCL_LIBRARY
     for (int rank = 0; rank < 4; ++rank) CHECK_THAT(job.out, Contains(fmt::format("rank {}: nccl\n", rank)));
 }
 
+TEST_CASE("device memory that is passed without Device::Cuda is refused, with what to write", "[e2e]") {
+    const e2e::Sandbox sandbox("nccl-undeclared");
+    const auto job = e2e::run(sandbox, e2e::nccl_job(1, {NCCL_JOB, "undeclared"}));
+    CAPTURE(job.out, job.err);
+    CHECK(job.status.exit_code() == 0);
+    CHECK_THAT(job.out, !Contains("no error"));
+    const std::string way_out =
+        " says host memory, and is memory of CUDA device 0. Pass Device::Cuda with it, as in Buffer(pointer, count, "
+        "Device::Cuda), which needs a group of Backend::Nccl; or copy it to the host";
+    for (const char* const what :
+         {"all_reduce sum f32[4]: the buffer", "all_gather f32[4]: the output",
+          "send f32[4] to rank 0, tag 0: the buffer", "all_reduce_coalesced(): buffer 0", "weighted_mean(): the buffer",
+          "broadcast f32[4] root 0 'parameters': the buffer", "verify_parameters: buffer 0",
+          "bind: parameter 'weights': the buffer", "cannot checkpoint 'weights': the buffer"}) {
+        CHECK_THAT(job.out, Contains(what + way_out));
+    }
+    CHECK_THAT(job.out, Contains("stream: group 'world (host)'") &&
+                            Contains("Synchronise the stream before the call, and leave it out; if it is device "
+                                     "memory, pass Device::Cuda with it"));
+}
+
+TEST_CASE("a program that leaves the choice is warned once if its GPUs stay unused", "[e2e]") {
+    const e2e::Sandbox sandbox("nccl-unused");
+    auto command = e2e::nccl_job(2, {NCCL_JOB, "auto"});
+    std::string why;
+    SECTION("no NCCL") {
+        command.env["DDPRUN_NCCL_LIBRARY"] = "/nonexistent";
+        why = "DDPRUN_NCCL_LIBRARY=/nonexistent cannot be loaded";
+    }
+    SECTION("an old one") {
+        command.env["DDP_FAKE_NCCL_VERSION"] = "21602";
+        why = "NCCL 2.16.2 (" FAKE_GPU_FOLDER
+              "/libnccl.so.2) is too old, 2.18.0 or newer is needed; "
+              "DDPRUN_NCCL_LIBRARY names another file";
+    }
+    const auto job = e2e::run(sandbox, command);
+    CAPTURE(job.out, job.err);
+    CHECK(job.status.exit_code() == 0);
+    const std::string line = "[ddp] NCCL is not usable by ranks 0 and 1 on host ";
+    const auto found = job.err.find(line);
+    REQUIRE(found != std::string::npos);
+    CHECK(job.err.find(line, found + 1) == std::string::npos);
+    CHECK_THAT(job.err, Contains(why) && Contains("Pass Backend::Nccl to have this refused"));
+    for (int rank = 0; rank < 2; ++rank) CHECK_THAT(job.out, Contains(fmt::format("rank {}: native\n", rank)));
+}
+
+TEST_CASE("ranks with MIG slices of one GPU are refused before NCCL refuses them", "[e2e]") {
+    const e2e::Sandbox sandbox("nccl-slices");
+    auto command = e2e::nccl_job(2, {NCCL_JOB, "groups"});
+    command.env["DDP_FAKE_CUDA_SLICES"] = "2";
+    const auto job = e2e::run(sandbox, command);
+    CAPTURE(job.out, job.err);
+    CHECK(job.status.exit_code() == 1);
+    CHECK_THAT(job.err, Contains("several ranks have MIG slices of the GPU at 0000:01:00"));
+}
+
 TEST_CASE("a blocking NCCL gives the same results", "[e2e]") {
     const e2e::Sandbox sandbox("nccl-blocking");
     auto command = e2e::nccl_job(4, {NCCL_JOB, "groups"});

@@ -97,8 +97,15 @@ DDP_FAKE_EXPORT CUresult cuDeviceGet(CUdevice* device, int ordinal) {
 DDP_FAKE_EXPORT CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
     return call("cuDeviceGetAttribute", Needs::Driver, [&] {
         if (device_at(device) == nullptr) return kInvalidDevice;
-        if (attribute != CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) return kInvalidValue;
-        *value = 8;
+        switch (attribute) {
+            case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = 8; break;
+            case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
+                *value = 1 + device_at(device)->number() / number_from_environment("DDP_FAKE_CUDA_SLICES", 1);
+                break;
+            case CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID:
+            case CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID: *value = 0; break;
+            default: return kInvalidValue;
+        }
         return CUDA_SUCCESS;
     });
 }

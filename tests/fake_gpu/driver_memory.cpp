@@ -143,10 +143,10 @@ DDP_FAKE_EXPORT CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, std::si
     });
 }
 
-/// Succeeds for memory that the driver does not know, with zeros.
+/// Succeeds for memory that the driver does not know, with zeros. Needs no context: addresses are unique in a process.
 DDP_FAKE_EXPORT CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes, void** values,
                                                 CUdeviceptr pointer) {
-    return call("cuPointerGetAttributes", Needs::Context, [&] {
+    return call("cuPointerGetAttributes", Needs::Driver, [&] {
         constexpr unsigned kHost = 1;  // CU_MEMORYTYPE_HOST
         const Block* const block = table().containing(address(pointer));
         for (unsigned i = 0; i < count; ++i) {

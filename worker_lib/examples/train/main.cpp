@@ -81,12 +81,12 @@ int main(int argc, char** argv) {
         return train_and_report(options, context);
     } catch (const std::exception& error) {
         // Such as a rank that is missing or lost: each rank reports its own view.
-        std::fprintf(stderr, "train: %s%s\n", rank.empty() ? "" : ("rank " + rank + ": ").c_str(), error.what());
         const auto* const known = dynamic_cast<const ddp::Error*>(&error);
-        if (known == nullptr) return EXIT_FAILURE;
         // There is no GPU, no driver or no NCCL here, and there will not be one after a restart.
-        const bool is_unavailable = known->code() == ddp::ErrorCode::Unavailable;
-        if (is_unavailable) std::fputs("train: to train without a GPU, pass --device cpu\n", stderr);
-        return is_unavailable || known->code() == ddp::ErrorCode::Environment ? kRestartIsUseless : EXIT_FAILURE;
+        const bool is_unavailable = known != nullptr && known->code() == ddp::ErrorCode::Unavailable;
+        std::fprintf(stderr, "train: %s%s%s\n", rank.empty() ? "" : ("rank " + rank + ": ").c_str(), error.what(),
+                     is_unavailable ? ". To train without a GPU, pass --device cpu" : "");
+        const bool is_useless = is_unavailable || (known != nullptr && known->code() == ddp::ErrorCode::Environment);
+        return is_useless ? kRestartIsUseless : EXIT_FAILURE;
     }
 }

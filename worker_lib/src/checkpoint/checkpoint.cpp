@@ -84,7 +84,7 @@ void check_device(detail::GroupImpl& group, std::span<const NamedBuffer> state, 
     if (device == nullptr && stream.handle != nullptr) {
         refuse("behind a stream",
                "this group is on the native backend, which takes host memory only. Synchronise the "
-               "stream before the call, and leave it out");
+               "stream before the call, and leave it out; device memory needs Backend::Nccl");
     }
     if (device == nullptr || !detail::has_device_memory(state)) return;
     const detail::DeviceScope scope(*device);

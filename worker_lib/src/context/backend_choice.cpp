@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <utility>
 
@@ -33,12 +34,30 @@ void require_one_request(const std::vector<BackendReport>& reports) {
     }
 }
 
+/// Returns why NCCL refuses ranks that use one GPU. Slices of MIG differ in their UUIDs.
+std::string sharing_obstacle(const std::vector<const BackendReport*>& sharing) {
+    const BackendReport& first = *sharing.front();
+    const bool are_slices =
+        std::ranges::any_of(sharing, [&](const BackendReport* report) { return report->uuid != first.uuid; });
+    if (!are_slices) {
+        return fmt::format(
+            "several ranks share {}, and NCCL allows one rank for each GPU (CUDA_VISIBLE_DEVICES and "
+            "InitOptions::device choose it)",
+            first.uuid.empty() ? first.gpu : first.uuid);
+    }
+    return fmt::format(
+        "several ranks have MIG slices of the GPU at {}, and NCCL takes these for one GPU, of which it "
+        "allows one rank; NCCL 2.30.3 and newer allow several with NCCL_MULTI_RANK_GPU_ENABLE=1",
+        first.gpu.substr(0, first.gpu.find('/')));
+}
+
 void note_shared_gpus(std::vector<BackendReport>& reports) {
-    std::map<std::string_view, int> ranks_of;
-    for (const BackendReport& report : reports) ++ranks_of[report.gpu];
+    std::map<std::string_view, std::vector<const BackendReport*>> ranks_of;
+    for (const BackendReport& report : reports) ranks_of[report.gpu].push_back(&report);
     for (BackendReport& report : reports) {
-        if (!report.gpu.empty() && report.obstacle.empty() && ranks_of[report.gpu] > 1)
-            report.obstacle = fmt::format("several ranks share {}, and NCCL allows one rank for each GPU", report.gpu);
+        const auto& sharing = ranks_of[report.gpu];
+        if (!report.gpu.empty() && report.obstacle.empty() && sharing.size() > 1)
+            report.obstacle = sharing_obstacle(sharing);
     }
 }
 
@@ -65,30 +84,39 @@ std::string list(const std::vector<BackendReport>& reports, const std::vector<in
 }  // namespace
 
 std::string encode(const BackendReport& report) {
-    std::string gpu = report.gpu.empty() ? "-" : report.gpu;
-    std::ranges::replace(gpu, ' ', '_');  // in a value of NCCL_HOSTID
-    return fmt::format("{} {} {} {} {}", static_cast<int>(report.asked), report.gpu_expected ? 1 : 0, report.host, gpu,
-                       report.obstacle);
+    const auto word = [](std::string text) {  // a value of NCCL_HOSTID may have blanks
+        std::ranges::replace(text, ' ', '_');
+        return text.empty() ? "-" : text;
+    };
+    return fmt::format("{} {} {} {} {} {}", static_cast<int>(report.asked), report.gpu_expected ? 1 : 0, report.host,
+                       word(report.gpu), word(report.uuid), report.obstacle);
 }
 
 BackendReport decode_report(std::string_view text) {
-    // "0 1 host gpu obstacle"
-    const auto end_of_host = text.find(' ', 4);
-    const auto end_of_gpu = end_of_host == std::string_view::npos ? end_of_host : text.find(' ', end_of_host + 1);
-    const bool well_formed = text.size() > 4 && text[0] >= '0' && text[0] <= '2' && text[1] == ' ' && text[3] == ' ' &&
-                             end_of_gpu != std::string_view::npos;
-    if (!well_formed) {
+    // "0 1 host gpu uuid obstacle"
+    std::array<std::string, 5> words;
+    std::string_view rest = text;
+    bool well_formed = true;
+    for (std::string& word : words) {
+        const auto end = rest.find(' ');
+        well_formed = well_formed && end != std::string_view::npos && end > 0;
+        if (!well_formed) break;
+        word = rest.substr(0, end);
+        rest.remove_prefix(end + 1);
+    }
+    const auto& [asked, expected, host, gpu, uuid] = words;
+    if (!well_formed || asked.size() != 1 || asked[0] < '0' || asked[0] > '2') {
         throw Error(ErrorCode::System,
                     fmt::format("a rank published '{}', which this version of ddp cannot read. Run the same version on "
                                 "all ranks",
                                 text));
     }
-    const auto gpu = text.substr(end_of_host + 1, end_of_gpu - end_of_host - 1);
-    return {.asked = static_cast<Backend>(text[0] - '0'),
-            .host = std::string(text.substr(4, end_of_host - 4)),
-            .obstacle = std::string(text.substr(end_of_gpu + 1)),
-            .gpu_expected = text[2] == '1',
-            .gpu = gpu == "-" ? std::string() : std::string(gpu)};
+    return {.asked = static_cast<Backend>(asked[0] - '0'),
+            .host = host,
+            .obstacle = std::string(rest),
+            .gpu_expected = expected == "1",
+            .gpu = gpu == "-" ? "" : gpu,
+            .uuid = uuid == "-" ? "" : uuid};
 }
 
 BackendReport report_here(Backend asked, int& device, int local_rank) {
@@ -98,7 +126,8 @@ BackendReport report_here(Backend asked, int& device, int local_rank) {
     if (!nccl.usable) report.obstacle = nccl.reason;
     device = nccl.device;
     report.gpu = nccl.gpu;
-    report.gpu_expected = gpu_expected_here();
+    report.uuid = nccl.uuid;
+    report.gpu_expected = nccl.has_devices || gpu_expected_here();
     return report;
 }
 
@@ -114,12 +143,12 @@ BackendChoice decide_backend(std::vector<BackendReport> reports) {
     if (unable.empty()) return {Backend::Nccl, {}};
     const std::string who = list(reports, unable);
     if (asked == Backend::Nccl) {
-        throw Error(
-            ErrorCode::Unavailable,
-            fmt::format("Backend::Nccl is asked for, but NCCL is not usable by {}. Start one rank for each GPU, "
-                        "where its driver and NCCL are installed; or pass Backend::Auto or Backend::Native",
-                        who),
-            unable);
+        throw Error(ErrorCode::Unavailable,
+                    fmt::format("Backend::Nccl is asked for, but NCCL is not usable by {}. Start one rank for each GPU "
+                                "(--nproc-per-node gpu), where its driver and NCCL are installed; or pass "
+                                "Backend::Auto or Backend::Native",
+                                who),
+                    unable);
     }
     const bool surprising = unable.size() < reports.size() || std::ranges::any_of(reports, [](const auto& report) {
                                 return report.gpu_expected || !report.gpu.empty();

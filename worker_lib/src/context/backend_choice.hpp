@@ -17,6 +17,7 @@ struct BackendReport {
     std::string obstacle;       ///< why NCCL cannot run there; empty if it can, and for Backend::Native
     bool gpu_expected = false;  ///< the machine seems to have a GPU, so that training without it deserves a line
     std::string gpu = {};       ///< NcclAvailability::gpu
+    std::string uuid = {};      ///< NcclAvailability::uuid
 };
 /// Returns the report as text for the store.
 [[nodiscard]] std::string encode(const BackendReport& report);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -68,7 +69,9 @@ Backend agree_on_backend(GroupSpec& spec, Backend asked, int local_rank) {
     std::vector<detail::BackendReport> reports;
     for (const auto& text : detail::exchange(spec, "backend", report)) reports.push_back(detail::decode_report(text));
     const auto choice = detail::decide_backend(reports);
-    if (spec.rank == 0 && !choice.line.empty()) std::fputs(fmt::format("[ddp] {}\n", choice.line).c_str(), stderr);
+    static std::atomic<bool> printed = false;
+    if (spec.rank == 0 && !choice.line.empty() && !printed.exchange(true))
+        std::fputs(fmt::format("[ddp] {}\n", choice.line).c_str(), stderr);
     return choice.backend;
 }
 

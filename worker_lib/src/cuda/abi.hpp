@@ -48,7 +48,12 @@ enum CUevent_flags : unsigned { CU_EVENT_DISABLE_TIMING = 2 };
 enum CUstreamCaptureMode : unsigned { CU_STREAM_CAPTURE_MODE_GLOBAL = 0, CU_STREAM_CAPTURE_MODE_RELAXED = 2 };
 enum CUstreamCaptureStatus : unsigned { CU_STREAM_CAPTURE_STATUS_NONE = 0, CU_STREAM_CAPTURE_STATUS_ACTIVE = 1 };
 enum CUmemorytype : unsigned { CU_MEMORYTYPE_DEVICE = 2 };
-enum CUdevice_attribute : unsigned { CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16 };
+enum CUdevice_attribute : unsigned {
+    CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16,
+    CU_DEVICE_ATTRIBUTE_PCI_BUS_ID = 33,
+    CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID = 34,
+    CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID = 50,
+};
 enum CUjit_option : unsigned { CU_JIT_ERROR_LOG_BUFFER = 5, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES = 6 };
 enum CUpointer_attribute : unsigned {
     CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,     ///< a CUmemorytype; 0: CUDA knows no memory there

@@ -30,10 +30,16 @@ std::string memory_complaint(const CudaApi& cuda, const Buffer& buffer, std::str
         return {};
     if (type == 0) {
         return fmt::format(
-            "the {} says Device::Cuda, but CUDA knows no memory there: it is host memory, or has been freed", name);
+            "the {} says Device::Cuda, but CUDA knows no memory there: it is host memory, or has been freed. Leave "
+            "Device::Cuda out for host memory",
+            name);
     }
     if (type != CU_MEMORYTYPE_DEVICE || managed != 0 || home == device) return {};
-    return fmt::format("the {} is memory of CUDA device {}; this rank uses CUDA device {}", name, home, device);
+    return fmt::format(
+        "the {} is memory of CUDA device {}; this rank uses CUDA device {}: call cudaSetDevice({}) before you "
+        "allocate, "
+        "or choose another one by InitOptions::device",
+        name, home, device, device);
 }
 
 }  // namespace ddp::detail

@@ -40,8 +40,12 @@ void* DeviceArena::allocate(std::size_t bytes) {
     const DeviceScope scope(*device_);
     const std::size_t room = std::max<std::size_t>(bytes, 1);  // cuMemAlloc refuses 0
     CUdeviceptr block = 0;
-    check_cuda(cuda, cuda.mem_alloc(&block, room),  // aligned to 256
-               fmt::format("no room for {} bytes on CUDA device {}", bytes, device_->index()));
+    if (const CUresult made = cuda.mem_alloc(&block, room); made != CUDA_SUCCESS) {  // aligned to 256
+        throw Error(ErrorCode::System,
+                    fmt::format("no room for {} bytes on CUDA device {}: {}. `nvidia-smi` shows the processes that use "
+                                "its memory: end those that should not be there, or make the batch or model smaller",
+                                bytes, device_->index(), cuda_error_text(cuda, made)));
+    }
     {
         const ddprun::Lock lock(mutex_);
         blocks_.push_back(block);  // from here on the arena frees it, also if the next line throws

@@ -75,9 +75,9 @@ void DeviceCopier::wait_for(Stream other) {
     const CallScope scope(*device_);
     const CUresult recorded = device_->cuda().event_record(other_done_, static_cast<CUstream>(other.handle));
     if (recorded == CUDA_ERROR_INVALID_HANDLE) {
-        throw Error(
-            ErrorCode::InvalidArgument,
-            fmt::format("the stream belongs to another device; this rank uses CUDA device {}", device_->index()));
+        throw Error(ErrorCode::InvalidArgument, fmt::format("the stream belongs to another device; this rank uses CUDA "
+                                                            "device {0}: call cudaSetDevice({0}) before you make it",
+                                                            device_->index()));
     }
     check_cuda(device_->cuda(), recorded, "cuEventRecord on the caller's stream");
     // A wait sees the record before it, so one event serves all calls.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
+
 #include "ddp/error.hpp"
 #include "worker_lib/src/util/dynamic_library.hpp"
 
@@ -41,10 +43,26 @@ Result<int> count_devices(const CudaApi& cuda) {
     if (error == CUDA_SUCCESS) error = cuda.device_get_count(&count);
     if (error != CUDA_SUCCESS && error != CUDA_ERROR_NO_DEVICE) {
         return ddprun::Error{Errc::kNotFound,
-                             fmt::format("the CUDA driver does not start: {}", cuda_error_text(cuda, error))};
+                             fmt::format("the CUDA driver does not start: {} (see nvidia-smi, and `dmesg | grep NVRM`)",
+                                         cuda_error_text(cuda, error))};
     }
-    if (count == 0) return ddprun::Error{Errc::kNotFound, "there is no CUDA device"};
+    if (count == 0) return ddprun::Error{Errc::kNotFound, "there is no CUDA device" + visible_devices_note()};
     return count;
+}
+
+std::string visible_devices_note() {
+    const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+    return visible == nullptr ? "" : fmt::format(" (CUDA_VISIBLE_DEVICES={})", *visible == '\0' ? "''" : visible);
+}
+
+std::string device_bus_id(const CudaApi& cuda, int index) {
+    CUdevice device = 0;
+    int domain = 0, bus = 0, slot = 0;
+    const bool known = cuda.device_get(&device, index) == CUDA_SUCCESS &&
+                       cuda.device_get_attribute(&domain, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, device) == CUDA_SUCCESS &&
+                       cuda.device_get_attribute(&bus, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, device) == CUDA_SUCCESS &&
+                       cuda.device_get_attribute(&slot, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID, device) == CUDA_SUCCESS;
+    return known ? fmt::format("{:04x}:{:02x}:{:02x}", domain, bus, slot) : "";
 }
 
 std::string device_uuid(const CudaApi& cuda, int index) {

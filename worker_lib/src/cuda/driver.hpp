@@ -27,6 +27,13 @@ using namespace abi;
 /// MIG slice is its own. The driver has to be started: see count_devices().
 [[nodiscard]] std::string device_uuid(const CudaApi& cuda, int index);
 
+/// Returns the device's address on the PCI bus, "0000:59:00"; empty if the driver does not know it. MIG slices have
+/// that of their GPU.
+[[nodiscard]] std::string device_bus_id(const CudaApi& cuda, int index);
+
+/// Returns " (CUDA_VISIBLE_DEVICES=0,1)" if the variable limits the devices that this process sees; else "".
+[[nodiscard]] std::string visible_devices_note();
+
 /// Returns "out of memory (CUDA_ERROR_OUT_OF_MEMORY)".
 [[nodiscard]] std::string cuda_error_text(const CudaApi& cuda, CUresult error);
 

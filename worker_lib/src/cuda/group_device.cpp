@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ddp/error.hpp"
+#include "worker_lib/src/cuda/device_memory.hpp"
 #include "worker_lib/src/cuda/waiting.hpp"
 
 namespace ddp::detail {
@@ -14,6 +15,12 @@ PrimaryContext::PrimaryContext(const CudaApi& cuda, int index) : cuda_(cuda) {
     check_cuda(cuda_, cuda_.device_get(&device_, index), fmt::format("cuDeviceGet of CUDA device {}", index));
     check_cuda(cuda_, cuda_.device_primary_ctx_retain(&context_, device_),
                fmt::format("cuDevicePrimaryCtxRetain of CUDA device {}", index));
+    begin_lookups(cuda_);
+}
+
+PrimaryContext::~PrimaryContext() {
+    end_lookups();
+    (void)cuda_.device_primary_ctx_release(device_);
 }
 
 CUresult PrimaryContext::begin_thread() const {

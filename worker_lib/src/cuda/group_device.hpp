@@ -12,12 +12,12 @@
 
 namespace ddp::detail {
 
-/// Keeps the primary context of a device alive.
+/// Keeps the primary context of a device alive, and device_holding() asking its driver.
 class PrimaryContext {
 public:
     /// `cuda` must outlive it. Throws Error{System} when the device cannot be used.
     PrimaryContext(const CudaApi& cuda, int index);
-    ~PrimaryContext() { (void)cuda_.device_primary_ctx_release(device_); }
+    ~PrimaryContext();
     PrimaryContext(const PrimaryContext&) = delete;
     PrimaryContext& operator=(const PrimaryContext&) = delete;
     [[nodiscard]] CUcontext get() const { return context_; }

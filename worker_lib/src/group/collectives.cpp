@@ -12,6 +12,7 @@
 
 #include "ddp/error.hpp"
 #include "worker_lib/src/group/agreement.hpp"
+#include "worker_lib/src/operation/operation_check.hpp"
 
 namespace ddp {
 
@@ -113,6 +114,8 @@ void all_reduce_coalesced(ProcessGroup& group, List<Buffer> buffers, ReduceOp op
             refuse(group, kCall,
                    fmt::format("buffer {} is device memory, and host memory is expected. Use all_reduce for it", i));
         }
+        if (auto wrong = detail::device_memory_complaint(one, "buffer ", std::to_string(i)); !wrong.empty())
+            refuse(group, kCall, wrong);
         if (one.dtype != type) {
             refuse(group, kCall,
                    fmt::format("buffer {} is of type {}, and buffer 0 of {}. Make one call for each type", i,
@@ -152,6 +155,8 @@ double weighted_mean(ProcessGroup& group, Buffer values, double weight, const Op
     if (values.device != Device::Cpu)
         refuse(group, kCall, "the values are device memory, and host memory is expected. Copy them before");
     if (values.data == nullptr && values.count > 0) refuse(group, kCall, "the values are null");
+    if (auto wrong = detail::device_memory_complaint(values, "the ", "buffer"); !wrong.empty())
+        refuse(group, kCall, wrong);
     if (values.dtype == DType::F32)
         return mean_of(group, std::span(static_cast<float*>(values.data), values.count), weight, named);
     if (values.dtype == DType::F64)

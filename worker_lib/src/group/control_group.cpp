@@ -1,12 +1,16 @@
 #include "worker_lib/src/group/control_group.hpp"
 
 #include "worker_lib/src/group/group_impl.hpp"
+#include "worker_lib/src/operation/operation_check.hpp"
 
 namespace ddp::detail {
 
 bool is_for_control_group(const Operation& operation) {
     if (operation.kind == OpKind::kBarrier) return operation.stream.handle == nullptr;
-    return operation.buffer.device == Device::Cpu && (!operation.output || operation.output->device == Device::Cpu);
+    const auto is_host_memory = [](const Buffer& buffer) {
+        return buffer.device == Device::Cpu && device_memory_complaint(buffer, "", "").empty();
+    };
+    return is_host_memory(operation.buffer) && (!operation.output || is_host_memory(*operation.output));
 }
 
 ControlGroup::ControlGroup() = default;

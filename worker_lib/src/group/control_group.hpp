@@ -16,6 +16,7 @@ namespace ddp::detail {
 class GroupImpl;
 
 /// Returns whether the operation belongs there: its buffers are host memory, or it is a barrier without a stream.
+/// Device memory that is declared as host memory does not: the twin would be made, which needs all ranks, to refuse it.
 [[nodiscard]] bool is_for_control_group(const Operation& operation);
 
 /// Owned by the GroupImpl whose twin it holds, and made with it; the twin is made on first need. Any thread.

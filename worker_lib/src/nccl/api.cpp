@@ -20,6 +20,8 @@ namespace {
 using ddprun::Errc;
 using ddprun::Result;
 
+constexpr const char* kNameAnother = "DDPRUN_NCCL_LIBRARY names another file";
+
 // The tables have one row for each member, so that none is forgotten.
 #define DDP_COUNT(...) +1
 static_assert(sizeof(NcclApi) ==
@@ -94,16 +96,17 @@ Result<NcclLibrary> load_nccl() {
     DDP_NCCL_OPTIONAL_FUNCTIONS(DDP_BIND)
 #undef DDP_BIND
     if (!library.problem().empty()) {
-        return ddprun::Error{Errc::kMismatch, fmt::format("{}; NCCL {} or newer is needed", library.problem(),
-                                                          nccl_version_text(kOldestNccl))};
+        return ddprun::Error{Errc::kMismatch, fmt::format("{}; NCCL {} or newer is needed; {}", library.problem(),
+                                                          nccl_version_text(kOldestNccl), kNameAnother)};
     }
     if (const ncclResult_t result = nccl.api.get_version(&nccl.version); result != ncclSuccess)
         return ddprun::Error{Errc::kSystem, fmt::format("ncclGetVersion: {}", nccl.api.get_error_string(result))};
     if (nccl.version < kOldestNccl) {
-        return ddprun::Error{Errc::kMismatch,
-                             fmt::format("NCCL {} is too old, {} or newer is needed", nccl_version_text(nccl.version),
-                                         nccl_version_text(kOldestNccl))};
+        return ddprun::Error{Errc::kMismatch, fmt::format("NCCL {} ({}) is too old, {} or newer is needed; {}",
+                                                          nccl_version_text(nccl.version), library.file(),
+                                                          nccl_version_text(kOldestNccl), kNameAnother)};
     }
+    nccl.file = library.file();
     nccl.built_with = find_cuda_version(nccl.api, nccl.version);
     return nccl;
 }
@@ -118,8 +121,8 @@ Result<GpuApi> load_gpu_api() {
     }
     int driver = 0;
     if (const CUresult asked = cuda->driver_get_version(&driver); asked == CUDA_SUCCESS) {
-        if (auto wrong = driver_complaint(nccl->version, nccl->built_with, driver); !wrong.empty())
-            return ddprun::Error{Errc::kMismatch, std::move(wrong)};
+        if (const auto wrong = driver_complaint(nccl->version, nccl->built_with, driver); !wrong.empty())
+            return ddprun::Error{Errc::kMismatch, fmt::format("{} (found: {}); {}", wrong, nccl->file, kNameAnother)};
     }
     return GpuApi{nccl->api, *cuda, nccl->version};
 }

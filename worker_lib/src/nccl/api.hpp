@@ -2,6 +2,8 @@
 // NCCL and the CUDA driver as two tables of function pointers. They are filled by dlopen, so that one binary runs with
 // and without a GPU, or by a test's fake (fake_nccl.hpp).
 
+#include <string>
+
 #include "common/error.hpp"
 #include "worker_lib/src/cuda/driver.hpp"
 #include "worker_lib/src/nccl/abi.hpp"
@@ -26,6 +28,7 @@ struct GpuApi {
 struct NcclLibrary {
     NcclApi api;
     int version = 0;
+    std::string file;    ///< its path
     int built_with = 0;  ///< the CUDA version, as the driver codes it: 12040 is 12.4; 0: unknown
 };
 [[nodiscard]] ddprun::Result<NcclLibrary> load_nccl();

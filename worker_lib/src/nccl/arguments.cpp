@@ -38,7 +38,9 @@ std::string wait_complaint(const CudaApi& cuda, CUstream stream) {
 void record_on_callers_stream(const CudaApi& cuda, CUevent event, const NcclWork& work, int device) {
     const CUresult recorded = cuda.event_record(event, work.caller());
     if (recorded == CUDA_ERROR_INVALID_HANDLE)
-        refuse(work, fmt::format("the stream belongs to another device; this rank uses CUDA device {}", device));
+        refuse(work, fmt::format("the stream belongs to another device; this rank uses CUDA device {0}: call "
+                                 "cudaSetDevice({0}) before you make it",
+                                 device));
     check_cuda(cuda, recorded, "cuEventRecord on the caller's stream");
 }
 

@@ -173,7 +173,8 @@ void NcclBackend::abort(std::string_view reason) {
 std::optional<Error> NcclBackend::failure() const {
     const auto failure = queue_->failure_of(*group_);
     if (!failure) return std::nullopt;
-    return Error(failure->code, failure->cause, failure->culprits);
+    const std::string begin = failure->operation.empty() ? "" : failure->operation + ": ";
+    return Error(failure->code, with_next_step(*failure, begin + failure->cause), failure->culprits);
 }
 
 /// Knows only whether the process of a rank of this machine has ended.
@@ -191,9 +192,9 @@ void require_device(const GroupSpec& spec, const CudaApi& cuda) {
                     fmt::format("{}: no NCCL backend: {}", own_rank_text(spec), count.error().message));
     if (spec.device >= *count) {
         throw Error(ErrorCode::Unavailable,
-                    fmt::format("{}: there is no CUDA device {}, only 0 to {}. Start at most {} ranks per "
+                    fmt::format("{}: there is no CUDA device {}, only 0 to {}{}. Start at most {} ranks per "
                                 "node, or use Backend::Native",
-                                own_rank_text(spec), spec.device, *count - 1, *count));
+                                own_rank_text(spec), spec.device, *count - 1, visible_devices_note(), *count));
     }
 }
 

@@ -74,13 +74,17 @@ Progress progress_of(const NcclGroup& group, NcclWork& work, bool asks_nccl) {
     work.mark_begun(state == CUDA_SUCCESS);
     if (state == CUDA_SUCCESS) return {.done = true};
     if (state != CUDA_ERROR_NOT_READY) {
-        const std::string text = fmt::format("CUDA failed: {}", cuda_error_text(group.device->cuda(), state));
+        const std::string text = fmt::format(
+            "CUDA failed: {}. A kernel of this process has failed, or the GPU has: `dmesg | grep Xid` on this host "
+            "shows which",
+            cuda_error_text(group.device->cuda(), state));
         return {.device_failure = failure_of_work(group, work, ErrorCode::System, text)};
     }
     const ncclResult_t error = asks_nccl ? group.communicator->state() : ncclSuccess;
     if (error == ncclSuccess || error == ncclInProgress) return {};
-    return {.nccl_failure = failure_of_work(group, work, error_code_of(error),
-                                            "NCCL failed: " + group.communicator->error_text(error))};
+    const std::string text =
+        fmt::format("NCCL failed: {}. NCCL_DEBUG=WARN has NCCL print more", group.communicator->error_text(error));
+    return {.nccl_failure = failure_of_work(group, work, error_code_of(error), text)};
 }
 
 }  // namespace

@@ -26,6 +26,13 @@ bool is_in_progress(const NcclWork& work, const NcclWork* connecting) {
 
 }  // namespace
 
+std::string with_next_step(const Failure& failure, std::string text) {
+    if (failure.code != ErrorCode::Timeout || failure.operation.empty() || !failure.culprits.empty()) return text;
+    return text +
+           ". Some rank has not called it, calls another operation, or its GPU does not get that far: see a line "
+           "LAGGING or MISMATCH of ddprun, `nvidia-smi`, and `dmesg | grep Xid`";
+}
+
 void GroupWatch::pop() {
     works_.pop_front();
     overdue_ = held_up_ = nullptr;
@@ -149,7 +156,7 @@ std::exception_ptr GroupWatch::error_for(const NcclWork& work) const {
     const bool other = !failure_->operation.empty() && failure_->operation != own;
     const std::string text = other ? fmt::format("{}: given up after {}: {}", own, failure_->operation, failure_->cause)
                                    : fmt::format("{}: {}", own, failure_->cause);
-    return std::make_exception_ptr(Error(failure_->code, text, failure_->culprits));
+    return std::make_exception_ptr(Error(failure_->code, with_next_step(*failure_, text), failure_->culprits));
 }
 
 }  // namespace ddp::detail

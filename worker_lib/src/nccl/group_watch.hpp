@@ -18,12 +18,14 @@
 namespace ddp::detail {
 
 /// The error of a call whose peers did not make it too.
-inline constexpr std::string_view kStillConnecting =
-    "NCCL was still connecting to its peers at its deadline: have all ranks made this call?";
+inline constexpr std::string_view kStillConnecting = "NCCL was still connecting to its peers at its deadline";
 
 /// From the first look at something late to the second: the process may have been paused, and another thread is about
 /// to find it done.
 inline constexpr auto kSecondLook = std::chrono::milliseconds(20);
+
+/// Adds what to look at next to the text of an operation's timeout whose culprit is not known.
+[[nodiscard]] std::string with_next_step(const Failure& failure, std::string text);
 
 class GroupWatch {
 public:

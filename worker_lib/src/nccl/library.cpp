@@ -4,6 +4,7 @@
 #include <glob.h>
 
 #include <charconv>
+#include <fstream>
 
 namespace ddp::detail {
 
@@ -24,6 +25,24 @@ std::vector<std::string> installed_nccl(const Variables& variables) {
     add("/usr/local", kPackage);
     add("/usr/local", "lib/python3*/dist-packages/nvidia/nccl/lib");  // Debian's pip
     return files;
+}
+
+std::optional<std::string> nccl_setting(const Variables& variables, const char* name) {
+    if (auto set = variables(name)) return set;
+    std::vector<std::string> files;
+    const std::string chosen = variables("NCCL_CONF_FILE").value_or("");
+    if (!chosen.empty())
+        files.push_back(chosen);
+    else if (const auto home = variables("HOME"))
+        files.push_back(*home + "/.nccl.conf");
+    files.emplace_back("/etc/nccl.conf");
+    const std::string begin = fmt::format("{}=", name);
+    for (const std::string& file : files) {
+        std::ifstream lines(file);
+        for (std::string line; std::getline(lines, line);)
+            if (line.starts_with(begin)) return line.substr(begin.size());
+    }
+    return std::nullopt;
 }
 
 std::string nccl_version_text(int version) {

@@ -1,6 +1,7 @@
 #pragma once
 // Where the library of NCCL lies, and which versions of NCCL and of CUDA's driver work together.
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,10 @@ inline constexpr const char* kNcclLibrary = "libnccl.so.2";
 /// Returns the libraries that the dynamic linker does not find: those of NCCL_HOME, then those that pip has installed
 /// into the active Python environment (VIRTUAL_ENV, CONDA_PREFIX), for this user (HOME), or for this machine.
 [[nodiscard]] std::vector<std::string> installed_nccl(const Variables& variables);
+
+/// Returns a setting of NCCL as NCCL reads it: a variable, or a line of NCCL_CONF_FILE, else ~/.nccl.conf, or of
+/// /etc/nccl.conf; the first that has it.
+[[nodiscard]] std::optional<std::string> nccl_setting(const Variables& variables, const char* name);
 
 /// Returns "2.28.9" for 22809.
 [[nodiscard]] std::string nccl_version_text(int version);

@@ -20,9 +20,11 @@ struct NcclAvailability {
     bool usable = false;
     std::string reason;  ///< "NCCL 2.28.9 is present, but there is no CUDA device"; or what is present
     int device = 0;      ///< index, as GroupSpec::device
-    /// The GPU and what NCCL takes for its host: two ranks with the same text would share a GPU, which NCCL refuses.
-    /// Empty: unknown, or this NCCL has been set to allow it.
+    /// The bus id of the GPU and what NCCL takes for its host: two ranks with the same text would share a GPU, also
+    /// with MIG slices of their own, which NCCL refuses. Empty: unknown, or this NCCL has been set to allow it.
     std::string gpu = {};
+    std::string uuid = {};     ///< of the GPU, or of its slice; empty: unknown
+    bool has_devices = false;  ///< the driver has some, usable or not
 };
 /// Reports whether NCCL is usable on this machine, why not, and on which device.
 /// device   index; -1: that of the local rank, or the only one that is visible, as under `srun --gpus-per-task=1`

@@ -6,6 +6,8 @@
 #include <numeric>
 #include <optional>
 
+#include "worker_lib/src/cuda/device_memory.hpp"
+
 namespace ddp::detail {
 
 namespace {
@@ -175,7 +177,13 @@ std::string buffer_complaint(const Buffer& buffer, std::string_view name, Backen
     if (reinterpret_cast<std::uintptr_t>(buffer.data) % width != 0) {
         return fmt::format("the {} is not aligned to its elements of {} bytes", name, width);
     }
-    if (backend == Backend::Native && buffer.device != Device::Cpu) return "the native backend takes host memory only";
+    if (auto text = device_memory_complaint(buffer, "the ", name); !text.empty()) return text;
+    if (backend == Backend::Native && buffer.device != Device::Cpu) {
+        return fmt::format(
+            "the {} is device memory, and the native backend takes host memory only: use a group of Backend::Nccl "
+            "(InitOptions::backend), or copy it to the host",
+            name);
+    }
     if (backend == Backend::Nccl && buffer.device != Device::Cuda) {
         return fmt::format(
             "the {} is host memory, and the NCCL backend takes CUDA memory only: copy it to the device "
@@ -185,20 +193,31 @@ std::string buffer_complaint(const Buffer& buffer, std::string_view name, Backen
     return {};
 }
 
+std::string device_memory_complaint(const Buffer& buffer, std::string_view article, std::string_view name) {
+    if (buffer.device != Device::Cpu || buffer.count == 0) return {};
+    const auto device = device_holding(buffer.data);
+    if (!device) return {};
+    return fmt::format(
+        "{}{} says host memory, and is memory of CUDA device {}. Pass Device::Cuda with it, as in Buffer(pointer, "
+        "count, "
+        "Device::Cuda), which needs a group of Backend::Nccl; or copy it to the host",
+        article, name, *device);
+}
+
 std::string stream_complaint(const Stream& stream, Backend backend) {
     if (stream.handle == nullptr || backend != Backend::Native) return {};
     return "OpOptions::stream is set, but an operation on host memory does not wait for a CUDA stream. Synchronise the "
-           "stream before the call, and leave it out";
+           "stream before the call, and leave it out; if it is device memory, pass Device::Cuda with it";
 }
 
 std::string complaint(const Operation& operation, const GroupSpec& spec, Backend backend) {
-    if (auto text = stream_complaint(operation.stream, backend); !text.empty()) return text;
-    if (operation.kind == OpKind::kBarrier) return {};
+    if (operation.kind == OpKind::kBarrier) return stream_complaint(operation.stream, backend);
     const char* const name = operation.output ? "input" : "buffer";
     if (auto text = buffer_complaint(operation.buffer, name, backend); !text.empty()) return text;
     if (operation.output) {
         if (auto text = buffer_complaint(*operation.output, "output", backend); !text.empty()) return text;
     }
+    if (auto text = stream_complaint(operation.stream, backend); !text.empty()) return text;
     const int size = static_cast<int>(spec.members.size());
     if (has_root(operation.kind) && (operation.root < 0 || operation.root >= size)) {
         return fmt::format("there is no rank {} in a group of {}", operation.root, size);

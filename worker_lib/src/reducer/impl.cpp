@@ -6,6 +6,7 @@
 
 #include "worker_lib/src/group/broadcast_in_pieces.hpp"
 #include "worker_lib/src/group/group_impl.hpp"
+#include "worker_lib/src/operation/operation_check.hpp"
 #include "worker_lib/src/operation/work_state.hpp"
 #include "worker_lib/src/reducer/agreements.hpp"
 #include "worker_lib/src/reducer/device_gradients.hpp"
@@ -100,8 +101,11 @@ void GradientReducer::Impl::bind(std::size_t i, Buffer external) {
     check_index(i);
     const Buffer& view = storage_->view(i);
     const std::string name = "bind: parameter '" + specs_[i].name + "'";
+    if (const auto wrong = detail::device_memory_complaint(external, name, ": the buffer"); !wrong.empty())
+        refuse(wrong);
     if (external.count != view.count || external.dtype != view.dtype || external.device != view.device)
-        refuse(name + " needs " + text_of(view) + ", not " + text_of(external));
+        refuse(name + " needs " + text_of(view) + ", not " + text_of(external) +
+               (external.device == view.device ? "" : ". ReducerOptions::device chooses the memory of the gradients"));
     if (external.data == nullptr && external.count > 0) refuse(name + " got no memory");
     const ddprun::Lock lock(mutex_);
     memory_->check(external, name);

@@ -8,14 +8,23 @@
 #include "common/word_hash.hpp"
 #include "worker_lib/src/cuda/call_checks.hpp"
 #include "worker_lib/src/cuda/kernels.hpp"
+#include "worker_lib/src/operation/operation_check.hpp"
 
 namespace ddp::detail {
 
 std::string ParameterReader::complaint(std::span<const Buffer> params) const {
     for (std::size_t i = 0; i < params.size(); ++i) {
-        if (params[i].device == Device::Cpu) continue;
-        if (device_ == nullptr)
-            return fmt::format("buffer {} is device memory, but the reducer's group takes host memory only", i);
+        if (params[i].device == Device::Cpu) {
+            if (auto text = device_memory_complaint(params[i], "buffer ", std::to_string(i)); !text.empty())
+                return text;
+            continue;
+        }
+        if (device_ == nullptr) {
+            return fmt::format(
+                "buffer {} is device memory, but the reducer's group takes host memory only. Copy it to the host, or "
+                "make the reducer on a group of Backend::Nccl, without ReducerOptions::device",
+                i);
+        }
         const DeviceScope scope(*device_);
         std::string wrong = memory_complaint(device_->cuda(), params[i], fmt::format("buffer {}", i), device_->index());
         if (wrong.empty()) wrong = capture_complaint(device_->cuda(), static_cast<CUstream>(ready_.handle));

@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <link.h>
 
 #include <string>
 
@@ -21,12 +22,18 @@ public:
     void bind(Function*& function, const char* symbol) {
         if (handle_ == nullptr) return;
         function = reinterpret_cast<Function*>(::dlsym(handle_, symbol));
-        if (function == nullptr && problem_.empty()) problem_ = fmt::format("{} has no function {}", name_, symbol);
+        if (function == nullptr && problem_.empty()) problem_ = fmt::format("{} has no function {}", file(), symbol);
     }
     /// Binds a function that the library may lack; then it becomes null.
     template <typename Function>
     void bind_if_present(Function*& function, const char* symbol) {
         if (handle_ != nullptr) function = reinterpret_cast<Function*>(::dlsym(handle_, symbol));
+    }
+    /// Returns the path of the file that is open; its name if the path is not known.
+    [[nodiscard]] std::string file() const {
+        const link_map* map = nullptr;
+        const bool known = handle_ != nullptr && ::dlinfo(handle_, RTLD_DI_LINKMAP, &map) == 0 && *map->l_name != '\0';
+        return known ? map->l_name : name_;
     }
     [[nodiscard]] bool opened() const { return handle_ != nullptr; }
     /// Returns the problem; empty if the library is open and has all functions.

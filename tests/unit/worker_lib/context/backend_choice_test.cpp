@@ -62,13 +62,22 @@ TEST_CASE("a job without any GPU prints nothing about them, unless a machine see
 TEST_CASE("ranks that would share a GPU are named before NCCL starts", "[context][unit]") {
     std::vector<BackendReport> reports(3, report(Backend::Nccl, "a"));
     reports.push_back(report(Backend::Nccl, "b"));
-    reports[0].gpu = "GPU-0";
-    reports[1].gpu = reports[2].gpu = "GPU-1";
+    reports[0].gpu = "0000:01:00/a";
+    reports[0].uuid = "GPU-0";
+    reports[1].gpu = reports[2].gpu = "0000:02:00/a";
+    reports[1].uuid = reports[2].uuid = "GPU-1";
     CHECK_THAT(refusal(reports).value().what(),
                Catch::Contains("not usable by ranks 1 and 2 on host a: several ranks share GPU-1, and NCCL"));
     CHECK(refusal(reports)->culprits() == std::vector<int>{1, 2});
     for (BackendReport& one : reports) one.asked = Backend::Auto;
     CHECK_THAT(decide_backend(reports).line, Catch::Contains("several ranks share GPU-1"));
+    // The slices of MIG have UUIDs of their own, but NCCL compares bus ids.
+    reports[2].uuid = "GPU-2";
+    CHECK_THAT(decide_backend(reports).line,
+               Catch::Contains("ranks 1 and 2 on host a: several ranks have MIG slices of "
+                               "the GPU at 0000:02:00, and NCCL takes these for one GPU") &&
+                   Catch::Contains("NCCL_MULTI_RANK_GPU_ENABLE=1"));
+    reports[2].uuid = "GPU-1";
     // Also if all share one, on a machine where nothing else shows that it has a GPU.
     CHECK_THAT(decide_backend({reports[1], reports[2]}).line, Catch::Contains("several ranks share GPU-1"));
     reports[2].gpu = "";  // unknown
@@ -95,13 +104,15 @@ TEST_CASE("ranks that ask for different backends get an error that names them", 
 
 TEST_CASE("a report survives the store", "[context][unit]") {
     BackendReport before = report(Backend::Nccl, "host-a", "no CUDA device: driver too old", true);
-    before.gpu = GENERATE("", "GPU-0/node-1");
+    before.gpu = GENERATE("", "0000:01:00/node-1");
+    before.uuid = GENERATE("", "GPU-0");
     const BackendReport after = detail::decode_report(encode(before));
     CHECK(after.asked == before.asked);
     CHECK(after.host == before.host);
     CHECK(after.obstacle == before.obstacle);
     CHECK(after.gpu_expected);
     CHECK(after.gpu == before.gpu);
+    CHECK(after.uuid == before.uuid);
     CHECK_THROWS_AS(detail::decode_report("nonsense"), Error);
 }
 

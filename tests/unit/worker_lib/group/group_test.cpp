@@ -84,7 +84,8 @@ TEST_CASE("wrong arguments are refused at the call and the group stays usable", 
     CHECK_THAT(reduce({reinterpret_cast<char*>(floats.data()) + 1, 1, DType::F32}, ReduceOp::Sum),
                Catch::Contains("not aligned"));
     CHECK_THAT(reduce({floats.data(), 4, DType::F32, Device::Cuda}, ReduceOp::Sum),
-               Catch::Contains("host memory only"));
+               Catch::Contains("the buffer is device memory, and the native backend takes host memory only: use a "
+                               "group of Backend::Nccl (InitOptions::backend), or copy it to the host"));
     CHECK_THAT(reduce({floats.data(), SIZE_MAX / 2, DType::F32}, ReduceOp::Sum), Catch::Contains("too large"));
     CHECK_THAT(reduce({floats.data(), 4, static_cast<DType>(99)}, ReduceOp::Sum),
                Catch::Contains("unknown element type 99"));

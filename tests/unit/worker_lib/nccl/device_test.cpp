@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/nccl/group.hpp"
 #include "worker_lib/src/cuda/device_access.hpp"
+#include "worker_lib/src/cuda/device_memory.hpp"
 
 using namespace ddp;
 using namespace ddp::test;
@@ -214,6 +216,25 @@ TEST_CASE("nccl: a device that is opened for copies is current on no thread afte
     gate->store(true);
     CHECK(device->passed());
     CHECK_FALSE(FakeGpu::current_device().has_value());
+}
+
+TEST_CASE("nccl: memory of a device is known as such while a group uses one", "[nccl]") {
+    FakeGroup group(1);
+    std::vector<float> host(3), foreign(3);
+    group.gpu.other_memory = {{foreign.data(), 5}};
+    CHECK_FALSE(detail::device_holding(foreign.data()));  // no driver is asked
+    {
+        ProcessGroup world = group.world(0);
+        CHECK(detail::device_holding(foreign.data()) == std::optional(5));
+        CHECK_FALSE(detail::device_holding(host.data()));
+        CHECK_FALSE(detail::device_holding(nullptr));
+        const Outcome refused = outcome_of([&] { world.all_reduce(foreign, ReduceOp::Sum).wait(); });
+        CHECK_THAT(refused.text, Contains("the buffer says host memory, and is memory of CUDA device 5. Pass "
+                                          "Device::Cuda with it, as in Buffer(pointer, count, Device::Cuda)"));
+        CHECK_THAT(outcome_of([&] { world.send(host, 0).wait(); }).text,
+                   Contains("the buffer is host memory, and the"));
+    }
+    CHECK_FALSE(detail::device_holding(foreign.data()));
 }
 
 TEST_CASE("nccl: arguments that only CUDA knows to be wrong are refused, and the group stays usable", "[nccl]") {

@@ -48,6 +48,11 @@ struct FakeCudaCalls {
         uuid->bytes[15] = static_cast<char>(device);
         return CUDA_SUCCESS;
     }
+    static CUresult device_get_attribute(int* value, CUdevice_attribute attribute, CUdevice device) {
+        if (attribute == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) return CUDA_ERROR_NOT_SUPPORTED;
+        *value = attribute == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID ? 0x10 + device / fake().slices : 0;
+        return CUDA_SUCCESS;
+    }
     static CUresult retain(CUcontext* context, CUdevice device) {
         const Lock lock(fake().mutex_);
         if (fake().lost_devices.contains(device)) return CUDA_ERROR_DEVICE_UNAVAILABLE;
@@ -200,9 +205,10 @@ struct FakeCudaCalls {
     static CUresult pointer_attributes(unsigned count, CUpointer_attribute* attributes, void** values,
                                        CUdeviceptr pointer) {
         const Lock lock(fake().mutex_);
-        if (!has_context()) return CUDA_ERROR_INVALID_CONTEXT;
+        // Memory is of the device whose context a check of device memory has made current. One of host memory has none.
         const auto other = fake().other_memory.find(memory_at(pointer));
-        const int home = other == fake().other_memory.end() ? contexts_of_thread.back() : other->second;
+        const int otherwise = has_context() ? contexts_of_thread.back() : -1;
+        const int home = other == fake().other_memory.end() ? otherwise : other->second;
         for (unsigned i = 0; i < count; ++i) {
             const bool is_type = attributes[i] == CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
             const bool is_home = attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
@@ -260,6 +266,7 @@ void FakeGpu::fill(CudaApi& cuda) {
     cuda.device_get_count = FakeCudaCalls::device_get_count;
     cuda.device_get = FakeCudaCalls::device_get;
     cuda.device_get_uuid = FakeCudaCalls::device_get_uuid;
+    cuda.device_get_attribute = FakeCudaCalls::device_get_attribute;
     cuda.device_primary_ctx_retain = FakeCudaCalls::retain;
     cuda.device_primary_ctx_release = FakeCudaCalls::release;
     cuda.ctx_push_current = FakeCudaCalls::push;

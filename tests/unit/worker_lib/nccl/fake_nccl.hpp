@@ -75,6 +75,7 @@ public:
 
     // Faults.
     int devices = 8;
+    int slices = 1;  ///< of MIG, that each GPU has: so many devices have one bus id
     bool unique_id_fails = false;
     bool init_never_completes = false;
     std::atomic<bool> abort_blocks = false;

@@ -1,12 +1,14 @@
 // Looking for NCCL on a machine that has none, an old one, or one without a device.
 
 #include <cstdlib>
+#include <fstream>
 #include <map>
 #include <optional>
 #include <string>
 
 #include "ddp/error.hpp"
 #include "tests/catch.hpp"
+#include "tests/temporary_directory.hpp"
 #include "tests/unit/worker_lib/nccl/fake_nccl.hpp"
 #include "worker_lib/src/cuda/device_access.hpp"
 #include "worker_lib/src/nccl/api.hpp"
@@ -19,37 +21,40 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-/// Sets DDPRUN_NCCL_LIBRARY during a test.
-class NcclLibrary {
+/// Sets a variable during a test.
+class SetVariable {
 public:
-    explicit NcclLibrary(const char* path) { ::setenv(kName, path, 1); }
-    ~NcclLibrary() { ::unsetenv(kName); }
-    NcclLibrary(const NcclLibrary&) = delete;
-    NcclLibrary& operator=(const NcclLibrary&) = delete;
+    SetVariable(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
+    ~SetVariable() { ::unsetenv(name_); }
+    SetVariable(const SetVariable&) = delete;
+    SetVariable& operator=(const SetVariable&) = delete;
 
 private:
-    static constexpr const char* kName = "DDPRUN_NCCL_LIBRARY";
+    const char* const name_;
 };
+constexpr const char* kLibrary = "DDPRUN_NCCL_LIBRARY";
 
 }  // namespace
 
 TEST_CASE("nccl: a library that is not there is named", "[nccl]") {
-    const NcclLibrary library("/nonexistent");
+    const SetVariable library(kLibrary, "/nonexistent");
     const auto found = detail::probe_nccl();
     CHECK_FALSE(found.usable);
     CHECK_THAT(found.reason, Contains("DDPRUN_NCCL_LIBRARY=/nonexistent cannot be loaded"));
 }
 
 TEST_CASE("nccl: a library that is not NCCL is recognized by the function that it lacks", "[nccl]") {
-    const NcclLibrary library("libc.so.6");
-    CHECK_THAT(detail::probe_nccl().reason, Contains("libc.so.6 has no function ncclGetVersion"));
+    const SetVariable library(kLibrary, "libc.so.6");
+    CHECK_THAT(detail::probe_nccl().reason, Contains("/libc.so.6 has no function ncclGetVersion") &&
+                                                Contains("DDPRUN_NCCL_LIBRARY names another file"));
 }
 
 TEST_CASE("nccl: an NCCL that is too old is refused by its version", "[nccl]") {
-    const NcclLibrary library(OLD_NCCL_LIBRARY);
+    const SetVariable library(kLibrary, OLD_NCCL_LIBRARY);
     const auto found = detail::probe_nccl();
     CHECK_FALSE(found.usable);
-    CHECK(found.reason == "NCCL 2.16.2 is too old, 2.18.0 or newer is needed");
+    CHECK(found.reason == std::string("NCCL 2.16.2 (") + OLD_NCCL_LIBRARY +
+                              ") is too old, 2.18.0 or newer is needed; DDPRUN_NCCL_LIBRARY names another file");
 }
 
 TEST_CASE("nccl: without a device the probe says what is missing, and no backend is made", "[nccl]") {
@@ -88,17 +93,39 @@ TEST_CASE("nccl: a rank has the device of its local rank, or the only one that i
     gpu.devices = 4;
     CHECK(probe(-1, 3).device == 3);
     CHECK(probe(1, 3).device == 1);
-    CHECK(probe(-1, 3).gpu == "GPU-00000000-0000-0000-0000-000000000003");
+    CHECK(probe(-1, 3).uuid == "GPU-00000000-0000-0000-0000-000000000003");
+    CHECK_THAT(probe(-1, 3).gpu, Catch::StartsWith("0000:13:00/"));
+    CHECK(probe(-1, 3).gpu != probe(-1, 2).gpu);
+    gpu.slices = 2;  // of MIG: NCCL compares bus ids
+    CHECK(probe(-1, 3).gpu == probe(-1, 2).gpu);
+    CHECK(probe(-1, 3).uuid != probe(-1, 2).uuid);
+    gpu.slices = 1;
     CHECK_THAT(probe(-1, 4).reason, Contains("4 CUDA devices are present, but none for local rank 4"));
     CHECK_THAT(probe(4, 0).reason, Contains("4 CUDA devices are present, but no CUDA device 4"));
+    {
+        const SetVariable visible("CUDA_VISIBLE_DEVICES", "0,1,2,3");
+        CHECK_THAT(probe(-1, 4).reason,
+                   Contains("4 CUDA devices are present (CUDA_VISIBLE_DEVICES=0,1,2,3), but none for local rank 4"));
+        gpu.devices = 0;
+        CHECK_THAT(probe(-1, 0).reason, Contains("there is no CUDA device (CUDA_VISIBLE_DEVICES=0,1,2,3)"));
+        gpu.devices = 4;
+    }
     CHECK_FALSE(probe(-1, 4).usable);
     gpu.devices = 1;  // srun --gpus-per-task=1
     CHECK(probe(-1, 3).usable);
     CHECK(probe(-1, 3).device == 0);
 
     set["NCCL_HOSTID"] = "node-1";
-    CHECK(probe(-1, 3).gpu == "GPU-00000000-0000-0000-0000-000000000000/node-1");
+    CHECK(probe(-1, 3).gpu == "0000:10:00/node-1");
     set["NCCL_MULTI_RANK_GPU_ENABLE"] = "1";
     CHECK(detail::probe_nccl(gpu.api(23002), -1, 3, variables).gpu != "");  // does not know the variable
     CHECK(detail::probe_nccl(gpu.api(23003), -1, 3, variables).gpu == "");
+    set.clear();
+    const TemporaryDirectory directory;
+    std::ofstream(directory.path() / ".nccl.conf") << "# of this user\nNCCL_HOSTID=node-2\n" << std::flush;
+    set["HOME"] = directory.path().string();
+    CHECK(probe(-1, 3).gpu == "0000:10:00/node-2");
+    std::ofstream(directory.path() / "other") << "NCCL_HOSTID=node-3\n" << std::flush;
+    set["NCCL_CONF_FILE"] = (directory.path() / "other").string();
+    CHECK(probe(-1, 3).gpu == "0000:10:00/node-3");
 }
