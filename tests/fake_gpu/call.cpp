@@ -22,8 +22,13 @@ std::atomic<pid_t> process_of_driver = 0;
 
 FaultPlan& faults() {
 #define DDP_NAME(member, symbol, suffix) #symbol,
-    static constexpr const char* kCalls[] = {DDP_CUDA_FUNCTIONS(DDP_NAME) "cuCtxGetCurrent", "cuCtxSetCurrent",
-                                             "cuStreamSynchronize", "cuStreamBeginCapture", "cuStreamEndCapture"};
+    static constexpr const char* kCalls[] = {DDP_CUDA_FUNCTIONS(DDP_NAME) "cuCtxGetCurrent",
+                                             "cuCtxSetCurrent",
+                                             "cuDevicePrimaryCtxGetState",
+                                             "cuMemGetInfo",
+                                             "cuStreamSynchronize",
+                                             "cuStreamBeginCapture",
+                                             "cuStreamEndCapture"};
 #undef DDP_NAME
     static auto& plan = *new FaultPlan(FaultPlan::from_environment("DDP_FAKE_CUDA_FAULTS", kCalls));
     return plan;

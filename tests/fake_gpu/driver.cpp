@@ -136,6 +136,15 @@ DDP_FAKE_EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
     });
 }
 
+DDP_FAKE_EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* active) {
+    return call("cuDevicePrimaryCtxGetState", Needs::Driver, [&] {
+        if (device_at(device) == nullptr) return kInvalidDevice;
+        *flags = 0;
+        *active = device_at(device)->active() ? 1 : 0;
+        return CUDA_SUCCESS;
+    });
+}
+
 DDP_FAKE_EXPORT CUresult cuCtxPushCurrent_v2(CUcontext context) {
     return call("cuCtxPushCurrent", Needs::Driver, [&] {
         Device* const device = device_of(context);

@@ -79,6 +79,16 @@ DDP_FAKE_EXPORT CUresult cuMemFree_v2(CUdeviceptr memory) {
     });
 }
 
+/// No allocation fails because of the amount of memory: the total is a number that no test reaches.
+DDP_FAKE_EXPORT CUresult cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
+    return call("cuMemGetInfo", Needs::Context, [&] {
+        constexpr std::size_t kTotal = std::size_t{80} << 30;
+        *total = kTotal;
+        *free = kTotal - table().allocated_on(current_device()->ordinal());
+        return CUDA_SUCCESS;
+    });
+}
+
 DDP_FAKE_EXPORT CUresult cuMemHostAlloc(void** memory, std::size_t bytes, unsigned) {
     return call("cuMemHostAlloc", Needs::Context, [&] { return allocate(Block::Kind::Pinned, bytes, memory); });
 }

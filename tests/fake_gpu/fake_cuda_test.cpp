@@ -83,6 +83,15 @@ CUfunction kernel(const char* name) {
     return function;
 }
 
+/// Returns whether something holds the device's primary context.
+bool is_active(CUdevice device) {
+    const auto get = FakeCuda::symbol<CUresult (*)(CUdevice, unsigned*, int*)>("cuDevicePrimaryCtxGetState");
+    unsigned flags = 0;
+    int active = 0;
+    REQUIRE(get(device, &flags, &active) == CUDA_SUCCESS);
+    return active != 0;
+}
+
 /// Counts the misuses that happen while it lives, instead of aborting.
 class CountedMisuses {
 public:
@@ -283,6 +292,28 @@ TEST_CASE("memory starts as anything and knows what and where it is", "[fake_gpu
     CHECK(cuda().mem_alloc(&nothing, 0) == kInvalidValue);
 }
 
+TEST_CASE("the free memory of a device is what its blocks leave", "[fake_gpu]") {
+    const auto get = FakeCuda::symbol<CUresult (*)(std::size_t*, std::size_t*)>("cuMemGetInfo_v2");
+    const ScopedContext context(2);
+    const auto used = [&] {
+        std::size_t free = 0, total = 0;
+        REQUIRE(get(&free, &total) == CUDA_SUCCESS);
+        return total - free;
+    };
+    const std::size_t before = used();
+    unsigned char* const memory = new_memory(1000);
+    void* pinned = nullptr;
+    REQUIRE(cuda().mem_host_alloc(&pinned, 100, 0) == CUDA_SUCCESS);
+    CHECK(used() == before + 1000);
+    {
+        const ScopedContext other(3);
+        CHECK(used() == 0);
+    }
+    CHECK(cuda().mem_free_host(pinned) == CUDA_SUCCESS);
+    CHECK(cuda().mem_free(device_pointer(memory)) == CUDA_SUCCESS);
+    CHECK(used() == before);
+}
+
 TEST_CASE("a copy from pageable memory takes what is there when it is called", "[fake_gpu]") {
     const ScopedContext context;
     CUstream stream = new_stream();
@@ -404,7 +435,9 @@ TEST_CASE("a context ends with its last holder, and with it its streams", "[fake
     REQUIRE(cuda().device_primary_ctx_retain(&context, 6) == CUDA_SUCCESS);
     REQUIRE(cuda().ctx_push_current(context) == CUDA_SUCCESS);
     CUstream stream = new_stream();
+    CHECK(is_active(6));
     REQUIRE(cuda().device_primary_ctx_release(6) == CUDA_SUCCESS);
+    CHECK_FALSE(is_active(6));
     CHECK(cuda().device_primary_ctx_release(6) == CUDA_ERROR_INVALID_CONTEXT);
     CUdeviceptr memory = 0;
     CHECK(cuda().mem_alloc(&memory, 1) == CUresult{709});

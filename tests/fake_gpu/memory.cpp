@@ -65,6 +65,14 @@ std::vector<Block*> MemoryTable::named_in(std::span<const std::byte> bytes) cons
     return found;
 }
 
+std::size_t MemoryTable::allocated_on(int device) const {
+    std::size_t bytes = 0;
+    const std::lock_guard lock(mutex_);
+    for (const auto& [start, block] : blocks_)
+        if (block->kind == Block::Kind::Device && block->device == device) bytes += block->bytes;
+    return bytes;
+}
+
 void MemoryTable::remove(Block& block) {
     {
         const std::lock_guard lock(mutex_);

@@ -40,6 +40,8 @@ public:
     [[nodiscard]] Block* at(const void* start, Block::Kind kind) const;
     /// Returns the block that contains the address, or nullptr.
     [[nodiscard]] Block* containing(const void* address) const;
+    /// Returns the bytes of a device's memory that are allocated.
+    [[nodiscard]] std::size_t allocated_on(int device) const;
     /// Returns the blocks into which pointers among the bytes lead, without repetition.
     [[nodiscard]] std::vector<Block*> named_in(std::span<const std::byte> bytes) const;
     /// Forgets a block; the memory of its own is unmapped.

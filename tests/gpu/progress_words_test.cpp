@@ -16,6 +16,7 @@
 #include "tests/catch.hpp"
 #include "tests/gpu/gpu.hpp"
 #include "tests/gpu/report_line.hpp"
+#include "worker_lib/src/cuda/step_words.hpp"
 
 using namespace ddp;
 using namespace ddp::test;
@@ -155,4 +156,26 @@ TEST_CASE(kWriter, "[gpu][check][writer]") {
     REQUIRE(gpu.hold(8s));
     REQUIRE(gpu.api().stream_write_value64(stream, address, 2, 0) == CUDA_SUCCESS);
     for (;;) ::pause();
+}
+
+TEST_CASE("gpu: the library's own words follow a stream until the step is given up",
+          "[gpu][check][progress-words][library]") {
+    RETURN_IF_NO_GPU();
+    Gpu gpu;
+    detail::StepWords words(std::make_shared<detail::GroupDevice>(gpu.api(), 0));
+    const auto stream = static_cast<CUstream>(gpu.stream().handle);
+    const auto given_up = [&] {
+        const Buffer word{reinterpret_cast<void*>(words.given_up_word()), 1, DType::U32, Device::Cuda};
+        return gpu.to_host<std::uint32_t>(word).front();
+    };
+    REQUIRE(gpu.api().stream_write_value64(stream, words.done_word(), 1, 0) == CUDA_SUCCESS);
+    CHECK(given_up() == 0);
+    CHECK(words.confirmed() == 1);
+    REQUIRE(gpu.hold(2s));
+    REQUIRE(gpu.api().stream_write_value64(stream, words.done_word(), 2, 0) == CUDA_SUCCESS);
+    words.give_up();
+    CHECK(words.confirmed() == 1);
+    CHECK(given_up() == 1);
+    CHECK(words.confirmed() == 1);  // the device has written 2 by now
+    fact("a step that was given up is not confirmed");
 }
