@@ -22,6 +22,7 @@ Stream::Stream(Device& device, bool blocking) : device_(device), blocking_(block
 bool Stream::runs_this_thread() { return is_stream; }
 
 void Stream::push(std::function<void()> run, std::vector<Block*> memory) {
+    unseen_add(tasks_pushed_, 1);
     for (Block* const block : memory) block->tasks_in_flight.fetch_add(1, std::memory_order_relaxed);
     push(new Task{.run = std::move(run), .memory = std::move(memory)});
 }
@@ -35,7 +36,7 @@ void Stream::push(Task* task) {
 
 Completion Stream::mark() {
     Completion end = Completion::pending();
-    push([end] { end.complete(); });
+    push(new Task{.run = [end] { end.complete(); }, .memory = {}});
     return end;
 }
 

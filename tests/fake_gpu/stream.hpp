@@ -29,15 +29,15 @@ public:
 
     /// Enqueues a task. `memory`: the blocks that it uses.
     void push(std::function<void()> run, std::vector<Block*> memory = {});
-    /// Returns the completion of all tasks so far.
+    /// Returns the completion of all tasks so far. Does not count as a task: any thread may wait for the device.
     [[nodiscard]] Completion mark();
     /// Holds up later tasks until then.
     void wait_for(Completion completion);
     /// Ends the thread behind the tasks so far. No push may follow.
     void close();
 
-    /// Returns how many tasks have been pushed so far.
-    [[nodiscard]] unsigned tasks() const { return unseen_load(pushes_); }
+    /// Returns how many tasks have been pushed so far, without marks.
+    [[nodiscard]] unsigned tasks() const { return unseen_load(tasks_pushed_); }
 
     [[nodiscard]] Device& device() const { return device_; }
     [[nodiscard]] bool blocking() const { return blocking_; }
@@ -65,8 +65,9 @@ private:
     const std::uint64_t magic_ = kMagic;
     Device& device_;
     const bool blocking_;
-    Task* tasks_ = nullptr;  // unseen; the newest first
-    UnseenWord pushes_ = 0;  // unseen; the futex on which the thread sleeps
+    Task* tasks_ = nullptr;        // unseen; the newest first
+    UnseenWord pushes_ = 0;        // unseen; the futex on which the thread sleeps
+    UnseenWord tasks_pushed_ = 0;  // unseen
 };
 
 }  // namespace ddp::fake

@@ -253,6 +253,16 @@ void event_during_launch() {
     (void)settled(comm, result);
 }
 
+/// A thread that frees memory waits for the streams of all devices, and puts nothing on them.
+void free_during_launch() {
+    Rank rank(0);
+    const ncclComm_t comm = join_alone();
+    const ncclResult_t result = all_reduce(comm, rank.memory(), rank.stream());
+    rank.finish_unseen();
+    (void)settled(comm, result);
+    end(comm);
+}
+
 void different_orders() {
     const ncclUniqueId first_id = new_id(), second_id = new_id();
     const auto on_rank = [&](int number) {
@@ -335,6 +345,7 @@ int main(int argc, char** argv) {
         {"two communicators in a group", two_communicators_in_a_group},
         {"call in progress", call_in_progress},
         {"event during launch", event_during_launch},
+        {"free during launch", free_during_launch},
         {"different orders", different_orders},
         {"host buffer", host_buffer},
         {"buffer of another device", buffer_of_another_device},

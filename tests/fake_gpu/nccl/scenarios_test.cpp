@@ -24,7 +24,7 @@ e2e::Outcome use(const e2e::Sandbox& sandbox, const std::string& how, const std:
 }  // namespace
 
 TEST_CASE("the fake of NCCL reports nothing for a correct use", "[fake_gpu]") {
-    const std::string how = GENERATE("nothing", "order", "send before receive");
+    const std::string how = GENERATE("nothing", "order", "send before receive", "free during launch");
     const e2e::Sandbox sandbox("nccl-use");
     const auto used = use(sandbox, how);
     CAPTURE(how, used.err);
