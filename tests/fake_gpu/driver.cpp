@@ -245,16 +245,6 @@ DDP_FAKE_EXPORT CUresult cuStreamWaitEvent(CUstream stream, CUevent handle, unsi
     });
 }
 
-/// The word may be polled by threads and processes, which then see what the stream did before.
-DDP_FAKE_EXPORT CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr word, std::uint64_t value, unsigned) {
-    return call("cuStreamWriteValue64", Needs::Context, [&] {
-        auto* const written = reinterpret_cast<std::uint64_t*>(word);
-        Block* const block = MemoryTable::instance().containing(written);
-        if (block == nullptr || word % sizeof(std::uint64_t) != 0) return kInvalidValue;
-        return enqueue(stream, [=] { std::atomic_ref(*written).store(value, std::memory_order_release); }, {block});
-    });
-}
-
 DDP_FAKE_EXPORT CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
     return call("cuStreamIsCapturing", Needs::Context, [&] {
         const auto [target, error] = target_of(stream);

@@ -1,5 +1,6 @@
 // The calls of the fake driver that concern memory.
 
+#include <atomic>
 #include <cstring>
 #include <memory>
 
@@ -125,6 +126,20 @@ DDP_FAKE_EXPORT CUresult cuMemsetD8Async(CUdeviceptr memory, unsigned char value
         const auto [block, valid] = range_at(to, bytes);
         if (block == nullptr || !valid) return kInvalidValue;
         return enqueue(stream, [=] { std::memset(to, value, bytes); }, {block});
+    });
+}
+
+/// Words of pinned memory may be polled by threads and processes.
+DDP_FAKE_EXPORT CUresult cuMemsetD32Async(CUdeviceptr memory, unsigned value, std::size_t count, CUstream stream) {
+    return call("cuMemsetD32Async", Needs::Context, [&] {
+        std::byte* const to = address(memory);
+        const auto [block, valid] = range_at(to, count * sizeof value);
+        if (block == nullptr || !valid || memory % sizeof value != 0) return kInvalidValue;
+        auto* const words = reinterpret_cast<unsigned*>(to);
+        const auto fill = [=] {
+            for (std::size_t i = 0; i < count; ++i) std::atomic_ref(words[i]).store(value, std::memory_order_relaxed);
+        };
+        return enqueue(stream, fill, {block});
     });
 }
 

@@ -332,16 +332,17 @@ TEST_CASE("a stream writes a word that the host polls", "[fake_gpu]") {
     void* const page = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     REQUIRE(page != MAP_FAILED);
     REQUIRE(cuda().mem_host_register(page, 4096, kHostRegisterDeviceMap) == CUDA_SUCCESS);
-    const std::atomic_ref word(*static_cast<std::uint64_t*>(page));
+    const std::atomic_ref word(*static_cast<std::uint32_t*>(page));
     Gate gate(stream);
-    REQUIRE(cuda().stream_write_value64(stream, device_pointer(page), 7, 0) == CUDA_SUCCESS);
+    REQUIRE(cuda().memset_d32_async(device_pointer(page), 7, 1, stream) == CUDA_SUCCESS);
     CHECK(word.load() == 0);
     gate.open();
-    while (word.load(std::memory_order_acquire) != 7) std::this_thread::yield();
-    CHECK(cuda().stream_write_value64(stream, device_pointer(page) + 4, 7, 0) == kInvalidValue);
+    while (word.load() != 7) std::this_thread::yield();
+    CHECK(cuda().memset_d32_async(device_pointer(page) + 2, 7, 1, stream) == kInvalidValue);
+    CHECK(cuda().memset_d32_async(device_pointer(page) + 4092, 7, 2, stream) == kInvalidValue);
     synchronize(stream);
     REQUIRE(cuda().mem_host_unregister(page) == CUDA_SUCCESS);
-    CHECK(cuda().stream_write_value64(stream, device_pointer(page), 7, 0) == kInvalidValue);
+    CHECK(cuda().memset_d32_async(device_pointer(page), 7, 1, stream) == kInvalidValue);
     ::munmap(page, 4096);
 }
 

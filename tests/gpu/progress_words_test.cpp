@@ -28,7 +28,7 @@ constexpr std::size_t kPage = 4096;
 constexpr const char* kDescriptor = "GPU_TEST_WORDS_FD";
 constexpr const char* kWriter = "gpu: a process that is killed while its stream writes progress words";
 
-using Word = std::atomic<std::uint64_t>;
+using Word = std::atomic<std::uint32_t>;
 
 /// A page that this process shares by a descriptor.
 class SharedPage {
@@ -61,7 +61,7 @@ CUdeviceptr register_page(const CudaApi& cuda, const SharedPage& page) {
     return address;
 }
 
-bool reaches(const Word& word, std::uint64_t value, std::chrono::seconds time) {
+bool reaches(const Word& word, std::uint32_t value, std::chrono::seconds time) {
     const auto limit = ddprun::Clock::now() + time;
     while (word.load() != value && ddprun::Clock::now() < limit) std::this_thread::sleep_for(1ms);
     return word.load() == value;
@@ -76,8 +76,8 @@ TEST_CASE("gpu: a stream writes progress words into a registered memfd", "[gpu][
     Gpu gpu;
     const CUdeviceptr address = register_page(gpu.api(), written);
     const auto stream = static_cast<CUstream>(gpu.stream().handle);
-    for (std::uint64_t value = 1; value <= 3; ++value) {
-        REQUIRE(gpu.api().stream_write_value64(stream, address, value, 0) == CUDA_SUCCESS);
+    for (std::uint32_t value = 1; value <= 3; ++value) {
+        REQUIRE(gpu.api().memset_d32_async(address, value, 1, stream) == CUDA_SUCCESS);
         gpu.finish();
         CHECK(seen.word().load() == value);
     }
@@ -102,7 +102,7 @@ TEST_CASE("gpu: progress words are steps of a captured graph", "[gpu][check][pro
     const CUdeviceptr address = register_page(gpu.api(), page);
     const auto stream = static_cast<CUstream>(gpu.stream().handle);
     REQUIRE(begin(stream, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS);
-    const CUresult written = gpu.api().stream_write_value64(stream, address, 7, 0);
+    const CUresult written = gpu.api().memset_d32_async(address, 7, 1, stream);
     void* graph = nullptr;
     void* exec = nullptr;
     const CUresult ended = end(stream, &graph);
@@ -152,9 +152,9 @@ TEST_CASE(kWriter, "[gpu][check][writer]") {
     Gpu gpu;
     const CUdeviceptr address = register_page(gpu.api(), page);
     const auto stream = static_cast<CUstream>(gpu.stream().handle);
-    REQUIRE(gpu.api().stream_write_value64(stream, address, 1, 0) == CUDA_SUCCESS);
+    REQUIRE(gpu.api().memset_d32_async(address, 1, 1, stream) == CUDA_SUCCESS);
     REQUIRE(gpu.hold(8s));
-    REQUIRE(gpu.api().stream_write_value64(stream, address, 2, 0) == CUDA_SUCCESS);
+    REQUIRE(gpu.api().memset_d32_async(address, 2, 1, stream) == CUDA_SUCCESS);
     for (;;) ::pause();
 }
 

@@ -81,7 +81,6 @@ struct CudaApi {
     CUresult (*stream_create_with_priority)(CUstream* stream, unsigned flags, int priority) = nullptr;
     CUresult (*stream_destroy)(CUstream stream) = nullptr;
     CUresult (*stream_wait_event)(CUstream stream, CUevent event, unsigned flags) = nullptr;
-    CUresult (*stream_write_value64)(CUstream stream, CUdeviceptr word, std::uint64_t value, unsigned flags) = nullptr;
     CUresult (*stream_is_capturing)(CUstream stream, CUstreamCaptureStatus* status) = nullptr;
     CUresult (*thread_exchange_stream_capture_mode)(CUstreamCaptureMode* mode) = nullptr;
     CUresult (*event_create)(CUevent* event, unsigned flags) = nullptr;
@@ -96,6 +95,7 @@ struct CudaApi {
     CUresult (*mem_host_unregister)(void* memory) = nullptr;
     CUresult (*mem_host_get_device_pointer)(CUdeviceptr* pointer, void* memory, unsigned flags) = nullptr;
     CUresult (*memset_d8_async)(CUdeviceptr memory, unsigned char value, std::size_t bytes, CUstream stream) = nullptr;
+    CUresult (*memset_d32_async)(CUdeviceptr memory, unsigned value, std::size_t count, CUstream stream) = nullptr;
     CUresult (*memcpy_async)(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) = nullptr;
     CUresult (*pointer_get_attributes)(unsigned count, CUpointer_attribute* attributes, void** values,
                                        CUdeviceptr pointer) = nullptr;
@@ -126,7 +126,6 @@ struct CudaApi {
     ROW(stream_create_with_priority, cuStreamCreateWithPriority, )                \
     ROW(stream_destroy, cuStreamDestroy, _v2)                                     \
     ROW(stream_wait_event, cuStreamWaitEvent, )                                   \
-    ROW(stream_write_value64, cuStreamWriteValue64, _v2)                          \
     ROW(stream_is_capturing, cuStreamIsCapturing, )                               \
     ROW(thread_exchange_stream_capture_mode, cuThreadExchangeStreamCaptureMode, ) \
     ROW(event_create, cuEventCreate, )                                            \
@@ -141,6 +140,7 @@ struct CudaApi {
     ROW(mem_host_unregister, cuMemHostUnregister, )                               \
     ROW(mem_host_get_device_pointer, cuMemHostGetDevicePointer, _v2)              \
     ROW(memset_d8_async, cuMemsetD8Async, )                                       \
+    ROW(memset_d32_async, cuMemsetD32Async, )                                     \
     ROW(memcpy_async, cuMemcpyAsync, )                                            \
     ROW(pointer_get_attributes, cuPointerGetAttributes, )                         \
     ROW(module_load_data_ex, cuModuleLoadDataEx, )                                \

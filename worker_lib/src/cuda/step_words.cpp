@@ -11,7 +11,7 @@ namespace ddp::detail {
 struct StepWords::Words {
     std::atomic<std::uint32_t> given_up;
     std::uint32_t one;
-    std::atomic<std::uint64_t> done;
+    std::atomic<std::uint32_t> done;  ///< the lower half of the step's number
 };
 
 StepWords::StepWords(std::shared_ptr<GroupDevice> device) : device_(std::move(device)) {
@@ -33,18 +33,24 @@ StepWords::~StepWords() {
 
 CUdeviceptr StepWords::given_up_word() const { return address_ + offsetof(Words, given_up); }
 CUdeviceptr StepWords::one_word() const { return address_ + offsetof(Words, one); }
-CUdeviceptr StepWords::done_word() const { return address_ + offsetof(Words, done); }
+
+void StepWords::write_done(std::uint64_t step, CUstream stream) const {
+    const auto value = static_cast<std::uint32_t>(step);
+    check_cuda(device_->cuda(), device_->cuda().memset_d32_async(address_ + offsetof(Words, done), value, 1, stream),
+               "cuMemsetD32Async");
+}
 
 void StepWords::give_up() {
     const ddprun::Lock lock(mutex_);
-    if (last_confirmed_) return;
-    last_confirmed_ = words_->done.load();
+    if (done_at_end_) return;
+    done_at_end_ = words_->done.load();
     words_->given_up.store(1);
 }
 
-std::uint64_t StepWords::confirmed() const {
+std::uint64_t StepWords::confirmed(std::uint64_t last) const {
     const ddprun::Lock lock(mutex_);
-    return last_confirmed_ ? *last_confirmed_ : words_->done.load();
+    const std::uint32_t done = done_at_end_ ? *done_at_end_ : words_->done.load();
+    return last - (static_cast<std::uint32_t>(last) - done);  // the difference of the lower halves
 }
 
 }  // namespace ddp::detail

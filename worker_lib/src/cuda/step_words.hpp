@@ -24,15 +24,16 @@ public:
     [[nodiscard]] CUdeviceptr given_up_word() const;
     /// Returns the device's address of a 32-bit word that is always 1.
     [[nodiscard]] CUdeviceptr one_word() const;
-    /// Returns the device's address of the 64-bit word into which a stream writes the number of each step that it has
-    /// done.
-    [[nodiscard]] CUdeviceptr done_word() const;
+    /// Makes `stream` write the number of a step, which it has done then. A fill can do that on every device;
+    /// cuStreamWriteValue64 only on those with CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS. Throws Error{System}.
+    void write_done(std::uint64_t step, CUstream stream) const;
 
     /// Declares that what kernels of the group leave from now on may be wrong. To be called before its communicator is
     /// aborted.
     void give_up() EXCLUDES(mutex_);
     /// Returns the number of the last step that the device has done, of those done before give_up().
-    [[nodiscard]] std::uint64_t confirmed() const EXCLUDES(mutex_);
+    /// last   the last step of write_done(), 0: none
+    [[nodiscard]] std::uint64_t confirmed(std::uint64_t last) const EXCLUDES(mutex_);
 
 private:
     struct Words;
@@ -41,7 +42,7 @@ private:
     Words* words_ = nullptr;
     CUdeviceptr address_ = 0;
     mutable ddprun::Mutex mutex_;
-    std::optional<std::uint64_t> last_confirmed_ GUARDED_BY(mutex_);  ///< since give_up()
+    std::optional<std::uint32_t> done_at_end_ GUARDED_BY(mutex_);  ///< since give_up()
 };
 
 }  // namespace ddp::detail

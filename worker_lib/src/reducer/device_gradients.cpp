@@ -144,13 +144,11 @@ void DeviceGradients::unpack(std::size_t bucket, double factor) {
 
 void DeviceGradients::end(Stream stream) {
     const DeviceScope scope(*device_);
-    check_cuda(device_->cuda(),
-               device_->cuda().stream_write_value64(device_->stream(), words_->done_word(), ++ended_, 0),
-               "cuStreamWriteValue64");
+    words_->write_done(++ended_, device_->stream());
     order(device_->stream(), handle(stream));
 }
 
-std::uint64_t DeviceGradients::confirmed(std::uint64_t /*ended*/) const { return words_->confirmed(); }
+std::uint64_t DeviceGradients::confirmed(std::uint64_t /*ended*/) const { return words_->confirmed(ended_); }
 
 Buffer DeviceGradients::step_ok() const { return {step_ok_, 1, DType::U32, Device::Cuda}; }
 
