@@ -119,12 +119,12 @@ BackendReport decode_report(std::string_view text) {
             .uuid = uuid == "-" ? "" : uuid};
 }
 
-BackendReport report_here(Backend asked, int& device, int local_rank) {
-    BackendReport report{.asked = asked, .host = hostname(), .obstacle = {}, .gpu_expected = false};
+BackendReport report_here(Backend asked, int device, int local_rank) {
+    BackendReport report{.asked = asked, .host = hostname(), .obstacle = {}, .gpu_expected = false, .device = device};
     if (asked == Backend::Native) return report;
     const NcclAvailability nccl = probe_nccl(device, local_rank);
     if (!nccl.usable) report.obstacle = nccl.reason;
-    device = nccl.device;
+    report.device = nccl.device;
     report.gpu = nccl.gpu;
     report.uuid = nccl.uuid;
     report.gpu_expected = nccl.has_devices || gpu_expected_here();

@@ -18,15 +18,16 @@ struct BackendReport {
     bool gpu_expected = false;  ///< the machine seems to have a GPU, so that training without it deserves a line
     std::string gpu = {};       ///< NcclAvailability::gpu
     std::string uuid = {};      ///< NcclAvailability::uuid
+    int device = -1;            ///< index of the device that the rank has to use; not part of encode()
 };
 /// Returns the report as text for the store.
 [[nodiscard]] std::string encode(const BackendReport& report);
 /// Returns the report that encode() wrote. Throws Error{System} for other text.
 [[nodiscard]] BackendReport decode_report(std::string_view text);
 
-/// Examines this machine and returns this rank's report. `device` (index, or -1) becomes that which this rank has to
-/// use.
-[[nodiscard]] BackendReport report_here(Backend asked, int& device, int local_rank);
+/// Examines this machine and returns this rank's report.
+/// device   index; -1: that of the local rank
+[[nodiscard]] BackendReport report_here(Backend asked, int device, int local_rank);
 
 /// The decision for the job, the same on every rank.
 struct BackendChoice {

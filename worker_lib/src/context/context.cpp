@@ -61,7 +61,9 @@ GroupSpec world_spec(const Environment& environment, std::shared_ptr<Store> stor
 /// its own, so that ranks that request another one fail at once instead of waiting for it.
 /// Sets spec.device.
 Backend agree_on_backend(GroupSpec& spec, Backend asked, int local_rank) {
-    const std::string report = encode(detail::report_here(asked, spec.device, local_rank));
+    const detail::BackendReport own = detail::report_here(asked, spec.device, local_rank);
+    const std::string report = encode(own);
+    spec.device = own.device;
     if (asked == Backend::Native) {
         detail::publish(spec, "backend", report);
         return asked;
