@@ -36,9 +36,12 @@ std::optional<Report> report_of(const std::string& out, int rank) {
 }  // namespace
 
 TEST_CASE("when a rank dies in the middle of an operation on NCCL all others name it", "[e2e]") {
+    const std::string how = GENERATE(as<std::string>(), "", "hasty");  // they end at once when they have failed
     const e2e::Sandbox sandbox("nccl-death");
-    const auto job = e2e::run(sandbox, e2e::nccl_job(8, {NCCL_JOB, "loop", "60000"}, "rank 3: kernel 5 exit"));
-    CAPTURE(job.out, job.err);
+    std::vector<std::string> program{NCCL_JOB, "loop", "60000"};
+    if (!how.empty()) program.push_back(how);
+    const auto job = e2e::run(sandbox, e2e::nccl_job(8, program, "rank 3: kernel 5 exit"));
+    CAPTURE(how, job.out, job.err);
     CHECK(job.status.exit_code() == 128 + SIGKILL);
     for (int rank = 0; rank < 8; ++rank) {
         CAPTURE(rank);
@@ -140,4 +143,87 @@ TEST_CASE("a group on NCCL that ends when its results are there is not aborted",
     const auto job = e2e::run(sandbox, e2e::nccl_job(4, {NCCL_JOB, "brief"}, "all: ncclCommAbort 1 exit"));
     CAPTURE(job.out, job.err);
     CHECK(job.status.exit_code() == 0);
+}
+
+TEST_CASE("the memory of a group on NCCL that has been aborted may wait for kernels of the program", "[e2e]") {
+    const e2e::Sandbox sandbox("nccl-free");
+    const auto job = e2e::run(sandbox, e2e::nccl_job(2, {NCCL_JOB, "free"}));
+    CAPTURE(job.out, job.err);
+    CHECK(job.status.exit_code() == 0);
+    CHECK_THAT(job.out, Contains("rank 0: sum 2") && Contains("rank 1: sum 2"));
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("a group on NCCL is aborted while another one of its device waits for a slow rank", "[e2e]") {
+    struct Wait {
+        std::string faults;
+        std::string version = "22809";
+    };
+    const auto [faults, version] = GENERATE(values<Wait>({
+        {"rank 0: ncclCommAbort 1 wait"},      // it waits for all kernels of the device
+        {"rank 0: launch 4 late 4s", "21803"}  // the thread that launches stays in NCCL
+    }));
+    const e2e::Sandbox sandbox("nccl-abort");
+    auto command = e2e::nccl_job(2, {NCCL_JOB, "abort"}, faults);
+    command.env["DDP_FAKE_NCCL_VERSION"] = version;
+    const auto job = e2e::run(sandbox, command);
+    CAPTURE(faults, job.out, job.err);
+    CHECK(job.status.exit_code() == 0);
+    CHECK_THAT(job.out, Contains("rank 0: sum 2") && Contains("rank 1: sum 2") && Contains("aborted: enough"));
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("a rank whose device does not answer ends itself also where its stderr takes no more", "[e2e]") {
+    const e2e::Sandbox sandbox("nccl-mute");
+    auto command = e2e::nccl_job(2, {NCCL_JOB, "loop", "1000", "mute", "1"},
+                                 "rank 1: kernel 4 never; rank 1: ncclCommAbort 1 block");
+    command.argv.insert(command.argv.begin() + 1, {"--shutdown-timeout", "3"});
+    const auto job = e2e::run(sandbox, command, e2e::Seconds(30));
+    CAPTURE(job.out, job.err);
+    CHECK(job.status.exit_code() == 71);
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("a start on NCCL that fails does not wait for the device without end", "[e2e]") {
+    const e2e::Sandbox sandbox("nccl-start");
+    auto command = e2e::nccl_job(1, {NCCL_JOB, "auto"});
+    command.env["DDP_FAKE_CUDA_FAULTS"] = "all: cuMemsetD8Async 1 error 2; all: cuMemFree 1 block";
+    const auto job = e2e::run(sandbox, command, e2e::Seconds(60));
+    CAPTURE(job.err);
+    CHECK(job.status.exit_code() == 1);
+    CHECK_THAT(job.err, Contains("cuMemsetD8Async: out of memory"));
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("a job may give NCCL more time for its aborts", "[e2e]") {
+    const e2e::Sandbox sandbox("nccl-time");
+    auto command =
+        e2e::nccl_job(2, {NCCL_JOB, "loop", "1000"}, "rank 1: kernel 4 never; rank 1: ncclCommAbort 1 slow 3s");
+    command.argv.insert(command.argv.begin() + 1, {"--shutdown-timeout", "3"});
+    const std::string limit = GENERATE(as<std::string>(), "", "10", "long");
+    if (!limit.empty()) command.env["DDPRUN_NCCL_ABORT_TIMEOUT"] = limit;
+    const auto job = e2e::run(sandbox, command);
+    CAPTURE(limit, job.out, job.err);
+    CHECK(job.status.exit_code() == (limit.empty() ? 71 : limit == "10" ? 0 : 1));
+    if (limit == "10") CHECK(report_of(job.out, 1).has_value());
+    if (limit == "long") {
+        CHECK_THAT(job.err,
+                   Contains("nccl_job: DDPRUN_NCCL_ABORT_TIMEOUT is 'long', expected a whole number of seconds "
+                            "from 1 to 3600. Unset it to use the default, 1\n"));
+    }
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("a rank that throws an exception is the cause of the failure of a job on NCCL", "[e2e]") {
+    const auto how = GENERATE(as<std::string>(), "idle", "busy", "slow");
+    // What the others' NCCL reports then: nothing, a lost peer, or a failure of the system.
+    const auto faults = GENERATE(as<std::string>(), "", "rank 0, 1, 3: kernel 6 error 6", "rank 0: kernel 6 error 2");
+    const e2e::Sandbox sandbox("nccl-raise");
+    const auto job = e2e::run(sandbox, e2e::nccl_job(4, {NCCL_JOB, "raise", "2", how}, faults));
+    CAPTURE(how, faults, job.out, job.err);
+    CHECK(job.status.exit_code() == 1);
+    // One whose device keeps it longer than a second is named by its abort: its process ends when ddprun stops the job.
+    const bool ends_late = how == "slow" && faults == "rank 0: kernel 6 error 2";
+    CHECK_THAT(job.err, Contains(ends_late ? "ABORTED group 'world': rank 2 (" : "rank        : 2 (local rank 2)"));
+    CHECK(sandbox.leftovers() == "");
 }

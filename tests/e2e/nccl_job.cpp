@@ -1,6 +1,7 @@
 // A worker of tests over the fakes of NCCL and the CUDA driver.
 //
-// usage: nccl_job equal | groups | brief | auto | undeclared | loop TIMEOUT_MS [absent RANK CALL]
+// usage: nccl_job equal | groups | brief | auto | undeclared | free | abort | raise RANK idle|busy|slow
+//        nccl_job loop TIMEOUT_MS [absent RANK CALL | mute RANK | hasty]
 //
 // equal   every collective, type and reduction gives the bits of the native backend, in a world of the same processes.
 //         Prints the number of comparisons, or the first difference
@@ -8,12 +9,21 @@
 // brief   destroys groups as soon as their results are on the host
 // auto    prints the backend that Backend::Auto chooses
 // undeclared  prints the errors of calls that get device memory without Device::Cuda
+// free    ends a group that has been aborted while a kernel of the program runs for 4 s, then sums on the world
+// abort   aborts a group while an operation of the world, for which rank 0 waits 4 s, is in flight, and one of the
+//         group behind a kernel of the program. Both ranks print the world's sum, rank 0 the error of the other one
+// raise   repeats an all_reduce, until that rank throws an exception: at call 5, which it has not made ("idle"), which
+//         is in flight ("busy"), or which waits for a kernel of 3 s ("slow")
 // loop    repeats an all_reduce until it fails, then prints "rank R: CODE [CULPRIT…] call N, S s | TEXT" and ends at
 //         once. Ignores SIGTERM, by which ddprun ends the others when one has died. `absent`: that rank does not make
-//         that call, and waits for the others' reports
+//         that call, and waits for the others' reports. `mute`: the stderr of that rank is a full pipe. `hasty`: no
+//         rank waits for the reports of others
 
+#include <dlfcn.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -23,12 +33,15 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "ddp/ddp.hpp"
 #include "worker_lib/src/cuda/device_access.hpp"
+#include "worker_lib/src/cuda/group_device.hpp"
 
 namespace {
 
@@ -309,12 +322,94 @@ void undeclared(Context& context) {
     world.all_gather(memory, gathered).wait();  // the group stays usable
 }
 
+/// A program's own kernel, on a stream of its own.
+class SlowKernel {
+public:
+    SlowKernel(int device, std::chrono::milliseconds time) : cuda_(*ddp::detail::load_cuda()), device_(cuda_, device) {
+        using Call = int(CUstream_st*, void (*)(void*), void*);
+        void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+        auto* const call = reinterpret_cast<Call*>(::dlsym(library, "ddp_fake_cuda_call"));
+        require(call != nullptr, "this driver is not the fake");
+        const ddp::detail::DeviceScope scope(device_);
+        const auto run = [](void* argument) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(reinterpret_cast<std::intptr_t>(argument)));
+        };
+        require(call(device_.stream(), run, reinterpret_cast<void*>(time.count())) == 0, "the fake refuses a kernel");
+    }
+    [[nodiscard]] ddp::Stream stream() const { return {device_.stream()}; }
+
+private:
+    const ddp::detail::CudaApi cuda_;
+    ddp::detail::GroupDevice device_;
+};
+
+void free_beside_kernel(Context& context) {
+    const auto device = ddp::detail::open_device(context.local_rank());
+    auto part = context.world().split(0, context.rank(), "part");
+    const SlowKernel kernel(context.local_rank(), 4s);
+    part->abort("enough");
+    part.reset();
+    print(fmt::format("rank {}: sum {}", context.rank(), device_sum(context.world(), *device, 1)));
+}
+
+void abort_beside_world(Context& context) {
+    const auto device = ddp::detail::open_device(context.local_rank());
+    ProcessGroup& world = context.world();
+    auto part = world.split(0, context.rank(), "part");
+    if (context.rank() == 0) {
+        const SlowKernel kernel(context.local_rank(), 3s);
+        auto* const data = static_cast<float*>(part->arena().allocate(4));
+        ddp::Work held = part->all_reduce(Buffer(data, 1, Device::Cuda), ReduceOp::Sum, {.stream = kernel.stream()});
+        std::thread([&aborted = *part] {
+            std::this_thread::sleep_for(500ms);  // the world's operation is on its way then
+            aborted.abort("enough");
+        }).detach();
+        print(fmt::format("rank 0: sum {}", device_sum(world, *device, 1)));
+        try {
+            held.wait_host();
+        } catch (const ddp::Error& error) {
+            print(fmt::format("rank 0: {}", error.what()));
+        }
+        return;
+    }
+    std::this_thread::sleep_for(4s);
+    print(fmt::format("rank 1: sum {}", device_sum(world, *device, 1)));
+    part->abort("enough");
+}
+
+void raise_in_loop(Context& context, char** argv) {
+    ProcessGroup& world = context.world();
+    auto* const data = static_cast<float*>(world.arena().allocate(4000));
+    const std::string how = argv[3];
+    for (int call = 1;; ++call) {
+        const bool raises = call == 5 && context.rank() == std::stoi(argv[2]);
+        if (raises && how == "idle") throw std::runtime_error("the loss is nan");
+        std::optional<SlowKernel> kernel;
+        if (raises && how == "slow") kernel.emplace(context.local_rank(), 3s);
+        const ddp::Stream stream = kernel ? kernel->stream() : ddp::Stream{};
+        ddp::Work work = world.all_reduce(Buffer(data, 1000, Device::Cuda), ReduceOp::Sum, {.stream = stream});
+        if (raises) throw std::runtime_error("the loss is nan");
+        work.wait_host();
+    }
+}
+
+/// Makes stderr a full pipe that no process reads.
+void mute_stderr() {
+    int ends[2] = {};
+    require(::pipe2(ends, O_NONBLOCK | O_CLOEXEC) == 0, "no pipe");
+    const std::vector<char> text(65536, '.');
+    while (::write(ends[1], text.data(), text.size()) > 0) {
+    }
+    require(::fcntl(ends[1], F_SETFL, 0) == 0 && ::dup2(ends[1], STDERR_FILENO) == STDERR_FILENO, "no stderr");
+}
+
 void loop(Context& context, char** argv) {
     std::signal(SIGTERM, SIG_IGN);
     const std::chrono::milliseconds timeout(std::stoi(argv[2]));
-    const bool has_absent = argv[3] != nullptr;
-    const int absent = has_absent ? std::stoi(argv[4]) : -1;
-    const int absent_call = has_absent ? std::stoi(argv[5]) : -1;
+    const std::string extra = argv[3] == nullptr ? "" : argv[3];
+    if (extra == "mute" && context.rank() == std::stoi(argv[4])) mute_stderr();
+    const int absent = extra == "absent" ? std::stoi(argv[4]) : -1;
+    const int absent_call = extra == "absent" ? std::stoi(argv[5]) : -1;
     ProcessGroup& world = context.world();
     auto* const data = static_cast<float*>(world.arena().allocate(4000));
     for (int call = 1;; ++call) {
@@ -333,8 +428,9 @@ void loop(Context& context, char** argv) {
             context.store().set(reported(context.rank()), "yes");
             std::vector<int> silent = error.culprits();
             silent.push_back(absent);
-            await_reports(context, silent);  // a rank that reports later would take the end of this one for the cause
-            std::_Exit(0);                   // after a failure not even the end of the group has to return
+            // Without this a rank that reports later would take the end of this one for the cause.
+            if (extra != "hasty") await_reports(context, silent);
+            std::_Exit(0);  // after a failure not even the end of the group has to return
         }
     }
 }
@@ -348,6 +444,9 @@ int run(char** argv) {
     if (mode == "auto") print(fmt::format("rank {}: {}", context.rank(), to_string(context.world().backend())));
     if (mode == "undeclared") undeclared(context);
     if (mode == "loop") loop(context, argv);
+    if (mode == "raise") raise_in_loop(context, argv);
+    if (mode == "free") free_beside_kernel(context);
+    if (mode == "abort") abort_beside_world(context);
     return EXIT_SUCCESS;
 }
 

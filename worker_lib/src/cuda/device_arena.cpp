@@ -31,8 +31,9 @@ private:
 }  // namespace
 
 DeviceArena::~DeviceArena() {
-    for (CUdeviceptr block : blocks_)
-        (void)device_->cuda().mem_free(block);  // on failure the process is ending, or the device is lost
+    free_bounded(device_, [blocks = blocks_](const CudaApi& cuda) {
+        for (CUdeviceptr block : blocks) (void)cuda.mem_free(block);
+    });
 }
 
 void* DeviceArena::allocate(std::size_t bytes) {

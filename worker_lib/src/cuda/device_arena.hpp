@@ -14,7 +14,7 @@ namespace ddp::detail {
 class DeviceArena final : public Arena {
 public:
     explicit DeviceArena(std::shared_ptr<GroupDevice> device) : device_(std::move(device)) {}
-    /// cuMemFree waits for the device. So destroy an arena only on a thread that may block for ever (run_bounded).
+    /// Does not wait for the device longer than 10 s.
     ~DeviceArena() override;
 
     /// Returns zeroed memory. Throws Error{System} when the device has no room or does not answer.

@@ -9,10 +9,7 @@
 #include <exception>
 #include <utility>
 
-#include "common/exit_codes.hpp"
-#include "common/text/number.hpp"
 #include "worker_lib/src/cuda/device_arena.hpp"
-#include "worker_lib/src/cuda/waiting.hpp"
 #include "worker_lib/src/nccl/arguments.hpp"
 #include "worker_lib/src/nccl/device_queue.hpp"
 #include "worker_lib/src/nccl/peers.hpp"
@@ -69,7 +66,7 @@ private:
     std::shared_ptr<DeviceQueue> queue_;
     std::shared_ptr<GroupDevice> device_;
     std::shared_ptr<NcclGroup> group_;
-    std::shared_ptr<DeviceArena> arena_;  // shared with the thread that frees it
+    std::unique_ptr<DeviceArena> arena_;
 };
 
 NcclBackend::NcclBackend(const GroupSpec& spec, const GpuApi& api, const NcclLimits& limits, ddprun::TimePoint deadline)
@@ -82,10 +79,10 @@ NcclBackend::NcclBackend(const GroupSpec& spec, const GpuApi& api, const NcclLim
     const UniqueIdExchange found = exchange_unique_id(api_.nccl, spec, deadline);
     group_ = std::make_shared<NcclGroup>(own_rank_text(spec), Peers(spec, found.records), limits_);
     queue_ = DeviceQueue::of(api_.cuda, spec.device);
-    group_->device = device_ = std::make_shared<GroupDevice>(api_.cuda, spec.device);
+    group_->device = device_ = std::make_shared<GroupDevice>(api_.cuda, spec.device, StreamPriority::kHighest);
     group_->communicator =
         std::make_unique<Communicator>(api_, spec, device_, found.id, group_->peers, deadline, limits_);
-    arena_ = std::make_shared<DeviceArena>(device_);
+    arena_ = std::make_unique<DeviceArena>(device_);
     group_->target.emplace(NcclTarget{.nccl = api_.nccl,
                                       .stream = device_->stream(),
                                       .rank = spec.rank,
@@ -101,22 +98,9 @@ NcclBackend::~NcclBackend() {
     handle_->shut();
     queue_->remove(*group_);  // fails the operations in flight, and aborts the communicator then
     group_->callbacks.reset();
-    const auto failure = queue_->failure_of(*group_);
     // An exception is to be seen at once: the peers, which may never come to the end of this group, do not get 5 s
     // then.
-    if (!failure) group_->communicator->finish(std::uncaught_exceptions() == 0);
-    // cuMemFree waits for all kernels of the device. If one never ends, the memory stays with the thread that frees it,
-    // unless it is one of this group: the process would hang in the driver at its exit.
-    auto free = [arena = std::move(arena_), device = device_]() mutable {
-        (void)device->begin_thread();
-        arena.reset();
-    };
-    const ddprun::Duration bound = 2 * limits_.abort_timeout;  // the program's own kernels come first
-    if (run_bounded(std::move(free), ddprun::Clock::now() + bound) || !failure) return;
-    limits_.end_process(fmt::format(
-        "{}; after that cuMemFree did not return within {}: CUDA device {} does not answer, "
-        "and this process ends with code {}",
-        failure->cause, ddprun::rounded_seconds_text(bound), device_->index(), ddprun::exit_code::kDeviceStuck));
+    if (!failure()) group_->communicator->finish(std::uncaught_exceptions() == 0);
 }
 
 void NcclBackend::warm_up(ddprun::TimePoint deadline) {
@@ -136,7 +120,7 @@ void NcclBackend::warm_up(ddprun::TimePoint deadline) {
 /// stays usable. Any later error fails the group and its operations, also one that NCCL finds in the arguments: a
 /// non-blocking communicator keeps it and refuses all later calls.
 std::shared_ptr<NcclWork> NcclBackend::enqueue(NcclTask task) {
-    auto work = std::make_shared<NcclWork>(std::move(task), device_, handle_, limits_.abort_timeout);
+    auto work = std::make_shared<NcclWork>(std::move(task), device_, handle_, limits_.longest_abort());
     if (!failure()) {
         try {
             const DeviceScope scope(*device_);
@@ -184,24 +168,9 @@ RankState NcclBackend::state_of(int rank) const {
     return {.gone = true, .text = loss->cause, .ended = true};
 }
 
-/// Throws Error{Unavailable} if spec.device is no device of this machine.
-void require_device(const GroupSpec& spec, const CudaApi& cuda) {
-    const auto count = count_devices(cuda);
-    if (!count)
-        throw Error(ErrorCode::Unavailable,
-                    fmt::format("{}: no NCCL backend: {}", own_rank_text(spec), count.error().message));
-    if (spec.device >= *count) {
-        throw Error(ErrorCode::Unavailable,
-                    fmt::format("{}: there is no CUDA device {}, only 0 to {}{}. Start at most {} ranks per "
-                                "node, or use Backend::Native",
-                                own_rank_text(spec), spec.device, *count - 1, visible_devices_note(), *count));
-    }
-}
-
 }  // namespace
 
 std::unique_ptr<BackendImpl> make_nccl_backend(const GroupSpec& spec, const GpuApi& api, const NcclLimits& limits) {
-    require_device(spec, api.cuda);
     const ddprun::TimePoint deadline = ddprun::Clock::now() + spec.init_timeout;
     auto backend = std::make_unique<NcclBackend>(spec, api, limits, deadline);
     backend->warm_up(deadline);

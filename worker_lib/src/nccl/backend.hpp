@@ -7,8 +7,8 @@
 
 namespace ddp::detail {
 
-/// Makes the backend of one group. Collective over spec.members, each on a device of its own, spec.device. Throws
-/// Error{Unavailable} without a device, Error{Timeout} naming absent ranks, Error{System} with NCCL's text.
+/// Makes the backend of one group. Collective over spec.members, each on a device of its own, spec.device, which
+/// probe_nccl() has found. Throws Error{Timeout} naming absent ranks, Error{System} with the text of NCCL or CUDA.
 [[nodiscard]] std::unique_ptr<BackendImpl> make_nccl_backend(const GroupSpec& spec, const GpuApi& api,
                                                              const NcclLimits& limits);
 

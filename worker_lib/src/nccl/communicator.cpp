@@ -9,6 +9,7 @@
 
 #include "common/exit_codes.hpp"
 #include "common/mutex.hpp"
+#include "common/text/number.hpp"
 #include "worker_lib/src/bootstrap/environment.hpp"
 #include "worker_lib/src/cuda/waiting.hpp"
 #include "worker_lib/src/nccl/unique_id.hpp"
@@ -131,8 +132,26 @@ void abort_in_order(const NcclApi& nccl, ncclComm_t comm, TimePoint until) {
 }  // namespace
 
 void end_process(const std::string& line) {
-    std::fputs(fmt::format("[ddp] {}\n", line).c_str(), stderr);
+    // stderr may be a pipe that is full, or locked by a thread that waits for it.
+    const auto print = [text = fmt::format("[ddp] {}\n", line)] { std::fputs(text.c_str(), stderr); };
+    (void)run_bounded(print, Clock::now() + std::chrono::seconds(1));
     std::_Exit(ddprun::exit_code::kDeviceStuck);
+}
+
+NcclLimits read_limits(const Variables& variables) {
+    constexpr int kMaxSeconds = 3600;
+    NcclLimits limits;
+    const std::string text = variables("DDPRUN_NCCL_ABORT_TIMEOUT").value_or("");
+    if (text.empty()) return limits;
+    const auto seconds = ddprun::parse_number<int>(text);
+    if (!seconds || *seconds < 1 || *seconds > kMaxSeconds) {
+        throw Error(ErrorCode::Environment,
+                    fmt::format("DDPRUN_NCCL_ABORT_TIMEOUT is '{}', expected a whole number of seconds from 1 to {}. "
+                                "Unset it to use the default, 1",
+                                text, kMaxSeconds));
+    }
+    limits.abort_timeout = std::chrono::seconds(*seconds);
+    return limits;
 }
 
 bool starts_nonblocking(int nccl_version, const std::optional<std::string>& setting) {

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "worker_lib/src/bootstrap/environment.hpp"
 #include "worker_lib/src/cuda/group_device.hpp"
 #include "worker_lib/src/group/backend.hpp"
 #include "worker_lib/src/nccl/api.hpp"
@@ -16,15 +17,15 @@
 
 namespace ddp::detail {
 
-/// Prints the line on stderr and ends this process with exit_code::kDeviceStuck, without destructors: they would wait
-/// for the device.
+/// Prints the line on stderr, if that takes it within 1 s, and ends this process with exit_code::kDeviceStuck, without
+/// destructors: they would wait for the device.
 [[noreturn]] void end_process(const std::string& line);
 
 /// Limits of the backend when it aborts its communicator or ends, or a peer or another group has failed.
 struct NcclLimits {
     /// For NCCL and the device to let go of a group that has failed. Then the process ends.
     ddprun::Duration abort_timeout = std::chrono::seconds(1);
-    /// For work of the program on the device that comes before the operations of a group that has failed.
+    /// For work of the program and of other groups on the device, for which the abort of a group waits, in addition.
     ddprun::Duration program_timeout = std::chrono::seconds(10);
     ddprun::Duration finish_timeout = std::chrono::seconds(5);  ///< for the peers to finish their communicators too
     /// For an operation to end by itself after the process of a peer has ended: the peer may have sent its part before.
@@ -32,7 +33,12 @@ struct NcclLimits {
     /// For an operation to end by itself after another group of the device has failed.
     ddprun::Duration shared_timeout = std::chrono::milliseconds(500);
     std::function<void(const std::string& line)> end_process = detail::end_process;
+
+    /// Returns how long after the failure of a group its operations fail, or the process ends.
+    [[nodiscard]] ddprun::Duration longest_abort() const { return 3 * abort_timeout + program_timeout; }
 };
+/// Returns the limits with the abort_timeout that the user has set. Throws Error{Environment}.
+[[nodiscard]] NcclLimits read_limits(const Variables& variables);
 
 /// Returns whether to make non-blocking communicators with this version of NCCL: from 2.27 on. Older ones have faults
 /// in that mode (table in docs/design/013). NCCL_COMM_BLOCKING, which NCCL reads as well, overrides the version.

@@ -87,6 +87,16 @@ Progress progress_of(const NcclGroup& group, NcclWork& work, bool asks_nccl) {
     return {.nccl_failure = failure_of_work(group, work, error_code_of(error), text)};
 }
 
+/// Returns whether the device has come to the oldest of the operations that are on the stream.
+bool is_on_device(const GroupWatch::Works& works) {
+    for (const auto& work : works) {
+        if (!work->launched() || work->query() != CUDA_ERROR_NOT_READY) continue;
+        work->mark_begun(false);
+        return work->has_begun();
+    }
+    return false;
+}
+
 }  // namespace
 
 std::shared_ptr<DeviceQueue> DeviceQueue::of(const CudaApi& cuda, int device) {
@@ -221,7 +231,7 @@ void DeviceQueue::run() {
 
 bool DeviceQueue::has_work() const {
     return !to_launch_.empty() || std::ranges::any_of(groups_, [](const auto& group) {
-        return group->state != State::kOver && !group->watch.works().empty();
+        return group->state == State::kRunning && !group->watch.works().empty();
     });
 }
 
@@ -276,12 +286,11 @@ void DeviceQueue::find_behind(NcclGroup& group) {
 
 /// Looks at the oldest operation of the group. Returns whether it has ended.
 bool DeviceQueue::step_group(NcclGroup& group) {
-    if (group.watch.works().empty()) return false;
+    if (group.watch.works().empty() || group.watch.failure()) return false;
     if (!group.watch.works().front()->launched()) {
         find_behind(group);
         return false;
     }
-    if (group.watch.failure()) return step_aborting(group);
     std::shared_ptr<NcclWork> first = group.watch.works().front();
     const bool asks_nccl = !is_launching_ || to_launch_.front().group != &group;
     const bool closing = group.closing;
@@ -305,19 +314,6 @@ bool DeviceQueue::step_group(NcclGroup& group) {
     first.reset();  // the last owner of an operation gives its events back
     leave();
     return true;
-}
-
-/// Finds out whether the abort of a group waits for work of the program, which comes first on the device.
-bool DeviceQueue::step_aborting(NcclGroup& group) {
-    if (group.state == State::kOver) return false;
-    const GroupWatch::Works works = group.watch.works();
-    enter(group);
-    const auto on_stream = [](const auto& work) { return work->launched() && work->query() == CUDA_ERROR_NOT_READY; };
-    const auto oldest = std::ranges::find_if(works, on_stream);
-    if (oldest != works.end()) (*oldest)->mark_begun(false);
-    leave();
-    group.waits_for_program = oldest != works.end() && !(*oldest)->has_begun();
-    return false;
 }
 
 /// Starts the abort of a group, and of those that fail with it, before any is waited for: the kernels of one may hold
@@ -356,24 +352,26 @@ void DeviceQueue::share(const NcclGroup& from) {
 /// thread of its own, which may never return: look() sees to that.
 void DeviceQueue::abort(NcclGroup& group) {
     (void)context_.begin_thread();  // if it fails, so does the abort, and there is no other way
+    GroupWatch::Works works;
     {
         const ddprun::Lock lock(mutex_);
         while (busy_with_ == &group) changed_.wait(mutex_);
+        works = group.watch.works();
+    }
+    const bool on_device = is_on_device(works);
+    works.clear();
+    {
+        const ddprun::Lock lock(mutex_);
+        group.is_on_device = on_device;
     }
     group.communicator->abort();
     // NCCL has asked the kernels to stop; this waits until they have.
     const CUstream stream = group.device->stream();
     CUresult drained = cuda_.event_record(group.drained, stream);
     if (drained == CUDA_SUCCESS) drained = CUDA_ERROR_NOT_READY;
-    for (Backoff backoff; drained == CUDA_ERROR_NOT_READY && !is_over(group); backoff.pause())
-        drained = cuda_.event_query(group.drained);
+    for (Backoff backoff; drained == CUDA_ERROR_NOT_READY; backoff.pause()) drained = cuda_.event_query(group.drained);
     const ddprun::Lock lock(mutex_);
     end_works(group);
-}
-
-bool DeviceQueue::is_over(const NcclGroup& group) const {
-    const ddprun::Lock lock(mutex_);
-    return group.state == State::kOver;
 }
 
 /// Ends the operations with the failure of their group. Releases the mutex meanwhile.
@@ -402,7 +400,7 @@ std::optional<TimePoint> DeviceQueue::look() {
         for (std::size_t i = 0; i < groups_.size(); ++i) {
             const std::shared_ptr<NcclGroup> group = groups_[i];
             if (group->state == State::kAborting && is_stuck(*group, now))
-                ends.emplace_back(group->limits.end_process, give_up(*group, now));
+                ends.emplace_back(group->limits.end_process, last_line(*group, now));
             if (group->state == State::kAborting) look_until(group->abort_deadline);
             if (group->watch.failure()) continue;
             const auto other = group->other_failure ? group->other_failure() : std::nullopt;
@@ -421,22 +419,50 @@ bool DeviceQueue::is_in_call(const NcclGroup& group, TimePoint now) const {
     return busy_with_ == &group && now - busy_since_ >= kSecondLook;
 }
 
+/// Returns whether the abort of a group may go on after its deadline: it frees memory, and so waits for all other work
+/// of the device. If that takes too long, it fails the groups that have such work.
+bool DeviceQueue::may_wait(NcclGroup& group, TimePoint now) {
+    if (is_in_call(group, now)) return false;
+    if (now >= group.failed_at + group.limits.abort_timeout + group.limits.program_timeout) return fail_others(group);
+    return !group.is_on_device || std::ranges::any_of(groups_, [&](const auto& other) {
+        if (other.get() == &group || other->watch.works().empty()) return false;
+        return other->state == State::kRunning || now < other->failed_at + other->limits.abort_timeout;
+    });
+}
+
+/// Fails the other groups that have operations in flight. Returns whether there are any.
+bool DeviceQueue::fail_others(const NcclGroup& group) {
+    bool found = false;
+    for (const auto& other : groups_) {
+        if (other->watch.works().empty() || other->watch.failure()) continue;
+        found = true;
+        fail_now(*other,
+                 {.code = group.watch.failure()->code,
+                  .cause = fmt::format("{}: given up, because the abort of another group of this device waits for it: "
+                                       "{}",
+                                       other->own_rank, group.watch.failure()->cause),
+                  .names_group = true},
+                 false);
+    }
+    return found;
+}
+
 /// Returns whether the process has to end, because the device does not let go of a group.
 bool DeviceQueue::is_stuck(NcclGroup& group, TimePoint now) {
     if (now < group.abort_deadline) return false;
-    // Without an operation on the device the abort can only wait for other work there: it frees memory.
-    const bool waits_for_others = group.waits_for_program || group.watch.works().empty();
-    if (waits_for_others && !is_in_call(group, now) && now < group.failed_at + group.limits.program_timeout) {
+    if (may_wait(group, now)) {
         group.abort_deadline = now + group.limits.abort_timeout;
         return false;
     }
-    if (std::exchange(group.is_late, true)) return true;
-    group.abort_deadline = now + kSecondLook;  // the process may have been paused
-    return false;
+    const bool is_late = std::exchange(group.is_late, true);
+    // The process may have been paused: there is a second look, and none after that.
+    group.abort_deadline = is_late ? TimePoint::max() : now + kSecondLook;
+    return is_late;
 }
 
-/// Ends a group whose device does not let go of it. Returns the last line of this process.
-std::string DeviceQueue::give_up(NcclGroup& group, TimePoint now) {
+/// Returns the last line of this process. The operations of the group do not end before: the program would end the
+/// process then, with another exit code.
+std::string DeviceQueue::last_line(NcclGroup& group, TimePoint now) {
     const std::string late =
         fmt::format("did not return within {}", ddprun::rounded_seconds_text(group.limits.abort_timeout));
     const std::string text =
@@ -446,7 +472,6 @@ std::string DeviceQueue::give_up(NcclGroup& group, TimePoint now) {
                     group.watch.failure()->cause, text, group.device->index(), ddprun::exit_code::kDeviceStuck);
     group.watch.add_to_cause(fmt::format("; and {}, so this process ends", text));
     if (!group.watch.works().empty()) group.watch.works().front()->note_abort(line);
-    end_works(group);
     return line;
 }
 

@@ -10,8 +10,8 @@
 //   "ddp-abort"      one per failed group: waits until ddp-nccl has left the group, aborts it, and ends its operations
 //
 // ddp-nccl is in a group only while busy_with_ names it. If it, or an abort, has not left a failed group within
-// NcclLimits::abort_timeout, the process ends: the device may write to the group's buffers for ever. Work of the
-// program on the device, behind which the operations wait, has NcclLimits::program_timeout.
+// NcclLimits::abort_timeout, the process ends: the device may write to the group's buffers for ever. What the abort may
+// wait for has NcclLimits::program_timeout more: see may_wait().
 
 #include <deque>
 #include <functional>
@@ -59,9 +59,9 @@ struct NcclGroup : std::enable_shared_from_this<NcclGroup> {
     State state = State::kRunning;
     ddprun::TimePoint failed_at;
     ddprun::TimePoint abort_deadline;
-    bool is_late = false;            ///< the abort_deadline had passed at the last look
-    bool waits_for_program = false;  ///< the oldest operation on its stream is behind work of the program
-    bool is_starting = true;         ///< the program does not have it yet
+    bool is_late = false;      ///< the abort_deadline had passed at the last look
+    bool is_on_device = true;  ///< an operation has begun there and not ended before the abort, or that is not known
+    bool is_starting = true;   ///< the program does not have it yet
     bool closing = false;
     bool is_behind = false;  ///< since `closing`, the queue has found that the oldest operation goes on
     std::function<std::optional<Error>()> other_failure;  ///< of a group that fails with this one, or none
@@ -79,7 +79,7 @@ public:
 
     void add(std::shared_ptr<NcclGroup> group) EXCLUDES(mutex_);
     /// Fails the operations in flight with Aborted. Returns when all have ended and their callbacks have returned: no
-    /// thread uses the group any more, unless its abort has not returned. Must not be called from a callback.
+    /// thread uses the group any more. Must not be called from a callback.
     void remove(NcclGroup& group) EXCLUDES(mutex_);
     /// Takes over an operation, which fails if the group has failed.
     void submit(NcclGroup& group, std::shared_ptr<NcclWork> work) EXCLUDES(mutex_);
@@ -111,7 +111,6 @@ private:
     [[nodiscard]] bool step_launch() REQUIRES(mutex_);
     [[nodiscard]] bool step_group(NcclGroup& group) REQUIRES(mutex_);
     void find_behind(NcclGroup& group) REQUIRES(mutex_);
-    [[nodiscard]] bool step_aborting(NcclGroup& group) REQUIRES(mutex_);
     void pause(Backoff& backoff) REQUIRES(mutex_);
     /// Releases the mutex while the queue's thread is in the group.
     void enter(NcclGroup& group) RELEASE(mutex_);
@@ -122,10 +121,11 @@ private:
     void abort(NcclGroup& group) EXCLUDES(mutex_);
     /// Returns whether ddp-nccl is in a call for the group that does not return at once.
     [[nodiscard]] bool is_in_call(const NcclGroup& group, ddprun::TimePoint now) const REQUIRES(mutex_);
+    [[nodiscard]] bool may_wait(NcclGroup& group, ddprun::TimePoint now) REQUIRES(mutex_);
+    [[nodiscard]] bool fail_others(const NcclGroup& group) REQUIRES(mutex_);
     [[nodiscard]] bool is_stuck(NcclGroup& group, ddprun::TimePoint now) REQUIRES(mutex_);
-    [[nodiscard]] std::string give_up(NcclGroup& group, ddprun::TimePoint now) REQUIRES(mutex_);
+    [[nodiscard]] std::string last_line(NcclGroup& group, ddprun::TimePoint now) REQUIRES(mutex_);
     void end_works(NcclGroup& group) REQUIRES(mutex_);
-    [[nodiscard]] bool is_over(const NcclGroup& group) const EXCLUDES(mutex_);
 
     const CudaApi cuda_;
     const PrimaryContext context_;

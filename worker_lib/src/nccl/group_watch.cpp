@@ -12,10 +12,6 @@ namespace {
 
 using ddprun::TimePoint;
 
-/// From the failure of another group to the start of an operation that waits for it on the device: the limit of its
-/// abort. What begins later is not its victim.
-constexpr auto kHearing = std::chrono::seconds(1);
-
 Failure failure_of(const NcclWork& work, ErrorCode code, std::string text) {
     return {.code = code, .operation = work.text(), .cause = std::move(text), .names_group = true};
 }
@@ -129,11 +125,11 @@ std::optional<Failure> GroupWatch::missed_peer(TimePoint now, const NcclWork* co
 }
 
 /// Returns the failure of another group if the oldest operation does not end either. One to which the device has not
-/// come may wait for that group, whose abort lets it go on.
+/// come may wait for that group, whose abort lets it go on; what begins later than that is not its victim.
 std::optional<Failure> GroupWatch::shared_failure(TimePoint now, const NcclWork* connecting) {
     if (!heard_ || works_.empty()) return std::nullopt;
     if (!is_in_progress(*works_.front(), connecting)) {
-        if (now - heard_since_ > kHearing) heard_.reset();
+        if (now - heard_since_ > limits_.abort_timeout) heard_.reset();
         return std::nullopt;
     }
     if (!heard_until_) heard_until_ = now + limits_.shared_timeout;

@@ -13,7 +13,7 @@ namespace ddp::detail {
 std::unique_ptr<BackendImpl> make_nccl_backend(const GroupSpec& spec) {
     const auto api = load_gpu_api();
     if (!api) throw Error(ErrorCode::Unavailable, "no NCCL backend: " + api.error().message);
-    return make_nccl_backend(spec, *api, NcclLimits{});
+    return make_nccl_backend(spec, *api, read_limits(process_variables()));
 }
 
 namespace {

@@ -16,13 +16,13 @@ RecordEntry entry_of(const NcclTask& task) {
 }  // namespace
 
 NcclWork::NcclWork(NcclTask task, std::shared_ptr<GroupDevice> device,
-                   std::shared_ptr<BackendHandle<BackendImpl>> backend, ddprun::Duration abort_timeout)
+                   std::shared_ptr<BackendHandle<BackendImpl>> backend, ddprun::Duration longest_abort)
     : WorkState(std::visit([](const auto& one) { return one.seq; }, task),
                 std::visit([](const auto& one) { return one.deadline; }, task), entry_of(task)),
       task_(std::move(task)),
       device_(std::move(device)),
       backend_(std::move(backend)),
-      abort_timeout_(abort_timeout) {}
+      longest_abort_(longest_abort) {}
 
 NcclWork::~NcclWork() {
     for (CUevent event : {start_, end_})

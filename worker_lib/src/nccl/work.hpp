@@ -17,9 +17,9 @@ using NcclTask = std::variant<Operation, TransferList>;
 
 class NcclWork final : public WorkState {
 public:
-    /// abort_timeout   of the group. See grace().
+    /// longest_abort   NcclLimits::longest_abort() of the group. See grace().
     NcclWork(NcclTask task, std::shared_ptr<GroupDevice> device, std::shared_ptr<BackendHandle<BackendImpl>> backend,
-             ddprun::Duration abort_timeout);
+             ddprun::Duration longest_abort);
     ~NcclWork() override;
 
     [[nodiscard]] const NcclTask& task() const { return task_; }
@@ -58,7 +58,7 @@ public:
     void wait() override;
     [[nodiscard]] bool blocks_host() const override { return is_barrier_of_hosts(); }
     /// Returns time for the communicator's abort: until that has ended, the device may write to the buffers.
-    [[nodiscard]] ddprun::Duration grace() const override { return 2 * abort_timeout_ + std::chrono::seconds(2); }
+    [[nodiscard]] ddprun::Duration grace() const override { return longest_abort_ + std::chrono::seconds(2); }
     // Each message of a batch has an entry of its own in the flight record.
     void note_waiter(bool blocked) const override;
     void note_peer_failed() const override;
@@ -72,7 +72,7 @@ private:
     const NcclTask task_;
     const std::shared_ptr<GroupDevice> device_;
     const std::shared_ptr<BackendHandle<BackendImpl>> backend_;
-    const ddprun::Duration abort_timeout_;
+    const ddprun::Duration longest_abort_;
     CUevent start_ = nullptr;  // both from device_'s pool, since record_caller(); on the caller's stream at first
     CUevent end_ = nullptr;
     std::atomic<bool> launched_ = false;

@@ -64,15 +64,6 @@ TEST_CASE("nccl: when rank 0 cannot make a unique id, every rank learns why at o
     }
 }
 
-TEST_CASE("nccl: without a device, or without enough of them, there is no backend", "[nccl]") {
-    FakeGroup group(3);
-    group.gpu.devices = GENERATE(0, 2);
-    const Outcome outcome = outcome_of([&] { (void)group.backend(2); });
-    CHECK(outcome.code == ErrorCode::Unavailable);
-    CHECK_THAT(outcome.text, Contains(group.gpu.devices == 0 ? "no NCCL backend: there is no CUDA device"
-                                                             : "there is no CUDA device 2, only 0 to 1"));
-}
-
 TEST_CASE("nccl: an error that NCCL meets in the background fails what is in flight and to come", "[nccl]") {
     FakeGroup group(2);
     group.gpu.async_error = FakeGpu::AsyncError{0, 2, ncclRemoteError};

@@ -271,6 +271,11 @@ void FakeGpu::fill(CudaApi& cuda) {
     cuda.device_primary_ctx_release = FakeCudaCalls::release;
     cuda.ctx_push_current = FakeCudaCalls::push;
     cuda.ctx_pop_current = FakeCudaCalls::pop;
+    cuda.ctx_get_stream_priority_range = [](int* lowest, int* highest) {
+        *lowest = 0;
+        *highest = -5;
+        return CUDA_SUCCESS;
+    };
     cuda.stream_create_with_priority = FakeCudaCalls::stream_create;
     cuda.stream_destroy = FakeCudaCalls::stream_destroy;
     cuda.stream_wait_event = FakeCudaCalls::stream_wait_event;

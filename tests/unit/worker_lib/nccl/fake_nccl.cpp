@@ -237,7 +237,7 @@ ncclResult_t FakeGpu::launch(const Group& group) {
     for (const FakeCallToCome& call : group.calls) steps.push_back(call());
     comm.accepted = [this, &comm, stream = group.stream, steps] {
         put(stream, [this, &comm, steps] {
-            if (comm.aborted && !abort_leaves_kernels) return true;
+            if (comm.aborted && (leaving_ || !abort_leaves_kernels)) return true;
             if (frozen_ranks.contains(comm.rank)) return false;
             bool all = true;
             for (const FakeStep& step : steps) all = step() && all;

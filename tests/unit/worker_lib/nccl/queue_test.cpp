@@ -148,6 +148,7 @@ TEST_CASE("nccl: a deadline missed on host memory concerns no other group", "[nc
 TEST_CASE("nccl: an operation that begins long after the failure of another group may take its time", "[nccl]") {
     FakeGroup group(2);
     group.limits.shared_timeout = 100ms;
+    group.limits.abort_timeout = 1s;
     const auto world = group.backends(), other = group.backends("other", detail::make_local_store());
     const CUstream stream = group.gpu.make_stream();
     const auto gate = group.gpu.close_gate(stream);
@@ -212,29 +213,25 @@ TEST_CASE("nccl: where NCCL can revoke a communicator, that comes before its abo
 }
 
 TEST_CASE("nccl: a process whose device does not let go of a failed group ends with its code", "[nccl]") {
-    const auto stuck = GENERATE(as<std::string>(), "abort", "kernel", "query", "call", "free");
+    const auto stuck = GENERATE(as<std::string>(), "abort", "kernel", "query", "call");
     CAPTURE(stuck);
     FakeGroup group(1);
-    group.limits.abort_timeout = stuck == "free" ? 1s : 200ms;
+    group.limits.abort_timeout = 200ms;
     if (stuck == "call") group.nccl_version = 22602;  // it stays in NCCL
     auto backends = group.backends();
     if (stuck == "call") group.gpu.never_takes_in = true;
     group.gpu.frozen_ranks = {0};
     group.gpu.abort_blocks = stuck == "abort";
     group.gpu.abort_leaves_kernels = stuck == "kernel";
-    group.gpu.free_blocks = stuck == "free";
     std::vector<float> values(1);
     const auto work = sum_on(nullptr, *backends[0], values, 150ms);
     group.gpu.query_blocks = stuck == "query";
     const Outcome outcome = outcome_of([&] { wait_host(*work); });
     CHECK(outcome.code == ErrorCode::Timeout);
     const bool in_call = stuck == "call" || stuck == "query";
-    if (stuck != "free") {
-        CHECK_THAT(outcome.text, Contains(in_call ? "; and a call of NCCL or CUDA did not return within 0.2 s, so this "
-                                                    "process ends"
-                                                  : "; and ncclCommAbort did not return within 0.2 s, so this process "
-                                                    "ends"));
-    }
+    CHECK_THAT(outcome.text,
+               Contains(in_call ? "; and a call of NCCL or CUDA did not return within 0.2 s, so this process ends"
+                                : "; and ncclCommAbort did not return within 0.2 s, so this process ends"));
     backends.clear();
     REQUIRE(eventually([&] { return !group.last_lines().empty(); }));
     const auto lines = group.last_lines();
@@ -257,13 +254,14 @@ TEST_CASE("nccl: an abort waits for work of the program that comes before the op
     backends[0]->abort("the loss is nan");
     if (in_time) {
         REQUIRE(passes(500ms));
-        CHECK_FALSE(work->done());
-        gate->store(true);
+    } else {
+        REQUIRE(eventually([&] { return !group.last_lines().empty(); }));
     }
+    CHECK_FALSE(work->done());  // the device still has its buffers
+    gate->store(true);
     CHECK(outcome_of([&] { wait_host(*work); }).code == ErrorCode::Aborted);
     backends.clear();
-    CHECK(eventually([&] { return group.last_lines().empty() == in_time; }));
-    gate->store(true);
+    CHECK(group.last_lines().empty() == in_time);
 }
 
 TEST_CASE("nccl: the abort of a group without operations may wait for work of the program", "[nccl]") {
@@ -304,13 +302,75 @@ TEST_CASE("nccl: a start that fails fails no other group", "[nccl]") {
     CHECK(outcome_of([&] { wait_host(*work); }).text == "");
 }
 
-TEST_CASE("nccl: a free that waits for kernels of the program ends no process whose groups are well", "[nccl]") {
+TEST_CASE("nccl: a free that waits for kernels of the program ends no process", "[nccl]") {
+    const bool is_well = GENERATE(true, false);
     FakeGroup group(1);
     group.limits.abort_timeout = 100ms;
     auto backends = group.backends();
+    if (!is_well) backends[0]->abort("enough");
     group.gpu.free_blocks = true;
-    backends.clear();
+    auto ending = std::async(std::launch::async, [&] { backends.clear(); });
+    REQUIRE(eventually([&] { return group.gpu.blocked() == 1; }));
+    REQUIRE(passes(500ms));
+    group.gpu.let_go();
+    ending.get();
     CHECK(group.last_lines().empty());
+}
+
+TEST_CASE("nccl: an abort that waits too long for another group of the device fails that group first", "[nccl]") {
+    const bool frees_the_abort = GENERATE(true, false);
+    FakeGroup group(2);
+    group.limits.abort_timeout = 1s;
+    group.limits.program_timeout = 500ms;
+    auto world = group.backends(), part = group.backends("part", detail::make_local_store());
+    group.gpu.abort_blocks = true;
+    std::vector<float> values(1), others(1);
+    const auto slow = sum_on(nullptr, *world[0], values);  // rank 1 does not come
+    const auto held = sum_on(nullptr, *part[0], others);
+    part[0]->abort("enough");
+    REQUIRE(eventually([&] { return world[0]->failure().has_value(); }));
+    CHECK(world[0]->failure()->code() == ErrorCode::Aborted);
+    CHECK_THAT(world[0]->failure()->what(), Contains("in group 'world': given up, because the abort of another group "
+                                                     "of this device waits for it") &&
+                                                Contains("in group 'part': aborted: enough"));
+    CHECK(group.last_lines().empty());
+    if (frees_the_abort) group.gpu.let_go();
+    CHECK(outcome_of([&] { wait_host(*held); }).code == ErrorCode::Aborted);
+    CHECK(outcome_of([&] { wait_host(*slow); }).code == ErrorCode::Aborted);
+    CHECK(group.last_lines().empty() == frees_the_abort);
+}
+
+TEST_CASE("nccl: a group's stream has the highest priority of the device", "[nccl]") {
+    static std::vector<int> priorities;
+    static decltype(detail::CudaApi::stream_create_with_priority) create;
+    priorities.clear();
+    FakeGroup group(1);
+    detail::GpuApi api = group.gpu.api();
+    create = std::exchange(api.cuda.stream_create_with_priority, [](CUstream* stream, unsigned flags, int priority) {
+        priorities.push_back(priority);
+        return create(stream, flags, priority);
+    });
+    int lowest = 0, highest = 0;
+    (void)api.cuda.ctx_get_stream_priority_range(&lowest, &highest);
+    const auto backend = detail::make_nccl_backend(group.spec(0), api, group.limits);
+    REQUIRE_FALSE(priorities.empty());
+    CHECK(priorities[0] == highest);
+    CHECK(highest < lowest);
+}
+
+TEST_CASE("nccl: DDPRUN_NCCL_ABORT_TIMEOUT is a number of seconds", "[nccl]") {
+    std::optional<std::string> value;
+    const auto limits = [&] { return detail::read_limits([&](const char*) { return value; }); };
+    CHECK(limits().abort_timeout == 1s);
+    value = "";
+    CHECK(limits().abort_timeout == 1s);
+    value = "30";
+    CHECK(limits().abort_timeout == 30s);
+    value = GENERATE(as<std::string>(), "0", "3601", "-1", "1.5", "5s", "fast");
+    const Outcome refused = outcome_of([&] { (void)limits(); });
+    CHECK(refused.code == ErrorCode::Environment);
+    CHECK(refused.text == "DDPRUN_NCCL_ABORT_TIMEOUT is '" + *value +
+                              "', expected a whole number of seconds from 1 to 3600. Unset it to use the default, 1");
 }
 
 TEST_CASE("nccl: a start that NCCL ends after its deadline is aborted when it comes back", "[nccl]") {
