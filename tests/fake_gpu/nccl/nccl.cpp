@@ -103,6 +103,18 @@ DDP_EXPORTED ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, nc
     return result;
 }
 
+/// All ranks meet by the first id. The others are only checked: they shorten the start, which is not modelled.
+DDP_EXPORTED ncclResult_t ncclCommInitRankScalable(ncclComm_t* comm, int ranks, int rank, int id_count,
+                                                   ncclUniqueId* ids, ncclConfig_t* config) {
+    *comm = nullptr;
+    if (id_count < 1 || id_count > ranks) return refuse(ncclInvalidArgument, "ncclCommInitRankScalable: nId");
+    for (int index = 0; index < id_count; ++index) {
+        if (!read_unique_id(ids[index]))
+            return refuse(ncclInvalidArgument, "ncclCommInitRankScalable: this is not a unique id");
+    }
+    return ncclCommInitRankConfig(comm, ranks, ids[0], rank, config);
+}
+
 DDP_EXPORTED ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
     if (comm == nullptr) return refuse(ncclInvalidArgument, "the communicator is null");
     const Visit visit = comm->visit("ncclCommGetAsyncError");

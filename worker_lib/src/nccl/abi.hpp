@@ -91,7 +91,10 @@ struct NcclApi {
     ncclResult_t (*group_end)() = nullptr;
     const char* (*get_error_string)(ncclResult_t result) = nullptr;
     const char* (*get_last_error)(ncclComm_t comm) = nullptr;
-    ncclResult_t (*comm_revoke)(ncclComm_t comm, int flags) = nullptr;  ///< null in NCCL before 2.28.7
+    // Null in older versions of NCCL.
+    ncclResult_t (*comm_init_rank_scalable)(ncclComm_t* comm, int ranks, int rank, int id_count, ncclUniqueId* ids,
+                                            ncclConfig_t* config) = nullptr;
+    ncclResult_t (*comm_revoke)(ncclComm_t comm, int flags) = nullptr;
 };
 
 /// ROW(member of NcclApi, function of nccl.h), for each member that every NCCL has.
@@ -114,7 +117,9 @@ struct NcclApi {
     ROW(group_end, ncclGroupEnd)                       \
     ROW(get_error_string, ncclGetErrorString)          \
     ROW(get_last_error, ncclGetLastError)
-/// The same for the others, which are null in an NCCL that lacks them.
-#define DDP_NCCL_OPTIONAL_FUNCTIONS(ROW) ROW(comm_revoke, ncclCommRevoke)
+/// The same for the others, by the version that brought them.
+#define DDP_NCCL_FUNCTIONS_OF_2_23_4(ROW) ROW(comm_init_rank_scalable, ncclCommInitRankScalable)
+#define DDP_NCCL_FUNCTIONS_OF_2_28_7(ROW) ROW(comm_revoke, ncclCommRevoke)
+#define DDP_NCCL_OPTIONAL_FUNCTIONS(ROW) DDP_NCCL_FUNCTIONS_OF_2_23_4(ROW) DDP_NCCL_FUNCTIONS_OF_2_28_7(ROW)
 
 }  // namespace ddp::abi

@@ -76,12 +76,12 @@ NcclBackend::NcclBackend(const GroupSpec& spec, const GpuApi& api, const NcclLim
           *this,
           Participant{spec.name, name_rank(spec.rank, spec.members[static_cast<std::size_t>(spec.rank)], own_address()),
                       this})) {
-    const UniqueIdExchange found = exchange_unique_id(api_.nccl, spec, deadline);
+    UniqueIdExchange found = exchange_unique_ids(api_.nccl, spec, deadline);
     group_ = std::make_shared<NcclGroup>(own_rank_text(spec), Peers(spec, found.records), limits_);
     queue_ = DeviceQueue::of(api_.cuda, spec.device);
     group_->device = device_ = std::make_shared<GroupDevice>(api_.cuda, spec.device, StreamPriority::kHighest);
     group_->communicator =
-        std::make_unique<Communicator>(api_, spec, device_, found.id, group_->peers, deadline, limits_);
+        std::make_unique<Communicator>(api_, spec, device_, std::move(found.ids), group_->peers, deadline, limits_);
     arena_ = std::make_unique<DeviceArena>(device_);
     group_->target.emplace(NcclTarget{.nccl = api_.nccl,
                                       .stream = device_->stream(),

@@ -40,13 +40,15 @@ public:
         : nccl_(api.nccl), device_(std::move(device)), earlier_error_(std::move(earlier_error)) {}
 
     /// Connects, until the caller gives up. Then, or when NCCL fails, it aborts the communicator.
-    void run(int size, const ncclUniqueId& id, int rank, bool blocking) {
+    void run(int size, std::vector<ncclUniqueId> ids, int rank, bool blocking) {
         ncclConfig_t config;
         config.blocking = blocking ? 1 : 0;
         ncclComm_t comm = nullptr;
         ncclResult_t result = ncclUnhandledCudaError;
         if (device_->begin_thread() == CUDA_SUCCESS)
-            result = nccl_.comm_init_rank_config(&comm, size, id, rank, &config);
+            result = ids.size() == 1 ? nccl_.comm_init_rank_config(&comm, size, ids[0], rank, &config)
+                                     : nccl_.comm_init_rank_scalable(&comm, size, rank, static_cast<int>(ids.size()),
+                                                                     ids.data(), &config);
         for (Backoff backoff; result == ncclInProgress && !is_given_up(); backoff.pause()) {
             if (const ncclResult_t asked = nccl_.comm_get_async_error(comm, &result); asked != ncclSuccess)
                 result = asked;
@@ -165,13 +167,14 @@ ErrorCode error_code_of(ncclResult_t result) {
 }
 
 Communicator::Communicator(const GpuApi& api, const GroupSpec& spec, std::shared_ptr<GroupDevice> device,
-                           const ncclUniqueId& id, const Peers& peers, TimePoint deadline, const NcclLimits& limits)
+                           std::vector<ncclUniqueId> ids, const Peers& peers, TimePoint deadline,
+                           const NcclLimits& limits)
     : api_(api), device_(std::move(device)), limits_(limits), earlier_error_(last_error(api.nccl)) {
     const bool blocking = !starts_nonblocking(api.nccl_version, process_variables()("NCCL_COMM_BLOCKING"));
     const auto connecting = std::make_shared<Connecting>(api, device_, earlier_error_);
-    start_signal_masked_thread("ddp-bounded", [connecting, size = static_cast<int>(spec.members.size()), id,
-                                               rank = spec.rank, blocking] {
-        connecting->run(size, id, rank, blocking);
+    start_signal_masked_thread("ddp-bounded", [connecting, size = static_cast<int>(spec.members.size()),
+                                               ids = std::move(ids), rank = spec.rank, blocking]() mutable {
+        connecting->run(size, std::move(ids), rank, blocking);
     }).detach();
     ncclResult_t result = ncclInProgress;
     std::optional<Error> losses;

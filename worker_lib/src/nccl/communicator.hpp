@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "worker_lib/src/bootstrap/environment.hpp"
 #include "worker_lib/src/cuda/group_device.hpp"
@@ -50,10 +51,11 @@ struct NcclLimits {
 
 class Communicator {
 public:
-    /// Connects to the other holders of `id`. Collective. Throws Error{Timeout} at `deadline`, Error{PeerLost} when a
-    /// process of `peers` ends, Error{System} with NCCL's text.
-    Communicator(const GpuApi& api, const GroupSpec& spec, std::shared_ptr<GroupDevice> device, const ncclUniqueId& id,
-                 const Peers& peers, ddprun::TimePoint deadline, const NcclLimits& limits);
+    /// Connects to the other holders of the unique ids. Collective. Throws Error{Timeout} at `deadline`,
+    /// Error{PeerLost} when a process of `peers` ends, Error{System} with NCCL's text.
+    Communicator(const GpuApi& api, const GroupSpec& spec, std::shared_ptr<GroupDevice> device,
+                 std::vector<ncclUniqueId> ids, const Peers& peers, ddprun::TimePoint deadline,
+                 const NcclLimits& limits);
     ~Communicator();  ///< aborts the communicator, if it was neither finished nor aborted
     Communicator(const Communicator&) = delete;
     Communicator& operator=(const Communicator&) = delete;

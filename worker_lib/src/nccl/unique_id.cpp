@@ -1,6 +1,6 @@
 // Keys in the store, all below "<group>/nccl/". Every attempt to make a group has new ones:
-//   address/<rank>   record of that rank: it has arrived
-//   unique-id        'I' and the 128 bytes of the id, or 'E' and the reason why rank 0 could not make one
+//   address/<rank>    record of that rank: it has arrived
+//   unique-id/<index> 'I' and the 128 bytes of the id, or 'E' and the reason why its maker could not make one
 
 #include "worker_lib/src/nccl/unique_id.hpp"
 
@@ -19,6 +19,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
+constexpr int kRanksPerId = 128;
+
 std::string key(const GroupSpec& spec, std::string_view name) { return group_key(spec, fmt::format("nccl/{}", name)); }
 
 /// Returns the time until `deadline`; never 0, which some stores take for no timeout.
@@ -26,36 +28,51 @@ milliseconds left_until(ddprun::TimePoint deadline) {
     return std::max(std::chrono::duration_cast<milliseconds>(deadline - ddprun::Clock::now()), milliseconds(1));
 }
 
-void publish_id(const NcclApi& nccl, const GroupSpec& spec) {
+int size_of(const GroupSpec& spec) { return static_cast<int>(spec.members.size()); }
+
+std::string id_key(const GroupSpec& spec, int index) { return key(spec, fmt::format("unique-id/{}", index)); }
+
+void publish_id(const NcclApi& nccl, const GroupSpec& spec, int index) {
     ncclUniqueId id{};
     if (const ncclResult_t result = nccl.get_unique_id(&id); result != ncclSuccess) {
         // Published, so that the others fail at once and with the reason.
-        const std::string why = fmt::format("ncclGetUniqueId on rank 0: {} ({})", nccl.get_error_string(result),
-                                            nccl.get_last_error(nullptr));
-        spec.store->set(key(spec, "unique-id"), "E" + why);
+        const std::string why = fmt::format("ncclGetUniqueId on rank {}: {} ({})", spec.rank,
+                                            nccl.get_error_string(result), nccl.get_last_error(nullptr));
+        spec.store->set(id_key(spec, index), "E" + why);
         return;
     }
-    spec.store->set(key(spec, "unique-id"), "I" + std::string(id.internal, sizeof id.internal));
+    spec.store->set(id_key(spec, index), "I" + std::string(id.internal, sizeof id.internal));
 }
 
-ncclUniqueId read_id(const GroupSpec& spec, ddprun::TimePoint deadline) {
-    const std::string value = spec.store->get(key(spec, "unique-id"), left_until(deadline));
-    if (value.starts_with('E')) throw Error(ErrorCode::System, own_rank_text(spec) + ": " + value.substr(1), {0});
+/// `value`: of id_key(), published by rank `maker`.
+ncclUniqueId parse_id(const GroupSpec& spec, int index, int maker, const std::string& value) {
+    if (value.starts_with('E')) throw Error(ErrorCode::System, own_rank_text(spec) + ": " + value.substr(1), {maker});
     ncclUniqueId id{};
     if (value.size() != 1 + sizeof id.internal || value.front() != 'I') {
         throw Error(ErrorCode::System,
                     fmt::format("{}: the {} bytes under '{}' in the store are not a unique id of NCCL",
-                                own_rank_text(spec), value.size(), key(spec, "unique-id")),
-                    {0});
+                                own_rank_text(spec), value.size(), id_key(spec, index)),
+                    {maker});
     }
     std::memcpy(id.internal, value.data() + 1, sizeof id.internal);
     return id;
 }
 
+std::vector<ncclUniqueId> read_ids(const GroupSpec& spec, int count, ddprun::TimePoint deadline) {
+    std::vector<std::string> keys;
+    for (int index = 0; index < count; ++index) keys.push_back(id_key(spec, index));
+    const std::vector<std::string> values = spec.store->get_all(keys, left_until(deadline));
+    std::vector<ncclUniqueId> ids;
+    for (int index = 0; index < count; ++index) {
+        const int maker = maker_of_id(index, count, size_of(spec));
+        ids.push_back(parse_id(spec, index, maker, values[static_cast<std::size_t>(index)]));
+    }
+    return ids;
+}
+
 std::vector<std::string> address_keys(const GroupSpec& spec) {
     std::vector<std::string> keys;
-    for (std::size_t rank = 0; rank < spec.members.size(); ++rank)
-        keys.push_back(key(spec, fmt::format("address/{}", rank)));
+    for (int rank = 0; rank < size_of(spec); ++rank) keys.push_back(key(spec, fmt::format("address/{}", rank)));
     return keys;
 }
 
@@ -63,16 +80,23 @@ std::vector<int> absent_ranks(const GroupSpec& spec) {
     const std::vector<std::string> keys = address_keys(spec);
     const std::vector<std::string> missing = spec.store->missing(keys);
     std::vector<int> absent;
-    for (int rank = 0; rank < static_cast<int>(keys.size()); ++rank) {
+    for (int rank = 0; rank < size_of(spec); ++rank) {
         if (std::ranges::find(missing, keys[static_cast<std::size_t>(rank)]) != missing.end()) absent.push_back(rank);
     }
     return absent;
 }
 
-/// Returns why an exchange failed although all ranks have arrived: rank 0 makes the id when the last one has.
-std::string late_text(const GroupSpec& spec) {
-    if (spec.rank == 0) return "the last rank arrived too late";
-    return name_ranks(spec, {0}) + " had not published the NCCL id in time; it does so when the last rank has arrived";
+/// Returns why an exchange failed although all ranks have arrived: the ids are made when the last one has.
+std::string late_text(const GroupSpec& spec, int ids) {
+    std::vector<int> makers;
+    for (int index = 0; index < ids; ++index) {
+        const int maker = maker_of_id(index, ids, size_of(spec));
+        if (maker == spec.rank) return "the last rank arrived too late";
+        if (!spec.store->missing({id_key(spec, index)}).empty()) makers.push_back(maker);
+    }
+    if (makers.empty()) return "the last rank arrived too late";
+    return fmt::format("{} had not published the NCCL id in time; a rank does so when the last rank has arrived",
+                       name_ranks(spec, makers));
 }
 
 }  // namespace
@@ -82,17 +106,28 @@ std::string own_rank_text(const GroupSpec& spec) {
     return fmt::format("{} of {} in group '{}'", own, spec.members.size(), spec.name);
 }
 
-UniqueIdExchange exchange_unique_id(const NcclApi& nccl, const GroupSpec& spec, ddprun::TimePoint deadline) {
+int unique_id_count(const NcclApi& nccl, int ranks) {
+    return nccl.comm_init_rank_scalable == nullptr ? 1 : (ranks + kRanksPerId - 1) / kRanksPerId;
+}
+
+/// NCCL gives each id `ranks / ids` consecutive ranks, and the first ids one more.
+int maker_of_id(int index, int ids, int ranks) { return index * (ranks / ids) + std::min(index, ranks % ids); }
+
+UniqueIdExchange exchange_unique_ids(const NcclApi& nccl, const GroupSpec& spec, ddprun::TimePoint deadline) {
     const auto start = ddprun::Clock::now();
+    const int count = unique_id_count(nccl, size_of(spec));
     publish(spec, "nccl/address", Peers::own_record(spec));
     const auto addresses = [&] { return spec.store->get_all(address_keys(spec), left_until(deadline)); };
     try {
-        // Called only when all have arrived: with each id NCCL starts a thread and a socket that wait for the ranks,
-        // and that stay if a rank does not arrive.
-        if (spec.rank == 0) (void)addresses();
-        if (spec.rank == 0) publish_id(nccl, spec);
-        const ncclUniqueId id = read_id(spec, deadline);
-        return {id, addresses()};
+        for (int index = 0; index < count; ++index) {
+            if (maker_of_id(index, count, size_of(spec)) != spec.rank) continue;
+            // Called only when all have arrived: with each id NCCL starts a thread and a socket that wait for the
+            // ranks, and that stay if a rank does not arrive.
+            (void)addresses();
+            publish_id(nccl, spec, index);
+        }
+        std::vector<ncclUniqueId> ids = read_ids(spec, count, deadline);
+        return {std::move(ids), addresses()};
     } catch (const Error& error) {
         if (error.code() != ErrorCode::Timeout) throw;
     }
@@ -101,7 +136,7 @@ UniqueIdExchange exchange_unique_id(const NcclApi& nccl, const GroupSpec& spec, 
                 fmt::format("{}: waited {} to start NCCL, but {}", own_rank_text(spec),
                             ddprun::rounded_seconds_text(ddprun::Clock::now() - start),
                             absent.empty()
-                                ? late_text(spec)
+                                ? late_text(spec, count)
                                 : name_ranks(spec, absent) + " did not arrive: look at what is printed there, or raise "
                                                              "InitOptions::init_timeout if that is only slow"),
                 absent);

@@ -48,8 +48,11 @@ DDP_CUDA_FUNCTIONS(DDP_CHECK)
 #define DDP_CHECK(member, function) \
     static_assert(Alike<decltype(NcclApi::member), decltype(&::function)>::value, "signature of " #function);
 DDP_NCCL_FUNCTIONS(DDP_CHECK)
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 23, 4)
+DDP_NCCL_FUNCTIONS_OF_2_23_4(DDP_CHECK)
+#endif
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 7)
-DDP_NCCL_OPTIONAL_FUNCTIONS(DDP_CHECK)
+DDP_NCCL_FUNCTIONS_OF_2_28_7(DDP_CHECK)
 #endif
 #undef DDP_CHECK
 

@@ -69,11 +69,70 @@ TEST_CASE("nccl: all ranks get the unique id that rank 0 made", "[nccl]") {
     FakeGroup group(4);
     std::vector<std::string> ids(4);
     require_success(group.run({3, 1, 0, 2}, [&](int rank) {
-        ids[static_cast<std::size_t>(rank)] =
-            detail::exchange_unique_id(group.gpu.api().nccl, group.spec(rank), ddprun::Clock::now() + 20s).id.internal;
+        const auto found =
+            detail::exchange_unique_ids(group.gpu.api().nccl, group.spec(rank), ddprun::Clock::now() + 20s);
+        ids[static_cast<std::size_t>(rank)] = found.ids.size() == 1 ? found.ids[0].internal : "several";
     }));
     CHECK(ids == std::vector<std::string>(4, "id 1"));
     CHECK(group.gpu.counts().unique_ids == 1);
+}
+
+TEST_CASE("nccl: a large group has one unique id for at most 128 ranks, each made by the first rank that uses it",
+          "[nccl]") {
+    const FakeGpu gpu;
+    const auto nccl = gpu.api().nccl;
+    CHECK(detail::unique_id_count(nccl, 1) == 1);
+    CHECK(detail::unique_id_count(nccl, 128) == 1);
+    CHECK(detail::unique_id_count(nccl, 129) == 2);
+    CHECK(detail::unique_id_count(nccl, 1024) == 8);
+    CHECK(detail::unique_id_count(NcclApi{}, 1024) == 1);
+    const int ranks = GENERATE(1, 2, 128, 129, 130, 255, 257, 1000, 1024, 20'000);
+    const int ids = detail::unique_id_count(nccl, ranks);
+    CAPTURE(ranks, ids);
+    // NCCL's own rule (rankHasRoot, in its user guide): the first ids have one rank more.
+    const int longer = ranks % ids, fewer = ranks / ids, limit = longer * (fewer + 1);
+    std::vector<int> makers;
+    for (int rank = 0; rank < ranks; ++rank) {
+        const bool is_first = rank < limit ? rank % (fewer + 1) == 0 : (rank - limit) % fewer == 0;
+        if (is_first) makers.push_back(rank);
+    }
+    REQUIRE(makers.size() == static_cast<std::size_t>(ids));
+    for (int index = 0; index < ids; ++index)
+        CHECK(detail::maker_of_id(index, ids, ranks) == makers[static_cast<std::size_t>(index)]);
+}
+
+TEST_CASE("nccl: a group of more than 128 ranks starts with several unique ids, or with one in an older NCCL",
+          "[nccl]") {
+    constexpr int kRanks = 131;
+    const bool scalable = GENERATE(true, false);
+    CAPTURE(scalable);
+    FakeGroup group(kRanks);
+    group.gpu.devices = kRanks;
+    group.gpu.has_scalable = scalable;
+    group.init_timeout = 60s;
+    group.limits.finish_timeout = 20s;
+    std::vector<std::vector<std::int32_t>> sums(kRanks);
+    require_success(group.run([&](int rank, BackendImpl& backend) {
+        std::vector<std::int32_t> sum(1, rank);
+        wait_host(*submit(backend, all_reduce(sum, ReduceOp::Sum, 1, 60s)));
+        sums[static_cast<std::size_t>(rank)] = sum;
+    }));
+    for (const auto& sum : sums) CHECK(sum == std::vector<std::int32_t>{kRanks * (kRanks - 1) / 2});
+    CHECK(group.gpu.counts().unique_ids == (scalable ? 2 : 1));
+    require_nothing_left(group);
+}
+
+TEST_CASE("nccl: a rank that cannot make its unique id is named by all", "[nccl]") {
+    FakeGroup group(131);
+    group.gpu.unique_id_fails = true;
+    const auto outcomes = group.run(group.spec(0).members, [&](int rank) {
+        (void)detail::exchange_unique_ids(group.gpu.api().nccl, group.spec(rank), ddprun::Clock::now() + 60s);
+    });
+    for (const Outcome& outcome : outcomes) {
+        REQUIRE(outcome.code == ErrorCode::System);
+        CHECK(outcome.culprits == std::vector<int>{0});
+        CHECK_THAT(outcome.text, Contains("ncclGetUniqueId on rank 0: system error"));
+    }
 }
 
 TEST_CASE("nccl: all_reduce reduces over all ranks, whatever the count", "[nccl]") {

@@ -30,8 +30,18 @@ struct FakeNcclCalls {
         return ncclSuccess;
     }
     static ncclResult_t init(ncclComm_t* comm, int size, ncclUniqueId id, int rank, ncclConfig_t* config) {
+        return init(comm, size, rank, std::string(id.internal), *config);
+    }
+    /// Ranks with different ids, or another order of them, never meet.
+    static ncclResult_t init_scalable(ncclComm_t* comm, int size, int rank, int id_count, ncclUniqueId* ids,
+                                      ncclConfig_t* config) {
+        std::string all;
+        for (int i = 0; i < id_count; ++i) all += std::string(i == 0 ? "" : ", ") + ids[i].internal;
+        return init(comm, size, rank, all, *config);
+    }
+    static ncclResult_t init(ncclComm_t* comm, int size, int rank, const std::string& id, const ncclConfig_t& config) {
         Lock lock(fake().mutex_);
-        auto* made = new FakeComm{.id = id.internal, .rank = rank, .size = size, .blocking = config->blocking == 1};
+        auto* made = new FakeComm{.id = id, .rank = rank, .size = size, .blocking = config.blocking == 1};
         fake().comms_.emplace_back(made);
         fake().joined_[made->id].insert(rank);
         *comm = reinterpret_cast<ncclComm_t>(made);
@@ -129,6 +139,7 @@ void FakeGpu::fill(detail::NcclApi& nccl) {
     nccl.get_version = [](int*) { return ncclSuccess; };
     nccl.get_unique_id = FakeNcclCalls::get_unique_id;
     nccl.comm_init_rank_config = FakeNcclCalls::init;
+    if (FakeGpu::current().has_scalable) nccl.comm_init_rank_scalable = FakeNcclCalls::init_scalable;
     nccl.comm_get_async_error = FakeNcclCalls::get_async_error;
     nccl.comm_abort = FakeNcclCalls::abort;
     nccl.comm_finalize = FakeNcclCalls::finalize;

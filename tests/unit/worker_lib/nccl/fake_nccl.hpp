@@ -84,6 +84,7 @@ public:
     std::atomic<bool> free_blocks = false;
     bool abort_leaves_kernels = false;  ///< the collectives of frozen_ranks go on
     bool has_revoke = false;            ///< before api()
+    bool has_scalable = true;           ///< ncclCommInitRankScalable; before api()
     struct AsyncError {
         int rank;
         int operation;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <vector>
 
 #include "ddp/error.hpp"
 #include "tests/catch.hpp"
@@ -35,6 +36,8 @@ TEST_CASE("nccl: the library here is known by its versions, and treats a group o
     CHECK(found->version >= kOldestNccl);
     CHECK(found->built_with >= 11000);
     const NcclApi& nccl = found->api;
+    CHECK((nccl.comm_init_rank_scalable != nullptr) == (found->version >= 22304));
+    CHECK((nccl.comm_revoke != nullptr) == (found->version >= 22807));
     CHECK_THAT(nccl.get_error_string(ncclInvalidUsage), Contains("invalid usage"));
     char byte = 0;
     CHECK(nccl.group_start() == ncclSuccess);
@@ -68,16 +71,18 @@ TEST_CASE("nccl: the library here makes unique ids, and a failed start leaves th
     const detail::Peers peers(spec, {detail::Peers::own_record(spec), detail::Peers::own_record(spec)});
     const auto device = std::make_shared<detail::GroupDevice>(api.cuda, 0);
     const auto limits = detail::NcclLimits{};
-    const auto start = [&] {
-        detail::Communicator(api, spec, device, first, peers, ddprun::Clock::now() + 20s, limits);
-    };
-    const test::Outcome outcome = test::outcome_of(start);
-    INFO(outcome.text);
-    if (!detail::load_cuda()) {
-        CHECK(outcome.code == ErrorCode::System);
-        CHECK_THAT(outcome.text, Contains("NCCL could not start on CUDA device 0"));
+    std::vector<std::vector<ncclUniqueId>> lists{{first}};
+    if (nccl.comm_init_rank_scalable != nullptr) lists.push_back({first, second});
+    for (const auto& ids : lists) {
+        const test::Outcome outcome = test::outcome_of(
+            [&] { detail::Communicator(api, spec, device, ids, peers, ddprun::Clock::now() + 20s, limits); });
+        CAPTURE(ids.size(), outcome.text);
+        if (!detail::load_cuda()) {
+            CHECK(outcome.code == ErrorCode::System);
+            CHECK_THAT(outcome.text, Contains("NCCL could not start on CUDA device 0"));
+        }
+        CHECK(outcome.failed);
     }
-    CHECK(outcome.failed);
     // From 2.26 on NCCL leaves a group of calls open on the thread in which its start fails.
     CHECK(nccl.group_end() == ncclInvalidUsage);
 }
