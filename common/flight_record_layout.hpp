@@ -14,10 +14,11 @@
 
 namespace ddprun::flight_record {
 
-inline constexpr std::uint64_t kMagic = 0x3972616f42706464u;  // "ddpBoar9"
+inline constexpr std::uint64_t kMagic = 0x4172616f42706464u;  // "ddpBoarA"
 inline constexpr std::size_t kOperations = 2'000;             ///< entries: the newest ones, as in c10d's recorder
 inline constexpr std::size_t kGroups = 64;                    ///< live groups; others are only counted
 inline constexpr std::size_t kRuns = 32;                      ///< of a group's members
+inline constexpr std::size_t kDevices = 16;                   ///< CUDA devices whose calls are recorded
 
 /// Guarded is a seqlock (Boehm 2012, doi:10.1145/2247684.2247688) for a plain value. Threads of one process store it;
 /// any process loads it, and never gets half of one value and half of another.
@@ -123,6 +124,13 @@ struct Phase {
     std::array<char, 64> text{};
 };
 
+/// The call of NCCL or of the CUDA driver in which the thread is that runs a device's operations.
+struct DeviceCall {
+    std::int64_t since = 0;       ///< 0: the thread is in no call
+    std::uint64_t operation = 0;  ///< Operation::id of the operation that the call is for; 0: it has no entry
+    std::array<char, 40> call{};  ///< "ncclAllReduce"
+};
+
 /// The first call of ProcessGroup::abort() by this rank.
 struct Abort {
     std::int64_t at = 0;
@@ -221,7 +229,8 @@ struct Memory {
     alignas(64) Steps steps;
     alignas(64) std::atomic<std::uint64_t> last_operation{0};
     alignas(64) Guarded<Phase> phase;
-    std::atomic<std::uint64_t> hidden_groups{0};  ///< that live now and have no slot
+    alignas(64) std::array<Guarded<DeviceCall>, kDevices> device_calls;  ///< by the index of the device
+    std::atomic<std::uint64_t> hidden_groups{0};                         ///< that live now and have no slot
     std::array<GroupSlot, kGroups> groups;
     std::array<OperationSlot, kOperations> operations;
 };

@@ -60,6 +60,13 @@ Activity activity_of(const RankRecord& record) {
     return result;
 }
 
+/// Adds the call in which the rank's NCCL thread is, if that takes long: a line of its own, since its time differs.
+void add_device_call(std::vector<Activity>& to, const FlightRecord& view) {
+    const std::string call = describe_device_call(view);
+    if (call.empty()) return;
+    to.push_back({.what = "its NCCL thread is in " + call, .more = "", .since = view.device_call.time, .timed = true});
+}
+
 struct Line {
     std::vector<int> ranks;
     std::set<std::string> hosts;
@@ -81,13 +88,16 @@ std::string summarize(const std::vector<RankRecord>& records, const Inspected& e
     std::map<std::string, Line> lines;
     std::set<std::string> hosts;
     for (const RankRecord& record : records) {
-        const Activity what = activity_of(record);
-        Line& line = lines[what.what + what.more];
-        line.ranks.push_back(number(record.rank));
-        line.hosts.insert(record.host);
-        line.timed = what.timed;
-        line.shortest = std::min(line.shortest, what.since);
-        line.longest = std::max(line.longest, what.since);
+        std::vector<Activity> activities{activity_of(record)};
+        add_device_call(activities, record.view);
+        for (const Activity& what : activities) {
+            Line& line = lines[what.what + what.more];
+            line.ranks.push_back(number(record.rank));
+            line.hosts.insert(record.host);
+            line.timed = what.timed;
+            line.shortest = std::min(line.shortest, what.since);
+            line.longest = std::max(line.longest, what.since);
+        }
         hosts.insert(record.host);
     }
     std::string text = fmt::format("job '{}'{}, generation {}: {} on {}\n", end.run_id,

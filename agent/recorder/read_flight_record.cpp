@@ -22,6 +22,8 @@ constexpr std::int32_t kMaxRanks = 1 << 27;  // more than any job has, few enoug
 constexpr std::size_t kMaxOlderInProgress = 32;
 /// An operation that failed this recently is shown like one in progress: the verdict is about it.
 constexpr nanoseconds kRecentFailure = protocol::kRecentTimeout;
+/// A call of the NCCL thread that is shorter is not shown: the thread asks the device all the time.
+constexpr nanoseconds kLongCall = std::chrono::seconds(1);
 constexpr std::uint64_t kMaxNumber = 1ull << 53;  // what JSON carries everywhere
 
 template <std::size_t Size>
@@ -129,6 +131,22 @@ RecordedOperation shown(const flight_record::Operation& operation, const Marks& 
     return result;
 }
 
+/// Returns the longest call in which the thread of a device is. `index`: of the groups, by their numbers.
+protocol::DeviceCall read_device_call(const flight_record::Memory& record, const std::map<std::uint32_t, int>& index,
+                                      std::int64_t now) {
+    protocol::DeviceCall longest;
+    for (const auto& slot : record.device_calls) {
+        flight_record::DeviceCall call;
+        if (!slot.load(call) || call.since <= 0 || ago(call.since, now) < std::max(kLongCall, longest.time)) continue;
+        longest = {.name = text(call.call), .time = ago(call.since, now)};
+        flight_record::Operation operation;
+        const auto& entry = record.operations[call.operation % flight_record::kOperations];
+        if (call.operation == 0 || !entry.operation.load(operation) || operation.id != call.operation) continue;
+        if (const auto group = index.find(operation.group); group != index.end()) longest.group = group->second;
+    }
+    return longest;
+}
+
 /// Returns a key by which operations are sorted: the first ones are kept. Collectives come before transfers, transfers
 /// before arrivals; the oldest of each kind come first.
 auto priority_of(const RecordedOperation& operation) {
@@ -172,6 +190,7 @@ FlightRecord read_flight_record(const flight_record::Memory& record, TimePoint t
         index[id] = static_cast<int>(view.groups.size());
         view.groups.push_back(group);
     }
+    view.device_call = read_device_call(record, index, now);
     view.hidden_groups = static_cast<int>(std::min<std::uint64_t>(record.hidden_groups.load(), kMaxRanks));
     view.operations_in_all = sane(record.last_operation.load());
     for (const flight_record::OperationSlot& slot : record.operations) {

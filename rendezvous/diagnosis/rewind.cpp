@@ -70,6 +70,10 @@ void rewind_by(FlightRecord& view, nanoseconds by) {
         view.phase_for -= by;
     else
         view.phase.clear();  // it was another one
+    if (view.device_call.time > by)
+        view.device_call.time -= by;
+    else
+        view.device_call = {};
 }
 
 /// Returns the index of the newest group of that name; -1: there is none.

@@ -108,6 +108,22 @@ std::string process_text(const RankRecord& record, Tense tense) {
     return was ? text : text + fmt::format(": kill -CONT {}", record.pid);
 }
 
+/// Returns "; the NCCL thread of rank 7 has been in ncclAllReduce of group 'world' for 40.0 s": of the ranks the one
+/// whose call is the longest; empty: none is in a call.
+std::string device_call_text(const std::vector<int>& ranks, const RecordsByRank& all, Tense tense) {
+    const RankRecord* longest = nullptr;
+    for (const int rank : ranks) {
+        const auto record = all.find(rank);
+        if (record == all.end() || record->second->view.device_call.name.empty()) continue;
+        if (longest == nullptr || record->second->view.device_call.time > longest->view.device_call.time)
+            longest = record->second;
+    }
+    if (longest == nullptr) return "";
+    return fmt::format("; the NCCL thread of rank {} {} been in {} for {}", number(longest->rank),
+                       tense == Tense::kPast ? "had" : "has", describe_device_call(longest->view),
+                       duration_text(longest->view.device_call.time));
+}
+
 /// Returns "LAGGING rank 7 (node b): last finished #182 all_reduce 'bucket 3', peers are in #183 …; in phase 'eval'".
 std::string lagging(const StallFinding& finding, const RecordsByRank& all, Tense tense) {
     const int first = finding.ranks.front();
@@ -129,6 +145,7 @@ std::string lagging(const StallFinding& finding, const RecordsByRank& all, Tense
     if (record == all.end()) return text;
     const RankRecord& late = *record->second;
     text += process_text(late, late.process_before ? Tense::kPast : tense);
+    text += device_call_text(finding.ranks, all, tense);
     if (!late.view.phase.empty()) text += fmt::format("; in phase '{}'", late.view.phase);
     return text;
 }
@@ -151,12 +168,12 @@ std::string unknown(const StallFinding& finding, const RecordsByRank& all) {
 
 /// The flight records do not show which connection of a collective is slow; the hosts of the waiting ranks narrow it
 /// down.
-std::string all_present(const StallFinding& finding, const RecordsByRank& all) {
+std::string all_present(const StallFinding& finding, const RecordsByRank& all, Tense tense) {
     const StallWait& wait = *finding.wait;
     constexpr const char* kHead = "ALL PRESENT but no progress: transport";
     if (wait.operation->p2p_seq == 0) {
-        return fmt::format("{}, or work that takes long: {} in {}", kHead, name_ranks(finding.ranks, all),
-                           what(finding));
+        return fmt::format("{}, or work that takes long: {} in {}{}", kHead, name_ranks(finding.ranks, all),
+                           what(finding), device_call_text(finding.ranks, all, tense));
     }
     const bool sends = wait.operation->op == "send";
     return fmt::format("{} from {} to {}, or work that takes long: rank {} in {}", kHead,
@@ -213,7 +230,7 @@ std::string describe(const StallFinding& finding, const RecordsByRank& all, Tens
         case StallKind::kMismatch: return mismatch(finding, all);
         case StallKind::kLagging: return lagging(finding, all, tense);
         case StallKind::kUnknown: return unknown(finding, all);
-        case StallKind::kAllPresent: return all_present(finding, all);
+        case StallKind::kAllPresent: return all_present(finding, all, tense);
         case StallKind::kCircle: return circle(finding, all);
         case StallKind::kLink:  // link.cpp makes its text
         case StallKind::kNone: break;

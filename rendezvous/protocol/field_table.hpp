@@ -163,6 +163,12 @@ void visit_fields(View& view, auto& field) {
         if (!reports_waits) take_begun_as_waited_for(view);
     }
     field.optional("hidden_groups", view.hidden_groups, kRankRange);
+    field.optional("device_call", view.device_call.name, kName);
+    if (!view.device_call.name.empty()) {
+        const std::int64_t last = static_cast<std::int64_t>(view.groups.size()) - 1;
+        field("device_call_group", view.device_call.group, Range{-1, last});
+        field("device_call_for_ns", view.device_call.time);
+    }
 }
 
 void visit_fields(Is<RankRecord> auto& record, auto& field) {

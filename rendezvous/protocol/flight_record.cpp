@@ -54,10 +54,23 @@ const RecordedOperation* current_operation(const FlightRecord& view) { return ol
 
 const RecordedOperation* under_way(const FlightRecord& view) { return oldest_begun(view, false); }
 
+namespace {
+
+std::string of_group(const FlightRecord& view, int group) {
+    const auto index = static_cast<std::size_t>(group);
+    const bool known = group >= 0 && index < view.groups.size();
+    return known ? fmt::format(" of group '{}'", view.groups[index].name) : "";
+}
+
+}  // namespace
+
 std::string describe(const FlightRecord& view, const RecordedOperation& operation) {
-    const auto index = static_cast<std::size_t>(operation.group);
-    const bool known = operation.group >= 0 && index < view.groups.size();
-    return describe(operation) + (known ? fmt::format(" of group '{}'", view.groups[index].name) : "");
+    return describe(operation) + of_group(view, operation.group);
+}
+
+std::string describe_device_call(const FlightRecord& view) {
+    if (view.device_call.name.empty()) return "";
+    return view.device_call.name + of_group(view, view.device_call.group);
 }
 
 namespace {
@@ -109,6 +122,8 @@ std::string describe_activity(const FlightRecord& view) {
     if (const RecordedOperation* other = current_operation(view) == nullptr ? under_way(view) : nullptr) {
         text += fmt::format(", with {}{}{}", describe(view, *other), kUnderWay, duration_text(*other->started_ago));
     }
+    if (const std::string call = describe_device_call(view); !call.empty())
+        text += fmt::format("; its NCCL thread was in {} for {}", call, duration_text(view.device_call.time));
     if (!view.phase.empty()) text += fmt::format("; in phase '{}'", view.phase);
     return text;
 }

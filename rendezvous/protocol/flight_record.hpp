@@ -73,6 +73,14 @@ struct RecordedOperation {
     friend bool operator==(const RecordedOperation&, const RecordedOperation&) = default;
 };
 
+/// The call of NCCL or of the CUDA driver in which the thread is that runs the operations of the worker's GPU.
+struct DeviceCall {
+    std::string name;  ///< "ncclAllReduce"; empty: the thread is in no call that takes long
+    int group = -1;    ///< index in FlightRecord::groups; -1: unknown
+    std::chrono::nanoseconds time{0};
+    friend bool operator==(const DeviceCall&, const DeviceCall&) = default;
+};
+
 /// All that a worker's flight record shows.
 struct FlightRecord {
     bool written = false;  ///< by a process of this worker; false: it does not use worker_lib
@@ -83,6 +91,7 @@ struct FlightRecord {
     int hidden_groups = 0;                      ///< for which its flight record has no slot
     std::vector<RecordedOperation> operations;  ///< the newest, and older unfinished ones; oldest first
     int more_unfinished = 0;                    ///< unfinished ones that are not among them
+    DeviceCall device_call;
     friend bool operator==(const FlightRecord&, const FlightRecord&) = default;
 };
 
@@ -99,6 +108,9 @@ struct FlightRecord {
 /// 'world' for 0.3 s; in phase 'eval'". The current one is the operation that it waits for: others progress without it.
 /// Empty when the worker has not used the library.
 [[nodiscard]] std::string describe_activity(const FlightRecord& view);
+
+/// Returns "ncclAllReduce of group 'world'", the call in which the worker's NCCL thread is; empty: it is in none.
+[[nodiscard]] std::string describe_device_call(const FlightRecord& view);
 
 /// Returns whether a text of describe_activity() names an operation that had not ended.
 [[nodiscard]] bool has_operation_under_way(std::string_view activity);

@@ -138,6 +138,18 @@ TEST_CASE("a rank whose device does not answer ends itself with a code of its ow
     CHECK(sandbox.leftovers() == "");
 }
 
+TEST_CASE("the box of a worker whose NCCL thread hangs has the call", "[e2e]") {
+    const e2e::Sandbox sandbox("nccl-thread");
+    auto command = e2e::nccl_job(2, {NCCL_JOB, "loop", "3000"}, "rank 1: launch 4 never");
+    command.env["DDP_FAKE_NCCL_VERSION"] = "21803";  // a blocking communicator: the thread is in the call
+    command.argv.insert(command.argv.begin() + 1, {"--shutdown-timeout", "3"});
+    const auto job = e2e::run(sandbox, command);
+    CAPTURE(job.out, job.err);
+    CHECK(job.status.exit_code() == 71);
+    CHECK_THAT(job.err, Contains("; its NCCL thread was in ncclAllReduce of group 'world' for "));
+    CHECK(sandbox.leftovers() == "");
+}
+
 TEST_CASE("a group on NCCL that ends when its results are there is not aborted", "[e2e]") {
     const e2e::Sandbox sandbox("nccl-brief");
     const auto job = e2e::run(sandbox, e2e::nccl_job(4, {NCCL_JOB, "brief"}, "all: ncclCommAbort 1 exit"));

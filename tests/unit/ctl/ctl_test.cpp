@@ -64,6 +64,7 @@ TEST_CASE("ranks that do the same share a line, and what workers wrote cannot st
     late.view.operations.back().waited_ago.reset();
     late.view.phase = "eval\x1b[31m";
     late.process = ProcessState::kStopped;
+    late.view.device_call = {.name = "ncclAllReduce", .group = 0, .time = 40s};
     records.push_back(late);
     records.emplace_back().rank = Rank{4};
     records.back().process = ProcessState::kRunning;
@@ -74,6 +75,7 @@ TEST_CASE("ranks that do the same share a line, and what workers wrote cannot st
     CHECK_THAT(text, Contains("  ranks 0-2: in #7 all_reduce sum f32[4] of 'world', for 30.0 s to 31.0 s\n"));
     CHECK_THAT(text, Contains("  rank 3 (n1): in no operation; under way is #7 all_reduce sum f32[4]; phase "
                               "'eval\\x1b[31m'; process stopped\n"));
+    CHECK_THAT(text, Contains("  rank 3 (n1): its NCCL thread is in ncclAllReduce of group 'world', for 40.0 s\n"));
     CHECK_THAT(text, Contains("no flight record: its program does not use ddp::ddp"));
     CHECK_THAT(text, Contains("  node n2 did not answer\nLAGGING rank 3\n"));
     CHECK_THAT(ctl::summarize(records, end, "train --lr 1"),

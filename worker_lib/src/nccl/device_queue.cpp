@@ -31,9 +31,27 @@ void end_work(NcclGroup& group, const std::shared_ptr<NcclWork>& work, std::exce
     if (!callbacks.empty()) group.callbacks->add({work, std::move(callbacks)});
 }
 
+std::string_view nccl_function(const NcclWork& work) {
+    const auto* const operation = std::get_if<Operation>(&work.task());
+    return operation != nullptr ? nccl_function(*operation) : kMessagesFunction;
+}
+
+/// Marks the calls for one operation in the flight record.
+struct CallMarks {
+    const DeviceCallMark& mark;
+    const NcclWork& work;
+    TimePoint since;
+
+    void enter(std::string_view call) const { mark.enter(call, work.entry_id(), since); }
+    /// NCCL has taken the call and goes on with it by itself.
+    void in_progress() const { enter(fmt::format("{} (in progress)", nccl_function(work))); }
+};
+
 /// Puts the operation on the group's stream.
-ncclResult_t start(const NcclGroup& group, NcclWork& work) {
+ncclResult_t start(const NcclGroup& group, NcclWork& work, const CallMarks& marks) {
+    marks.enter("cuStreamWaitEvent");
     work.follow_caller();
+    marks.enter(nccl_function(work));
     const ncclComm_t comm = group.communicator->get();
     const auto* const operation = std::get_if<Operation>(&work.task());
     return operation != nullptr ? start(*operation, *group.target, comm)
@@ -47,11 +65,12 @@ struct LaunchStep {
 };
 
 /// Starts a launch, or looks at one that has been started.
-LaunchStep take_step(const NcclGroup& group, NcclWork& work, bool started) {
+LaunchStep take_step(const NcclGroup& group, NcclWork& work, bool started, const CallMarks& marks) {
     try {
-        const ncclResult_t result = started ? group.communicator->state() : start(group, work);
+        const ncclResult_t result = started ? group.communicator->state() : start(group, work, marks);
         if (result == ncclInProgress) return {.in_progress = true};
         if (result == ncclSuccess) {
+            marks.enter("cuEventRecord");
             work.record_end();
             return {};
         }
@@ -69,7 +88,8 @@ struct Progress {
     std::optional<Failure> nccl_failure = {};
 };
 
-Progress progress_of(const NcclGroup& group, NcclWork& work, bool asks_nccl) {
+Progress progress_of(const NcclGroup& group, NcclWork& work, bool asks_nccl, const CallMarks& marks) {
+    marks.enter("cuEventQuery");
     const CUresult state = work.query();
     work.mark_begun(state == CUDA_SUCCESS);
     if (state == CUDA_SUCCESS) return {.done = true};
@@ -80,6 +100,7 @@ Progress progress_of(const NcclGroup& group, NcclWork& work, bool asks_nccl) {
             cuda_error_text(group.device->cuda(), state));
         return {.device_failure = failure_of_work(group, work, ErrorCode::System, text)};
     }
+    marks.enter("ncclCommGetAsyncError");
     const ncclResult_t error = asks_nccl ? group.communicator->state() : ncclSuccess;
     if (error == ncclSuccess || error == ncclInProgress) return {};
     const std::string text =
@@ -109,7 +130,10 @@ std::shared_ptr<DeviceQueue> DeviceQueue::of(const CudaApi& cuda, int device) {
 }
 
 DeviceQueue::DeviceQueue(const CudaApi& cuda, int device)
-    : cuda_(cuda), context_(cuda_, device), watchdog_(Watchdog::of_process()) {
+    : cuda_(cuda),
+      context_(cuda_, device),
+      watchdog_(Watchdog::of_process()),
+      call_mark_(DeviceCallMark::of_device(device)) {
     thread_ = start_signal_masked_thread("ddp-nccl", [this] { run(); });
     watchdog_->add(*this);
 }
@@ -216,6 +240,7 @@ void DeviceQueue::run() {
     while (!stop_) {
         if (!has_work()) {
             backoff.restart();
+            mark_no_call();  // after a launch whose group has been removed
             changed_.wait(mutex_);
             continue;
         }
@@ -245,16 +270,22 @@ void DeviceQueue::pause(Backoff& backoff) {
     }
 }
 
-void DeviceQueue::enter(NcclGroup& group) {
+TimePoint DeviceQueue::enter(NcclGroup& group) {
     busy_with_ = &group;
-    busy_since_ = Clock::now();
+    const TimePoint now = busy_since_ = Clock::now();
     mutex_.unlock();
+    return now;
 }
 
 void DeviceQueue::leave() {
     mutex_.lock();
     const NcclGroup& group = *std::exchange(busy_with_, nullptr);
     if (group.closing || group.watch.failure()) changed_.notify_all();
+}
+
+void DeviceQueue::mark_no_call() {
+    if (!is_launching_) return call_mark_.leave();
+    CallMarks{call_mark_, *to_launch_.front().work, launching_since_}.in_progress();
 }
 
 const NcclWork* DeviceQueue::connecting() const { return is_launching_ ? to_launch_.front().work.get() : nullptr; }
@@ -264,17 +295,20 @@ bool DeviceQueue::step_launch() {
     NcclGroup& group = *to_launch_.front().group;
     if (!group.watch.failure()) {
         const bool started = std::exchange(is_launching_, true);
+        if (!started) launching_since_ = Clock::now();
         NcclWork& work =
             *to_launch_.front().work;  // only this thread and remove(), which waits for it, change the front
+        const CallMarks marks{call_mark_, work, launching_since_};
         enter(group);
-        LaunchStep step = take_step(group, work, started);
+        LaunchStep step = take_step(group, work, started, marks);
         leave();
         if (!group.watch.failure()) {
-            if (step.in_progress) return false;
+            if (step.in_progress) return mark_no_call(), false;
             if (step.failure) fail_now(group, std::move(*step.failure), true);
         }
     }
     is_launching_ = false;
+    mark_no_call();
     to_launch_.pop_front();
     return true;
 }
@@ -294,9 +328,10 @@ bool DeviceQueue::step_group(NcclGroup& group) {
     std::shared_ptr<NcclWork> first = group.watch.works().front();
     const bool asks_nccl = !is_launching_ || to_launch_.front().group != &group;
     const bool closing = group.closing;
-    enter(group);
-    const Progress progress = progress_of(group, *first, asks_nccl);
+    const TimePoint since = enter(group);
+    const Progress progress = progress_of(group, *first, asks_nccl, {call_mark_, *first, since});
     leave();
+    mark_no_call();
     if (group.watch.failure()) return true;
     if (progress.device_failure) fail_now(group, *progress.device_failure, true);
     if (progress.nccl_failure) {

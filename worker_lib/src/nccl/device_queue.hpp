@@ -30,6 +30,7 @@
 #include "worker_lib/src/nccl/operations.hpp"
 #include "worker_lib/src/nccl/peers.hpp"
 #include "worker_lib/src/nccl/watchdog.hpp"
+#include "worker_lib/src/operation/device_call_mark.hpp"
 
 namespace ddp::detail {
 
@@ -112,9 +113,11 @@ private:
     [[nodiscard]] bool step_group(NcclGroup& group) REQUIRES(mutex_);
     void find_behind(NcclGroup& group) REQUIRES(mutex_);
     void pause(Backoff& backoff) REQUIRES(mutex_);
-    /// Releases the mutex while the queue's thread is in the group.
-    void enter(NcclGroup& group) RELEASE(mutex_);
+    /// Releases the mutex while the queue's thread is in the group. Returns the time.
+    ddprun::TimePoint enter(NcclGroup& group) RELEASE(mutex_);
     void leave() ACQUIRE(mutex_);
+    /// Marks in the flight record that the thread is in no call, or that NCCL goes on with a launch.
+    void mark_no_call() REQUIRES(mutex_);
     [[nodiscard]] const NcclWork* connecting() const REQUIRES(mutex_);
     void fail_now(NcclGroup& group, Failure failure, bool shares) REQUIRES(mutex_);
     void share(const NcclGroup& from) REQUIRES(mutex_);
@@ -137,6 +140,8 @@ private:
     bool is_launching_ GUARDED_BY(mutex_) = false;  // NCCL has been called for the first of them
     NcclGroup* busy_with_ GUARDED_BY(mutex_) = nullptr;
     ddprun::TimePoint busy_since_ GUARDED_BY(mutex_);
+    ddprun::TimePoint launching_since_ GUARDED_BY(mutex_);
+    const DeviceCallMark call_mark_;                 // the queue's thread
     bool has_submitted_ GUARDED_BY(mutex_) = false;  // since the last look()
     bool is_watched_ GUARDED_BY(mutex_) = false;     // look() will be called again without wake()
     bool stop_ GUARDED_BY(mutex_) = false;

@@ -66,4 +66,16 @@ ncclResult_t start(const std::vector<Transfer>& messages, const NcclTarget& targ
     return refused != ncclSuccess ? refused : ended;
 }
 
+std::string_view nccl_function(const Operation& operation) {
+    switch (operation.kind) {
+        case OpKind::kAllReduce:
+        case OpKind::kBarrier: return "ncclAllReduce";
+        case OpKind::kBroadcast: return "ncclBroadcast";
+        case OpKind::kReduce: return "ncclReduce";
+        case OpKind::kReduceScatter: return "ncclReduceScatter";
+        case OpKind::kAllGather: return "ncclAllGather";
+        default: return kMessagesFunction;
+    }
+}
+
 }  // namespace ddp::detail

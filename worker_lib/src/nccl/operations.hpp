@@ -1,6 +1,7 @@
 #pragma once
 // start: makes the NCCL calls of an operation. The caller is the only thread in the communicator.
 
+#include <string_view>
 #include <vector>
 
 #include "worker_lib/src/group/backend.hpp"
@@ -25,5 +26,11 @@ struct NcclTarget {
 /// The same for messages, which begin and end together, so that the order in which ranks list them cannot block them.
 /// If NCCL refuses one, none has started.
 [[nodiscard]] ncclResult_t start(const std::vector<Transfer>& messages, const NcclTarget& target, ncclComm_t comm);
+
+/// Returns the function of NCCL that puts the operation on the stream: "ncclAllReduce".
+[[nodiscard]] std::string_view nccl_function(const Operation& operation);
+
+/// The same for messages, all of which start when their group of calls ends.
+inline constexpr std::string_view kMessagesFunction = "ncclGroupEnd (messages)";
 
 }  // namespace ddp::detail

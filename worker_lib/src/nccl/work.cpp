@@ -73,6 +73,12 @@ std::string NcclWork::text() const {
     return std::visit([](const auto& one) { return describe(one); }, task_);
 }
 
+std::uint64_t NcclWork::entry_id() const {
+    const auto* const batch = std::get_if<TransferList>(&task_);
+    if (batch == nullptr) return entry_of(task_).claim().id;
+    return batch->record_entries.empty() ? 0 : batch->record_entries.front().claim().id;
+}
+
 void NcclWork::note_waiter(bool blocked) const {
     WorkState::note_waiter(blocked);
     if (const auto* const batch = std::get_if<TransferList>(&task_)) {

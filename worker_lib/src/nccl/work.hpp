@@ -29,6 +29,8 @@ public:
     [[nodiscard]] CUstream caller() const;
     [[nodiscard]] const Participant& owner() const override { return backend_->owner(); }
     [[nodiscard]] std::string text() const override;
+    /// Returns the number of its entry in the flight record, of a batch that of the first message; 0: it has none.
+    [[nodiscard]] std::uint64_t entry_id() const;
 
     /// Marks the current work of the caller's stream, which comes before the operation. The caller's thread. Throws
     /// Error{System}, and Error{InvalidArgument} for a stream of another device.

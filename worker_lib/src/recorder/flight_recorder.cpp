@@ -168,6 +168,11 @@ void FlightRecorder::set_phase(std::string_view text) {
     memory_.phase.store(phase);
 }
 
+layout::Guarded<layout::DeviceCall>* FlightRecorder::device_call(int device) {
+    const auto index = static_cast<std::size_t>(device);
+    return device >= 0 && index < layout::kDevices ? &memory_.device_calls[index] : nullptr;
+}
+
 void FlightRecorder::set_step(std::uint64_t step) {
     const bool is_timed = memory_.steps.new_at.load(std::memory_order_relaxed) == 0;  // else the clock is not needed
     layout::note_step(memory_.steps, step, is_timed ? now() : 0);

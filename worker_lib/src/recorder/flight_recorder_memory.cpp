@@ -39,6 +39,7 @@ void clear(layout::Memory& memory) {
     }
     memory.preemption.calls.store(0, std::memory_order_relaxed);
     memory.phase.clear();
+    for (auto& call : memory.device_calls) call.clear();
     memory.hidden_groups.store(0, std::memory_order_relaxed);
     memory.last_operation.store(0, std::memory_order_release);
 }

@@ -8,6 +8,7 @@
 #include "tests/unit/agent/recorder/record_rig.hpp"
 #include "worker_lib/src/group/store_wait.hpp"
 #include "worker_lib/src/native/p2p/work.hpp"
+#include "worker_lib/src/operation/device_call_mark.hpp"
 #include "worker_lib/src/operation/work_state.hpp"
 #include "worker_lib/src/util/timeouts.hpp"
 
@@ -54,6 +55,34 @@ TEST_CASE("the agent reads what the library writes: queued, begun, done and fail
     CHECK_THAT(describe_activity(view), Catch::StartsWith("in #2 all_reduce sum f32[6] of group 'world' for ") &&
                                             Catch::EndsWith("; in phase 'eval'"));
     CHECK(protocol::has_operation_under_way(describe_activity(view)));
+}
+
+TEST_CASE("the agent reads in which call of NCCL the thread of a device is, for which group, and for how long",
+          "[agent]") {
+    Rig rig;
+    const auto world = rig.add("world", {0, 1});
+    const auto operation = rig.queue(world, 1);
+    const ddp::detail::DeviceCallMark mark(rig.writer->device_call(1));
+    const ddp::detail::DeviceCallMark other(rig.writer->device_call(0));
+    CHECK(rig.agent.view(100).device_call.name.empty());
+    mark.enter("cuEventQuery", operation.claim().id, Clock::now());
+    CHECK(rig.agent.view(100).device_call.name.empty());  // the thread asks the device all the time
+    mark.enter("ncclAllReduce", operation.claim().id, Clock::now() - 40s);
+    other.enter("cuEventQuery", 0, Clock::now() - 2s);
+    const FlightRecord view = rig.agent.view(100);
+    CHECK(view.device_call.name == "ncclAllReduce");
+    CHECK(view.device_call.group == 0);
+    CHECK(view.device_call.time >= 40s);
+    CHECK(describe_device_call(view) == "ncclAllReduce of group 'world'");
+    CHECK_THAT(
+        describe_activity(view),
+        Catch::StartsWith("had done no collective; its NCCL thread was in ncclAllReduce of group 'world' for 40."));
+    mark.leave();
+    CHECK(describe_device_call(rig.agent.view(100)) == "cuEventQuery");  // its operation has no entry
+    other.enter("cuEventQuery", operation.claim().id + 7, Clock::now() - 2s);
+    CHECK(rig.agent.view(100).device_call.group == -1);
+    CHECK(rig.writer->device_call(flight_record::kDevices) == nullptr);  // no room for it
+    ddp::detail::DeviceCallMark().enter("ncclBroadcast", 0, Clock::now());
 }
 
 TEST_CASE("the agent reads that an operation failed by a mismatch, and which group was aborted, why and when first",

@@ -261,13 +261,16 @@ TEST_CASE("a rewound flight record loses what came later, and its groups count a
     here.record.view.operations[1].ended_ago = 3s;
     here.record.view.phase = "eval";
     here.record.view.phase_for = 4s;
+    here.record.view.device_call = {.name = "ncclAllReduce", .group = 0, .time = 8s};
     const FlightRecord then = rewind({here}, 5s).front().view;
     CHECK(then.groups[0] == RecordedGroup{"world", 0, 2, {{0, 2, 1}}, true, 2, 2, 1});
     CHECK(then.operations[1].started_ago == 4s);
     CHECK_FALSE(then.operations[1].ended_ago);
     CHECK(then.phase == "");
+    CHECK(then.device_call == DeviceCall{"ncclAllReduce", 0, 3s});
     const FlightRecord before = rewind({here}, 10s).front().view;
     CHECK(before.operations.size() == 1);
+    CHECK(before.device_call == DeviceCall());
     CHECK(before.groups[0].queued == 1);
     CHECK(before.groups[0].done == 1);
     CHECK(rewind({here}, 1h).front().view.operations.empty());

@@ -160,6 +160,17 @@ TEST_CASE("a receive waits for its sender alone", "[coordinator]") {
     CHECK_THAT(verdict.text, StartsWith("LAGGING rank 2") && Contains("recv #7 peer 2") && Contains("in phase 'io'"));
 }
 
+TEST_CASE("a call of NCCL that does not return is named with the rank whose thread is in it", "[coordinator]") {
+    On late = On(1).world(2).done();
+    late.record.view.device_call = {.name = "cuEventQuery", .group = 0, .time = 40s};
+    const std::string call = "; the NCCL thread of rank 1 has been in cuEventQuery of group 'world' for 40.0 s";
+    CHECK_THAT(diagnose({On(0).world(2).done().in(), late}, kMinWait).text,
+               StartsWith("LAGGING rank 1") && EndsWith(call));
+    On waiting = On(0).world(2).done().in();
+    waiting.record.view.device_call = {.name = "ncclCommGetAsyncError", .group = 0, .time = 2s};
+    CHECK_THAT(diagnose({waiting, late.in()}, kMinWait).text, StartsWith("ALL PRESENT") && EndsWith(call));
+}
+
 TEST_CASE("ranks without a flight record are reported as unknown, never as the cause", "[coordinator]") {
     RankRecord silent = On(1);
     silent.view = {};
