@@ -22,8 +22,6 @@ constexpr std::int32_t kMaxRanks = 1 << 27;  // more than any job has, few enoug
 constexpr std::size_t kMaxOlderInProgress = 32;
 /// An operation that failed this recently is shown like one in progress: the verdict is about it.
 constexpr nanoseconds kRecentFailure = protocol::kRecentTimeout;
-/// A call of the NCCL thread that is shorter is not shown: the thread asks the device all the time.
-constexpr nanoseconds kLongCall = std::chrono::seconds(1);
 constexpr std::uint64_t kMaxNumber = 1ull << 53;  // what JSON carries everywhere
 
 template <std::size_t Size>
@@ -137,7 +135,8 @@ protocol::DeviceCall read_device_call(const flight_record::Memory& record, const
     protocol::DeviceCall longest;
     for (const auto& slot : record.device_calls) {
         flight_record::DeviceCall call;
-        if (!slot.load(call) || call.since <= 0 || ago(call.since, now) < std::max(kLongCall, longest.time)) continue;
+        if (!slot.load(call) || call.since <= 0) continue;
+        if (ago(call.since, now) < std::max(protocol::kLongDeviceCall, longest.time)) continue;
         longest = {.name = text(call.call), .time = ago(call.since, now)};
         flight_record::Operation operation;
         const auto& entry = record.operations[call.operation % flight_record::kOperations];

@@ -144,7 +144,9 @@ pid_t Worker::trainer() const {
 }
 
 protocol::FlightRecord Worker::flight_record(std::size_t max_operations) const {
-    return record_ ? record_->view(max_operations) : protocol::FlightRecord();
+    protocol::FlightRecord view = record_ ? record_->view(max_operations) : protocol::FlightRecord();
+    if (status_) end_device_call(view, Clock::now() - ended_at_);
+    return view;
 }
 
 protocol::RankRecord Worker::rank_record(std::size_t max_operations) const {
@@ -166,6 +168,8 @@ protocol::RankRecord Worker::rank_record(std::size_t max_operations) const {
         shown.ended = true;
         shown.ended_ago = std::chrono::nanoseconds(0);
     }
+    const bool stops = shown.process == ProcessState::kStopped || shown.process_before == ProcessState::kStopped;
+    if (stops) shown.view.device_call = {};  // its thread is stopped, too: that explains nothing
     return shown;
 }
 

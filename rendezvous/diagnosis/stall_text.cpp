@@ -108,11 +108,12 @@ std::string process_text(const RankRecord& record, Tense tense) {
     return was ? text : text + fmt::format(": kill -CONT {}", record.pid);
 }
 
-/// Returns "; the NCCL thread of rank 7 has been in ncclAllReduce of group 'world' for 40.0 s": of the ranks the one
-/// whose call is the longest; empty: none is in a call.
-std::string device_call_text(const std::vector<int>& ranks, const RecordsByRank& all, Tense tense) {
+/// Returns "; the NCCL thread of rank 7 has been in ncclAllReduce of group 'world' for 40.0 s": of the group's members,
+/// the one whose call is the longest. It may have called the operation, and still be the one that the others wait for.
+/// Empty: no member is in a call.
+std::string device_call_text(const StallFinding& finding, const RecordsByRank& all, Tense tense) {
     const RankRecord* longest = nullptr;
-    for (const int rank : ranks) {
+    for (const auto& [rank, member] : finding.group->members()) {
         const auto record = all.find(rank);
         if (record == all.end() || record->second->view.device_call.name.empty()) continue;
         if (longest == nullptr || record->second->view.device_call.time > longest->view.device_call.time)
@@ -145,7 +146,7 @@ std::string lagging(const StallFinding& finding, const RecordsByRank& all, Tense
     if (record == all.end()) return text;
     const RankRecord& late = *record->second;
     text += process_text(late, late.process_before ? Tense::kPast : tense);
-    text += device_call_text(finding.ranks, all, tense);
+    text += device_call_text(finding, all, tense);
     if (!late.view.phase.empty()) text += fmt::format("; in phase '{}'", late.view.phase);
     return text;
 }
@@ -173,7 +174,7 @@ std::string all_present(const StallFinding& finding, const RecordsByRank& all, T
     constexpr const char* kHead = "ALL PRESENT but no progress: transport";
     if (wait.operation->p2p_seq == 0) {
         return fmt::format("{}, or work that takes long: {} in {}{}", kHead, name_ranks(finding.ranks, all),
-                           what(finding), device_call_text(finding.ranks, all, tense));
+                           what(finding), device_call_text(finding, all, tense));
     }
     const bool sends = wait.operation->op == "send";
     return fmt::format("{} from {} to {}, or work that takes long: rank {} in {}", kHead,

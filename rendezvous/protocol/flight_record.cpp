@@ -68,6 +68,11 @@ std::string describe(const FlightRecord& view, const RecordedOperation& operatio
     return describe(operation) + of_group(view, operation.group);
 }
 
+void end_device_call(FlightRecord& view, std::chrono::nanoseconds ended_ago) {
+    view.device_call.time -= ended_ago;
+    if (view.device_call.time < kLongDeviceCall) view.device_call = {};
+}
+
 std::string describe_device_call(const FlightRecord& view) {
     if (view.device_call.name.empty()) return "";
     return view.device_call.name + of_group(view, view.device_call.group);

@@ -81,6 +81,9 @@ struct DeviceCall {
     friend bool operator==(const DeviceCall&, const DeviceCall&) = default;
 };
 
+/// A shorter call is not shown: the thread asks the device all the time.
+inline constexpr std::chrono::nanoseconds kLongDeviceCall = std::chrono::seconds(1);
+
 /// All that a worker's flight record shows.
 struct FlightRecord {
     bool written = false;  ///< by a process of this worker; false: it does not use worker_lib
@@ -111,6 +114,9 @@ struct FlightRecord {
 
 /// Returns "ncclAllReduce of group 'world'", the call in which the worker's NCCL thread is; empty: it is in none.
 [[nodiscard]] std::string describe_device_call(const FlightRecord& view);
+
+/// Counts the time of that call only up to the end of the process, `ended_ago`. Drops the call if it was short.
+void end_device_call(FlightRecord& view, std::chrono::nanoseconds ended_ago);
 
 /// Returns whether a text of describe_activity() names an operation that had not ended.
 [[nodiscard]] bool has_operation_under_way(std::string_view activity);

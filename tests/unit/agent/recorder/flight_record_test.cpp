@@ -77,6 +77,11 @@ TEST_CASE("the agent reads in which call of NCCL the thread of a device is, for 
     CHECK_THAT(
         describe_activity(view),
         Catch::StartsWith("had done no collective; its NCCL thread was in ncclAllReduce of group 'world' for 40."));
+    FlightRecord ended = view;
+    end_device_call(ended, 30s);  // the process has ended since
+    CHECK((ended.device_call.time >= 10s && ended.device_call.time < 30s));
+    end_device_call(ended, ended.device_call.time - 999ms);
+    CHECK(ended.device_call == protocol::DeviceCall());
     mark.leave();
     CHECK(describe_device_call(rig.agent.view(100)) == "cuEventQuery");  // its operation has no entry
     other.enter("cuEventQuery", operation.claim().id + 7, Clock::now() - 2s);

@@ -169,6 +169,9 @@ TEST_CASE("a call of NCCL that does not return is named with the rank whose thre
     On waiting = On(0).world(2).done().in();
     waiting.record.view.device_call = {.name = "ncclCommGetAsyncError", .group = 0, .time = 2s};
     CHECK_THAT(diagnose({waiting, late.in()}, kMinWait).text, StartsWith("ALL PRESENT") && EndsWith(call));
+    late.record.view.operations.back().started_ago.reset();  // it has called the operation, which is not launched
+    CHECK_THAT(diagnose({waiting, late}, kMinWait).text,
+               StartsWith("ALL PRESENT") && Contains("rank 0 (node n0) in #2") && EndsWith(call));
 }
 
 TEST_CASE("ranks without a flight record are reported as unknown, never as the cause", "[coordinator]") {
