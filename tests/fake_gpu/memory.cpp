@@ -5,11 +5,25 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <new>
 
 namespace ddp::fake {
 namespace {
 
 std::uintptr_t number(const void* address) { return reinterpret_cast<std::uintptr_t>(address); }
+
+#if defined(__SANITIZE_ADDRESS__)
+// AddressSanitizer knows the bounds and the end of memory of the heap only.
+constexpr std::align_val_t kAlignment{256};  // that of cuMemAlloc
+void* map(std::size_t bytes) { return ::operator new(bytes, kAlignment, std::nothrow); }
+void unmap(void* start, std::size_t) { ::operator delete(start, kAlignment); }
+#else
+void* map(std::size_t bytes) {
+    void* const start = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return start == MAP_FAILED ? nullptr : start;
+}
+void unmap(void* start, std::size_t bytes) { ::munmap(start, bytes); }
+#endif
 
 }  // namespace
 
@@ -27,8 +41,8 @@ MemoryTable& MemoryTable::instance() {
 }
 
 Block* MemoryTable::allocate(Block::Kind kind, int device, std::size_t bytes) {
-    void* const start = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (start == MAP_FAILED) return nullptr;
+    void* const start = map(bytes);
+    if (start == nullptr) return nullptr;
     std::memset(start, 0xAB, bytes);  // memory of a device starts as anything
     const std::lock_guard lock(mutex_);
     return add(kind, device, start, bytes);
@@ -79,7 +93,7 @@ void MemoryTable::remove(Block& block) {
         blocks_.erase(number(block.start));
         removed_.push_back(&block);
     }
-    if (block.kind != Block::Kind::Registered) ::munmap(block.start, block.bytes);
+    if (block.kind != Block::Kind::Registered) unmap(block.start, block.bytes);
 }
 
 void MemoryTable::forget(int device) {
