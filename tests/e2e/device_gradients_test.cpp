@@ -24,7 +24,8 @@ std::vector<std::string> lines_of(const std::string& text) {
 /// `faults`: of the fake driver, in tests/fake_gpu/faults.hpp.
 std::string output_of(const std::string& name, int ranks, const std::string& mode, const std::string& faults = "") {
     const e2e::Sandbox sandbox(name);
-    e2e::Command command = e2e::nccl_job(ranks, {REDUCER_JOB, mode});
+    const std::string folder = (sandbox.path() / "checkpoints").string();
+    e2e::Command command = e2e::nccl_job(ranks, {REDUCER_JOB, mode, folder});
     if (!faults.empty()) command.env["DDP_FAKE_CUDA_FAULTS"] = faults;
     const auto job = e2e::run(sandbox, command);
     CAPTURE(job.out, job.err);
@@ -107,9 +108,14 @@ TEST_CASE("parameters in device memory are hashed there", "[e2e]") {
 
 TEST_CASE("parameters in device memory are broadcast and compared behind their stream", "[e2e]") {
     const std::vector<std::string> lines = lines_of(output_of("device-parameters", 2, "parameters"));
-    REQUIRE(lines.size() == 3);
+    REQUIRE(lines.size() == 4);
     CHECK(lines[0] == "accepted");
     CHECK_THAT(lines[1], Contains("'small' f32[5] with 0 at index 3") && Contains("with 1 at index 3"));
     CHECK_THAT(lines[2],
                Contains("'large' f32[9000000] with 0 at index 8999998") && Contains("with 1 at index 8999998"));
+    CHECK_THAT(lines[3], Contains("CUDA knows no memory there"));
+}
+
+TEST_CASE("checkpoints of device memory are behind their stream, and hold what it computed", "[e2e]") {
+    CHECK(output_of("device-checkpoints", 2, "checkpoints") == "2 checkpoints\n");
 }

@@ -1,7 +1,8 @@
 // A worker of tests of gradients in device memory, over the fakes of NCCL and the CUDA driver. It runs each training
 // twice, in host memory and on the device, and compares all bits.
 //
-// usage: reducer_job equal | order | lost | refused | captured | leaving | sharing | parameters | verify
+// usage: reducer_job equal | order | lost | refused | captured | leaving | sharing | parameters | verify |
+//        checkpoints FOLDER
 //
 // equal       every way to exchange, pass and count gradients. Prints the number of trainings, or the first difference
 // order       the same for a few of them, with gradients that take 5 ms on their streams, and on several streams: a
@@ -13,6 +14,7 @@
 // sharing     two reducers, of which one compresses
 // parameters  sync_parameters and verify_parameters on device memory
 // verify      verify_parameters alone
+// checkpoints saves, also in the background, and loads device memory that streams write before and after the calls
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -572,10 +574,61 @@ void parameters(Context& context, Gpu& gpu) {
     reducer.sync_parameters({small}, 1, stream);
     fill(large, kLarge - 2, own);
     verify();
+    // A call that is refused in its middle waits for what it has started: then the memory is the caller's again.
+    if (context.rank() == 0) {
+        std::vector<float> host(5);
+        const Stream other = gpu.make_stream();
+        texts.push_back(error_of([&] { reducer.sync_parameters({small, {host.data(), 5, Device::Cuda}}, 1, stream); }));
+        gpu.launch(other, [=] { std::fill_n(static_cast<float*>(small.data), small.count, -5.0F); });
+        context.world().barrier().wait();
+        gpu.launch(other, [&host, small] { std::memcpy(host.data(), small.data, small.bytes()); });
+        gpu.finish(other);
+        if (host != std::vector<float>(5, -5.0F)) throw std::runtime_error("a broadcast came after its call's error");
+    } else {
+        std::this_thread::sleep_for(100ms);
+        reducer.sync_parameters({small}, 1, stream);
+        context.world().barrier().wait();
+    }
     if (context.rank() == 0) print(fmt::format("{}", fmt::join(texts, "\n")));
 }
 
-int run(const std::string& mode) {
+void checkpoints(Context& context, Gpu& gpu, const std::string& folder) {
+    const Stream main = gpu.make_stream(), reader = gpu.make_stream();
+    std::vector<Buffer> tensors;  // more than there are pieces of pinned memory, which are as large as the largest
+    for (const std::size_t count : {1000U, 1000U, 7U, 1000U, 1000U}) tensors.push_back(gpu.allocate(count, DType::F32));
+    std::vector<ddp::NamedBuffer> state;
+    for (const Buffer& tensor : tensors) state.push_back({fmt::format("tensor {}", state.size()), tensor});
+    const auto values_of = [](int step, int rank) { return static_cast<float>(10 * step + rank); };
+    const auto write = [&](int step) {
+        gpu.launch(main, [=, value = values_of(step, context.rank())] {
+            std::this_thread::sleep_for(50ms);
+            for (const Buffer& tensor : tensors) std::fill_n(static_cast<float*>(tensor.data), tensor.count, value);
+        });
+    };
+    ddp::Checkpointer checkpointer(folder, context);
+    write(1);
+    checkpointer.save(1, state, main);
+    write(2);
+    checkpointer.save_async(2, state, main);
+    write(3);
+    checkpointer.wait();
+    for (const int step : {1, 2}) {
+        write(4);
+        checkpointer.load(static_cast<std::uint64_t>(step), state, main);
+        std::vector<float> seen;
+        gpu.launch(reader, [&] {  // what is enqueued after the load sees the values, on any stream
+            for (const Buffer& tensor : tensors)
+                seen.insert(seen.end(), static_cast<float*>(tensor.data),
+                            static_cast<float*>(tensor.data) + tensor.count);
+        });
+        gpu.finish(reader);
+        if (seen != std::vector<float>(4007, values_of(step, 0)))
+            throw std::runtime_error(fmt::format("checkpoint {} is wrong", step));
+    }
+    if (context.rank() == 0) print("2 checkpoints");
+}
+
+int run(const std::string& mode, const std::string& folder) {
     Context context = ddp::init_from_env({.backend = ddp::Backend::Nccl});
     Gpu gpu(context.local_rank());
     if (mode == "equal") equal(context, gpu);
@@ -587,6 +640,7 @@ int run(const std::string& mode) {
     if (mode == "sharing") sharing(context, gpu);
     if (mode == "parameters") parameters(context, gpu);
     if (mode == "verify") verify(context, gpu);
+    if (mode == "checkpoints") checkpoints(context, gpu, folder);
     return EXIT_SUCCESS;
 }
 
@@ -595,7 +649,7 @@ int run(const std::string& mode) {
 int main(int argc, char** argv) {
     if (argc < 2) return 2;
     try {
-        return run(argv[1]);
+        return run(argv[1], argc > 2 ? argv[2] : "");
     } catch (const std::exception& error) {
         fmt::print(stderr, "reducer_job: {}\n", error.what());
         return EXIT_FAILURE;
