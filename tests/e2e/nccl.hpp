@@ -10,7 +10,7 @@ namespace e2e {
 
 /// Returns the command of a job on one node whose ranks find the fakes. `faults`: of the fake NCCL, in checks.hpp.
 inline Command nccl_job(int ranks, const std::vector<std::string>& program, const std::string& faults = "") {
-    Command command{.argv = {(bin() / "ddprun").string(), "--nproc-per-node", std::to_string(ranks)}};
+    Command command{.argv = {launcher().string(), "--nproc-per-node", std::to_string(ranks)}};
     command.argv.insert(command.argv.end(), program.begin(), program.end());
     command.env = {{"LD_LIBRARY_PATH", FAKE_GPU_FOLDER}};
     if (!faults.empty()) command.env["DDP_FAKE_NCCL_FAULTS"] = faults;

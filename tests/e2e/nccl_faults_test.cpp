@@ -35,7 +35,7 @@ std::optional<Report> report_of(const std::string& out, int rank) {
 
 }  // namespace
 
-TEST_CASE("when a rank dies in the middle of an operation on NCCL all others name it", "[e2e]") {
+TEST_CASE("when a rank dies in the middle of an operation on NCCL all others name it", "[e2e][sanitized]") {
     const std::string how = GENERATE(as<std::string>(), "", "hasty");  // they end at once when they have failed
     const e2e::Sandbox sandbox("nccl-death");
     std::vector<std::string> program{NCCL_JOB, "loop", "60000"};
@@ -43,6 +43,7 @@ TEST_CASE("when a rank dies in the middle of an operation on NCCL all others nam
     const auto job = e2e::run(sandbox, e2e::nccl_job(8, program, "rank 3: kernel 5 exit"));
     CAPTURE(how, job.out, job.err);
     CHECK(job.status.exit_code() == 128 + SIGKILL);
+    CHECK_THAT(job.err, !Contains("Sanitizer"));
     for (int rank = 0; rank < 8; ++rank) {
         CAPTURE(rank);
         const auto report = report_of(job.out, rank);
@@ -69,7 +70,7 @@ TEST_CASE("a call that one rank does not make is a timeout of the others on NCCL
     }
 }
 
-TEST_CASE("faults of NCCL and of its device end in an error of the operation", "[e2e]") {
+TEST_CASE("faults of NCCL and of its device end in an error of the operation", "[e2e][sanitized]") {
     struct Fault {
         std::string faults;
         int code;  ///< on rank 1, which has the fault
@@ -115,7 +116,7 @@ TEST_CASE("an init that NCCL refuses on one rank names its device", "[e2e]") {
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("a rank whose device does not answer ends itself with a code of its own", "[e2e]") {
+TEST_CASE("a rank whose device does not answer ends itself with a code of its own", "[e2e][sanitized]") {
     struct Hang {
         std::string faults;
         std::string call;
@@ -132,6 +133,7 @@ TEST_CASE("a rank whose device does not answer ends itself with a code of its ow
     const auto job = e2e::run(sandbox, command);
     CAPTURE(faults, job.out, job.err);
     CHECK(job.status.exit_code() == 71);
+    CHECK_THAT(job.err, !Contains("Sanitizer"));
     CHECK_THAT(job.err, Contains("[ddp] rank 1 (host ") && Contains(call));
     CHECK_THAT(job.err, Contains("CUDA device 1 does not answer, and this process ends with code 71"));
     CHECK_THAT(job.err, Contains("Look at nvidia-smi and dmesg on that host"));
@@ -156,7 +158,7 @@ TEST_CASE("a rank whose NCCL thread hangs is reported with the call, also when i
     CHECK(sandbox.leftovers() == "");
 }
 
-TEST_CASE("a group on NCCL that ends when its results are there is not aborted", "[e2e]") {
+TEST_CASE("a group on NCCL that ends when its results are there is not aborted", "[e2e][sanitized]") {
     const e2e::Sandbox sandbox("nccl-brief");
     const auto job = e2e::run(sandbox, e2e::nccl_job(4, {NCCL_JOB, "brief"}, "all: ncclCommAbort 1 exit"));
     CAPTURE(job.out, job.err);

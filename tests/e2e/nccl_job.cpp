@@ -1,10 +1,10 @@
 // A worker of tests over the fakes of NCCL and the CUDA driver.
 //
-// usage: nccl_job equal | groups | brief | auto | undeclared | free | abort | raise RANK idle|busy|slow
+// usage: nccl_job equal COUNT… | groups | brief | auto | undeclared | free | abort | raise RANK idle|busy|slow
 //        nccl_job loop TIMEOUT_MS [absent RANK CALL | mute RANK | hasty]
 //
-// equal   every collective, type and reduction gives the bits of the native backend, in a world of the same processes.
-//         Prints the number of comparisons, or the first difference
+// equal   every collective, type and reduction of these counts gives the bits of the native backend, in a world of the
+//         same processes. Prints the number of comparisons, or the first difference
 // groups  split, shrink, messages, barriers, and operations on host memory, over a fake device
 // brief   destroys groups as soon as their results are on the host
 // auto    prints the backend that Backend::Auto chooses
@@ -195,11 +195,12 @@ private:
     int compared_ = 0;
 };
 
-void equal(Context& context) {
-    constexpr std::size_t kMost = 1001;
+void equal(Context& context, char** counts) {
+    Counts all;
+    for (; *counts != nullptr; ++counts) all.push_back(std::stoul(*counts));
     Context native = ddp::init_from_env({.backend = ddp::Backend::Native});
-    Comparison comparison(context, native, kMost);
-    for (const std::size_t count : {std::size_t{1}, kMost}) {
+    Comparison comparison(context, native, *std::ranges::max_element(all));
+    for (const std::size_t count : all) {
         for (const DType type : kTypes) {
             for (const ReduceOp op : kOps) {
                 for (const char* what : kReductions)
@@ -438,7 +439,7 @@ void loop(Context& context, char** argv) {
 int run(char** argv) {
     const std::string mode = argv[1];
     Context context = ddp::init_from_env({.backend = mode == "auto" ? ddp::Backend::Auto : ddp::Backend::Nccl});
-    if (mode == "equal") equal(context);
+    if (mode == "equal") equal(context, argv + 2);
     if (mode == "groups") groups(context);
     if (mode == "brief") brief(context);
     if (mode == "auto") print(fmt::format("rank {}: {}", context.rank(), to_string(context.world().backend())));

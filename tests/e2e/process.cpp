@@ -49,6 +49,7 @@ std::vector<std::string> environment(const Sandbox& sandbox, const Command& comm
     all["DDPRUN_JOB_KEY"] = std::string(64, 'a');  // else the first one would be made in the user's home directory
     all.erase("DDPRUN_JOB_KEY_FILE");
     all.erase("LOGLEVEL");
+    all["TSAN_OPTIONS"] += " halt_on_error=1";  // else a rank that ends by _exit(2) has the code of success
     for (const auto& [name, value] : command.env) all[name] = value;
     std::vector<std::string> lines;
     for (const auto& [name, value] : all) lines.push_back(name + "=" + value);
@@ -205,6 +206,8 @@ int free_port() {
 }
 
 fs::path bin() { return DDPRUN_TEST_BIN; }
+
+fs::path launcher() { return DDPRUN_TEST_LAUNCHER; }
 
 fs::path source() { return DDPRUN_TEST_SOURCE; }
 

@@ -17,6 +17,13 @@ namespace e2e {
 
 using Seconds = std::chrono::duration<double>;
 
+/// True in a sanitizer build, where jobs are smaller because they take several times as long.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
 /// Polls `condition` every 10 ms until it is true; returns false when `limit` passes first. The last look is after the
 /// limit, however long this process stood still.
 [[nodiscard]] bool eventually(Seconds limit, const std::function<bool()>& condition);
@@ -92,6 +99,8 @@ struct Outcome {
 
 /// Returns the folder of the built programs.
 [[nodiscard]] std::filesystem::path bin();
+/// Returns ddprun. In a sanitizer build it may be that of another build (CMake's DDP_LAUNCHER).
+[[nodiscard]] std::filesystem::path launcher();
 /// Returns the root of the source tree.
 [[nodiscard]] std::filesystem::path source();
 /// Returns the folder of the shell tools for virtual hosts; empty: this machine has none.

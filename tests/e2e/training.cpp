@@ -13,7 +13,7 @@ namespace e2e {
 Command command_of(const Training& training) {
     Command command;
     if (!training.launch.empty()) {
-        command.argv.push_back((bin() / "ddprun").string());
+        command.argv.push_back(launcher().string());
         command.argv.insert(command.argv.end(), training.launch.begin(), training.launch.end());
     }
     const std::vector<std::string> trainer{(bin() / "train").string(),
