@@ -26,9 +26,8 @@ namespace {
         return;                                                                          \
     }
 
-GradientKernels make_kernels() {
-    const auto device = std::make_shared<detail::GroupDevice>(detail::load_cuda().value(), 0);
-    return GradientKernels(device);
+std::shared_ptr<const GradientKernels> make_kernels() {
+    return GradientKernels::of(detail::GroupDevice(detail::load_cuda().value(), 0));
 }
 
 CUstream handle(const Gpu& gpu) { return static_cast<CUstream>(gpu.stream().handle); }
@@ -42,7 +41,7 @@ TEST_CASE("gpu: copies have the bits of the host's, for all types, sizes and ali
     const auto [from_type, to_type] = conversion;
     CAPTURE(to_string(from_type), to_string(to_type));
     Gpu gpu;
-    const GradientKernels kernels = make_kernels();
+    const auto kernels = make_kernels();
     for (const std::size_t count : {1u, 8u, 9u, 1023u, 4096u, 4097u, 8192u, 100'003u}) {
         const Bytes values = testing::make_values(count, from_type, static_cast<unsigned>(count));
         const Bytes right = testing::on_host(values, conversion, 1.0 / 3);
@@ -54,7 +53,7 @@ TEST_CASE("gpu: copies have the bits of the host's, for all types, sizes and ali
             const std::size_t before = to_offset * size_of(to_type);
             const Buffer to = gpu.to_device(Bytes(before + right.size() + 64, std::byte{0xA5}));
             const CopyChunk chunk{bytes_of(to) + before, bytes_of(from) + from_offset * size_of(from_type), count};
-            kernels.copy(std::span(&chunk, 1), from_type, to_type, 1.0 / 3, handle(gpu));
+            kernels->copy(std::span(&chunk, 1), from_type, to_type, 1.0 / 3, handle(gpu));
             Bytes wanted(before, std::byte{0xA5});
             wanted.insert(wanted.end(), right.begin(), right.end());
             wanted.resize(wanted.size() + 64, std::byte{0xA5});
@@ -74,7 +73,7 @@ TEST_CASE("gpu: error feedback loses nothing", "[gpu][kernels]") {
     RETURN_IF_NO_DEVICE();
     const auto type = GENERATE(DType::F16, DType::BF16);
     Gpu gpu;
-    const GradientKernels kernels = make_kernels();
+    const auto kernels = make_kernels();
     constexpr std::size_t kCount = 100'003;
     std::vector<float> values(kCount);
     for (std::size_t i = 0; i < kCount; ++i) values[i] = 1 + static_cast<float>(i % 4099) / 4096;
@@ -83,7 +82,7 @@ TEST_CASE("gpu: error feedback loses nothing", "[gpu][kernels]") {
     const Buffer wire = gpu.to_device(std::vector<std::uint16_t>(kCount, 0));
     const FeedbackChunk chunk{static_cast<float*>(gradient.data), wire.data, static_cast<float*>(residual.data),
                               kCount};
-    kernels.feed_back(std::span(&chunk, 1), type, handle(gpu));
+    kernels->feed_back(std::span(&chunk, 1), type, handle(gpu));
     const auto sent = gpu.to_host<std::uint16_t>(wire);
     const auto lost = gpu.to_host<float>(residual);
     std::size_t wrong = 0;
@@ -99,21 +98,21 @@ TEST_CASE("gpu: error feedback loses nothing", "[gpu][kernels]") {
 TEST_CASE("gpu: a seal zeroes on demand only, and a hash sees every byte", "[gpu][kernels]") {
     RETURN_IF_NO_DEVICE();
     Gpu gpu;
-    const GradientKernels kernels = make_kernels();
+    const auto kernels = make_kernels();
     std::vector<float> values(1'000'003, 2.5f);
     const Buffer buffer = gpu.to_device(values);
     const Buffer words = gpu.to_device(std::vector<std::uint32_t>{0, 1, 1});  // given up or not, step_ok
     const auto word = [&](std::size_t i) { return detail::device_pointer(bytes_of(words) + 4 * i); };
     const auto hash = [&] {
         const Buffer sum = gpu.to_device(std::vector<std::uint64_t>{0});
-        kernels.hash(buffer.data, buffer.bytes(), detail::device_pointer(sum.data), handle(gpu));
+        kernels->hash(buffer.data, buffer.bytes(), detail::device_pointer(sum.data), handle(gpu));
         return gpu.to_host<std::uint64_t>(sum)[0];
     };
     const std::uint64_t before = hash();
-    kernels.seal(buffer.data, buffer.bytes(), word(0), word(2), handle(gpu));
+    kernels->seal(buffer.data, buffer.bytes(), word(0), word(2), handle(gpu));
     CHECK(hash() == before);
     CHECK(gpu.to_host<float>(buffer) == values);
-    kernels.seal(buffer.data, buffer.bytes() - 4, word(1), word(2), handle(gpu));
+    kernels->seal(buffer.data, buffer.bytes() - 4, word(1), word(2), handle(gpu));
     std::fill(values.begin(), values.end() - 1, 0.0f);
     CHECK(gpu.to_host<float>(buffer) == values);
     CHECK(gpu.to_host<std::uint32_t>(words) == std::vector<std::uint32_t>{0, 1, 0});
@@ -123,7 +122,7 @@ TEST_CASE("gpu: a seal zeroes on demand only, and a hash sees every byte", "[gpu
 TEST_CASE("gpu: packing a bucket of many tensors has the bandwidth of a copy", "[gpu][check][kernels]") {
     RETURN_IF_NO_DEVICE();
     Gpu gpu;
-    const GradientKernels kernels = make_kernels();
+    const auto kernels = make_kernels();
     constexpr std::size_t kElements = 25u << 18;                        // 25 MiB of f32
     const auto buckets = static_cast<std::size_t>(repetitions(16, 1));  // far more than the second-level cache holds
     auto* const from = static_cast<float*>(gpu.allocate(buckets * kElements * 4));
@@ -181,7 +180,7 @@ TEST_CASE("gpu: packing a bucket of many tensors has the bandwidth of a copy", "
                                       reinterpret_cast<std::byte*>(from) + at * size_of(from_type), size});
                     at += size;
                 }
-                kernels.copy(chunks, from_type, to_type, 0.5, handle(gpu));
+                kernels->copy(chunks, from_type, to_type, 0.5, handle(gpu));
             });
         const std::string name = fmt::format("{}_to_{}", to_string(from_type), to_string(to_type));
         figure(name, packed / 1e9, "GB/s");

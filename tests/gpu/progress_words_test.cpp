@@ -168,14 +168,14 @@ TEST_CASE("gpu: the library's own words follow a stream until the step is given 
         const Buffer word{reinterpret_cast<void*>(words.given_up_word()), 1, DType::U32, Device::Cuda};
         return gpu.to_host<std::uint32_t>(word).front();
     };
-    REQUIRE(gpu.api().stream_write_value64(stream, words.done_word(), 1, 0) == CUDA_SUCCESS);
+    words.write_done(1, stream);
     CHECK(given_up() == 0);
-    CHECK(words.confirmed() == 1);
+    CHECK(words.confirmed(1) == 1);
     REQUIRE(gpu.hold(2s));
-    REQUIRE(gpu.api().stream_write_value64(stream, words.done_word(), 2, 0) == CUDA_SUCCESS);
+    words.write_done(2, stream);
     words.give_up();
-    CHECK(words.confirmed() == 1);
+    CHECK(words.confirmed(2) == 1);
     CHECK(given_up() == 1);
-    CHECK(words.confirmed() == 1);  // the device has written 2 by now
+    CHECK(words.confirmed(2) == 1);  // the device has written 2 by now
     fact("a step that was given up is not confirmed");
 }
