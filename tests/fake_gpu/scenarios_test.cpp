@@ -140,9 +140,11 @@ TEST_CASE("the environment says which devices there are", "[fake_gpu]") {
     // A device has its UUID under every index, so processes that see different devices do not seem to share one.
     CHECK(run("devices", "CUDA_VISIBLE_DEVICES=7,2,9,1").output == uuid + "7\n" + uuid + "2\n");
     CHECK(run("devices", "DDP_FAKE_CUDA_DEVICES=0").output == "there is no CUDA device\n");
-    CHECK(run("devices", "CUDA_VISIBLE_DEVICES=").output == "there is no CUDA device\n");
-    CHECK(run("devices", "DDP_FAKE_CUDA_FAULTS='all: cuInit 1 error 3'").output ==
-          "the CUDA driver does not start: initialization error (CUDA_ERROR_NOT_INITIALIZED)\n");
+    CHECK(run("devices", "CUDA_VISIBLE_DEVICES=").output == "there is no CUDA device (CUDA_VISIBLE_DEVICES='')\n");
+    CHECK(
+        run("devices", "DDP_FAKE_CUDA_FAULTS='all: cuInit 1 error 3'").output ==
+        "the CUDA driver does not start: initialization error (CUDA_ERROR_NOT_INITIALIZED) (see nvidia-smi, and `dmesg "
+        "| grep NVRM`)\n");
 }
 
 TEST_CASE("a local rank has the device of its index, or the only one that its process sees", "[fake_gpu]") {
