@@ -79,8 +79,7 @@ Run train(Context& context, const Training& training) {
     }
     model.changed();
     for (std::size_t p = 0; p < 2 * kLayers; ++p) {
-        const auto& spec = Mlp<T>::units()[p / 2][p % 2];
-        std::vector<T> values(spec.count);
+        std::vector<T> values(Mlp<T>::units()[p / 2][p % 2].count);
         model.whole(p, values);
         run.params.emplace_back(values.begin(), values.end());
     }
