@@ -45,7 +45,8 @@ struct OuterOptions {
 /// on all ranks. Keeps 8 bytes per parameter, and room for what is sent.
 ///
 /// Inside a node use a GradientReducer, and LocalSteps between the ranks of equal local rank. One thread makes all
-/// calls; every rank makes as many.
+/// calls. Every rank makes as many, which nothing compares: a rank with a step more sends other values. Host memory
+/// only.
 class LocalSteps {
     class Impl;
 
@@ -62,10 +63,12 @@ public:
     /// a fragment. Throws as a collective does; the parameters are those of this rank then, and restore() is possible.
     bool step();
     /// Sets all parameters to their values after their last synchronisation, on this rank. Waits for an exchange in
-    /// flight, and forgets it. Every rank calls it after the same step.
+    /// flight, and forgets it, also if it fails. Every rank calls it after the same step: nothing compares that.
     void restore();
     /// Returns θ, v and the number of steps, for a Checkpointer. The memory lives as long as this object. Throws
-    /// Error{InvalidArgument} while an exchange is in flight: save after a step() that has returned true.
+    /// Error{InvalidArgument} while an exchange is in flight: save after a step() that has returned true. The
+    /// parameters are not in it, and differ between ranks with several fragments or keep_local: save them, too, or
+    /// restore() first.
     [[nodiscard]] std::vector<NamedBuffer> state();
 
 private:

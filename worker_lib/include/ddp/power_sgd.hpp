@@ -41,8 +41,8 @@ struct PowerSgdOptions {
 /// ranks. It computes on a thread of the reducer, and pays where a rank has less than some 10 Gbit/s to the others.
 ///
 /// What was not sent is kept per parameter (error feedback), and costs as much memory as the compressed gradients. Host
-/// memory only. One reducer uses it. The values of a gradient that are not finite are sent as NaN in all its elements,
-/// and what the parameter has kept is dropped.
+/// memory only. One reducer uses it. A gradient that is not finite becomes NaN in all its elements on all ranks, and
+/// the parameter's residual is dropped. A large learning rate makes error feedback diverge: lower it, or begin later.
 class PowerSgd final : public CommHook {
 public:
     /// Takes the parameters of the reducer. Throws Error{InvalidArgument} for a rank below 1, a rate below 1, and a

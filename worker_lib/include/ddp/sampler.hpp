@@ -31,7 +31,8 @@ public:
     /// Leaves out the first `consumed` samples of the epoch, which the ranks have had together, and shares the others
     /// among the replicas. So an epoch that 4 ranks began can go on with 3, and each sample counts once. With as many
     /// replicas as before each rank gets the rest of its own samples. Holds until set_epoch(). Pass the same number on
-    /// all ranks. Throws Error{InvalidArgument} for more than n.
+    /// all ranks: steps · batch size · replicas, for example. More than n, with the repeated samples at the end of an
+    /// epoch, counts as n.
     void resume_from(std::size_t consumed);
     /// Returns how many samples a rank gets in the epoch, or in what is left of it.
     [[nodiscard]] std::size_t size() const { return num_samples_; }

@@ -1,5 +1,5 @@
 #pragma once
-// ShardedParameters: parameters of which each rank keeps a part, and which are whole only while a unit computes.
+// ShardedParameters: each rank keeps a part of the parameters, and they are whole only while a unit computes.
 //
 //     ddp::ShardedParameters model(context.world(), units);
 //     for (std::size_t u = 0; u < units.size(); ++u) net.forward(u, model.forward(u));     // whole inside the scope
@@ -33,11 +33,13 @@ enum class Sharding : std::uint8_t {
     None,       ///< nothing: every rank updates all parameters (NO_SHARD, as with GradientReducer)
 };
 
-/// What a backward does with the gradients.
+/// The way in which a backward exchanges gradients. To accumulate over several backwards, use Shard or No for all of
+/// them but the last one: the gradients of all are added, so scale the losses by their number.
 enum class Reduce : std::uint8_t {
-    All,    ///< adds the sums to Shard::grad, which are the averages of all backwards since the last All then
-    Shard,  ///< adds the sums of the group to Shard::grad; the replicas exchange theirs in the next All
-    No,     ///< nothing is sent: each rank keeps whole gradients for the next backward that sends
+    All,    ///< exchanges all sums: Shard::grad is the average over the ranks then
+    Shard,  ///< adds the sums of the group to Shard::grad, which is no average yet; replicas exchange theirs in the
+            ///< next All
+    No,     ///< sends nothing: each rank keeps whole gradients for the next backward that sends (no_sync)
 };
 
 /// Options of a ShardedParameters. The same on every rank.
@@ -68,15 +70,17 @@ struct Shard {
 /// range of them, so that no tensor has to be divisible.
 ///
 /// It splits two groups of its own, one for gathers and one for reductions, so a gather ahead never waits behind a
-/// reduction. Host memory: groups on NCCL are refused. One owner thread makes all calls. Every rank opens the same
-/// scopes in the same order, else Error{Mismatch} names both units. After an error it is unusable, here and on the
+/// reduction. Host memory: groups on NCCL are refused. One owner thread makes all calls. Every rank of the
+/// group opens the same scopes in the same order, else Error{Mismatch} names both units. Errors call the k-th backward
+/// step k. After an error it is unusable, here and on the
 /// peers, which get Error{Aborted} or {PeerLost} naming the unit instead of waiting.
 class ShardedParameters {
     class Impl;
 
 public:
-    /// A unit whose parameters are whole while this object lives. It may be moved, for trainers that compute in
-    /// callbacks. If an exception ends it, the ShardedParameters fails on all ranks.
+    /// A unit whose parameters are whole while this object lives, which must not outlive the ShardedParameters. It may
+    /// be moved, for trainers that compute in callbacks. If an exception ends it, the ShardedParameters fails on all
+    /// ranks.
     class Scope {
     public:
         /// Takes over the scope, which ends with this object then.
@@ -120,19 +124,22 @@ public:
     };
 
     /// Divides the parameters of `units` among the ranks of `group`. Collective. All parameters have the same type, and
-    /// are zero. Throws Error{InvalidArgument} for a unit without elements, other types than f32 and f64, types that an
-    /// option cannot have and groups on NCCL, and Error{Mismatch} naming the ranks and the first difference.
+    /// are zero. Throws Error{InvalidArgument} for a unit without elements, other types than f32 and f64 (bf16 and f16
+    /// are for ShardOptions::param_dtype), types that an option cannot have and groups on NCCL, and Error{Mismatch}
+    /// naming the ranks and the first difference.
     ShardedParameters(ProcessGroup& group, std::vector<std::vector<ParamSpec>> units, ShardOptions options = {});
     /// Frees the memory. In a backward it aborts its groups.
     ~ShardedParameters();
-    /// Leaves the other one unusable. Scopes stay valid.
+    /// Leaves the other one unusable: it may only be destroyed. Scopes stay valid.
     ShardedParameters(ShardedParameters&&) noexcept;
 
     /// Writes the values of this rank's part: `values` is called with the index of a parameter, its first element in
-    /// the part, and the memory. So no rank ever holds the whole model. Call it before the first scope.
+    /// the part, and the memory. So no rank ever holds the whole model. Call it before the first scope. Ranks that hold
+    /// the same part (replicas; all, with Sharding::None) have to write the same values: nothing compares them.
     void fill(const std::function<void(std::size_t param, std::size_t begin, Buffer part)>& values);
-    /// Declares that shards() were written outside of an update, which comes after finish_backward(Reduce::All). All
-    /// ranks call it. Not while a scope exists.
+    /// Declares that shards() were written, so that units are gathered again. Needed only if that was not between
+    /// finish_backward(Reduce::All) and the next scope: an evaluation before the update, for example. All ranks call
+    /// it. Not while a scope exists. Waits for gathers in flight.
     void changed();
 
     /// Gathers a unit, unless it is whole already. Begins gathers of the units that followed it the last time.
@@ -147,7 +154,8 @@ public:
 
     /// Returns the norm of all gradients, and multiplies them by max_norm / (norm + 1e-6) if that is below 1, as
     /// torch.nn.utils.clip_grad_norm_ does. Collective. The norm is the same on all ranks. If it is not finite, nothing
-    /// is multiplied: skip the update. With infinity it only measures.
+    /// is multiplied: skip the update. With infinity it only measures. After a backward with Reduce::All. Its last bits
+    /// may differ between strategies, which add in other orders.
     double clip(double max_norm);
 
     /// Returns this rank's part, in the order of the parameters. A rank may have none. The memory stays where it is.

@@ -1,5 +1,6 @@
 #include "ddp/sampler.hpp"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -28,12 +29,7 @@ void DistributedSampler::set_epoch(std::uint64_t epoch) {
 }
 
 void DistributedSampler::resume_from(std::size_t consumed) {
-    if (consumed > n_) {
-        throw Error(ErrorCode::InvalidArgument, "DistributedSampler: " + std::to_string(consumed) +
-                                                    " samples cannot be consumed, there are " + std::to_string(n_) +
-                                                    ". Count those of all ranks in this epoch");
-    }
-    consumed_ = consumed;
+    consumed_ = std::min(consumed, n_);
     const std::size_t rest = n_ - consumed_;
     num_samples_ = options_.drop_last ? rest / replicas_ : (rest + replicas_ - 1) / replicas_;
 }
@@ -43,8 +39,7 @@ std::vector<std::int64_t> DistributedSampler::indices() const {
     if (options_.shuffle) order = detail::permutation(n_, options_.seed + epoch_);
     std::vector<std::int64_t> mine(num_samples_);
     for (std::size_t i = 0; i < num_samples_; ++i) {
-        // Past the end: again from the front of the rest.
-        const std::size_t position = consumed_ + (rank_ + i * replicas_) % (n_ - consumed_);
+        const std::size_t position = (consumed_ + rank_ + i * replicas_) % n_;  // past the end: again from the front
         mine[i] = options_.shuffle ? order[position] : static_cast<std::int64_t>(position);
     }
     return mine;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
 #include <optional>
 #include <span>
@@ -54,7 +55,9 @@ std::vector<Fragment> make_fragments(const std::vector<Buffer>& parameters, std:
     return fragments;
 }
 
-void check(const std::vector<Buffer>& parameters, const OuterOptions& options) {
+void check(const ProcessGroup& group, const std::vector<Buffer>& parameters, const OuterOptions& options) {
+    if (group.backend() != Backend::Native)
+        refuse("LocalSteps takes host memory, but its group is on NCCL. Make the Context with Backend::Native");
     const auto& [every, rate, momentum, nesterov, fragments, delay, keep_local, wire] = options;
     if (parameters.empty()) refuse("LocalSteps: there are no parameters. Pass at least one");
     for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -75,6 +78,7 @@ void check(const std::vector<Buffer>& parameters, const OuterOptions& options) {
                            every / fragments));
     if (!(keep_local >= 0 && keep_local <= 1))
         refuse(fmt::format("LocalSteps: keep_local is {}: expected 0 to 1", keep_local));
+    if (!std::isfinite(rate)) refuse(fmt::format("LocalSteps: the rate is {}. Pass a finite number", rate));
     if (!(momentum >= 0 && momentum < 1))
         refuse(fmt::format("LocalSteps: the momentum is {}: expected 0 to 1, without 1", momentum));
     if (wire != DType::F32 && wire != DType::BF16 && wire != DType::F16)
@@ -125,9 +129,12 @@ public:
     }
 
     void restore() {
-        if (in_flight_) {
-            exchange_.wait();
-            in_flight_.reset();
+        if (std::exchange(in_flight_, std::nullopt)) {
+            try {
+                std::exchange(exchange_, Work{}).wait();  // its buffer is this object's
+            } catch (const Error&) {
+                // Its result is not wanted, and the next step() throws the failure of the group.
+            }
         }
         for (std::size_t i = 0; i < parameters_.size(); ++i)
             std::ranges::copy(synchronised_[i], parameters_[i].as<float>().begin());
@@ -150,7 +157,7 @@ private:
         std::vector<std::string> items = describe(parameters_, options_);
         std::exception_ptr refusal;
         try {
-            check(parameters_, options_);
+            check(*group_, parameters_, options_);
         } catch (const Error& error) {
             refusal = std::current_exception();  // the other ranks get it by the comparison
             items.insert(items.begin(), error.what());

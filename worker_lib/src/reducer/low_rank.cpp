@@ -8,8 +8,8 @@ namespace ddp::detail {
 namespace {
 
 constexpr std::size_t kSums = 16;    // as many sums as the widest vector has elements
-constexpr float kSmallest = 1e-30f;  // a column of this length or less is zero
-constexpr float kDependent = 1e-6f;  // what is left of a column that depends on others, beside rounding
+constexpr double kSmallest = 1e-30;  // a column of this length or less is zero
+constexpr double kDependent = 1e-6;  // what is left of a column that depends on others, beside rounding
 
 float dot(const float* a, const float* b, std::size_t count) {
     std::array<float, kSums> sums{};
@@ -28,7 +28,12 @@ void add_multiple(float factor, const float* from, float* onto, std::size_t coun
     for (std::size_t i = 0; i < count; ++i) onto[i] += factor * from[i];
 }
 
-float length(const float* column, std::size_t count) { return std::sqrt(dot(column, column, count)); }
+/// In f64, so that the squares of all finite columns are finite, and those of short ones are not zero.
+double length(const float* column, std::size_t count) {
+    double sum = 0;
+    for (std::size_t i = 0; i < count; ++i) sum += double{column[i]} * double{column[i]};
+    return std::sqrt(sum);
+}
 
 }  // namespace
 
@@ -47,17 +52,16 @@ bool orthonormalise(const MatrixShape& shape, std::span<float> left) {
     bool finite = true;
     for (std::size_t k = 0; k < shape.rank; ++k) {
         float* const column = &left[k * rows];
-        const float before = length(column, rows);
+        const double before = length(column, rows);
         // Twice: the first time leaves errors where the column is almost a sum of the ones before.
         for (int pass = 0; pass < 2; ++pass) {
             for (std::size_t other = 0; other < k; ++other)
                 add_multiple(-dot(column, &left[other * rows], rows), &left[other * rows], column, rows);
         }
-        const float after = length(column, rows);
+        const double after = length(column, rows);
         finite = finite && std::isfinite(before) && std::isfinite(after);
         const bool is_zero = after <= kSmallest || after <= kDependent * before;
-        const float factor = is_zero ? 0 : 1 / after;
-        for (std::size_t i = 0; i < rows; ++i) column[i] = is_zero ? 0 : column[i] * factor;
+        for (std::size_t i = 0; i < rows; ++i) column[i] = is_zero ? 0 : static_cast<float>(double{column[i]} / after);
     }
     return finite;
 }

@@ -7,6 +7,7 @@
 #include <limits>
 #include <utility>
 
+#include "worker_lib/src/group/agreement.hpp"
 #include "worker_lib/src/reducer/refuse.hpp"
 #include "worker_lib/src/reducer/values.hpp"
 #include "worker_lib/src/util/float_environment.hpp"
@@ -66,13 +67,27 @@ LowRankExchange::LowRankExchange(std::vector<ParamSpec> params, PowerSgdOptions 
         if (params_[i].shape.rank == 0) continue;
         params_[i].residual.resize(specs_[i].count);
         params_[i].right.resize(params_[i].shape.right());
-        start_factor(i);
+        start_factor(i, 0);
     }
 }
 
-void LowRankExchange::start_factor(std::size_t param) {
+void LowRankExchange::start_factor(std::size_t param, std::uint64_t draw) {
+    const ScopedFloatEnvironment floats;
     std::vector<float>& right = params_[param].right;
-    for (std::size_t i = 0; i < right.size(); ++i) right[i] = random_number(options_.seed + steps_, param, i);
+    for (std::size_t i = 0; i < right.size(); ++i) right[i] = random_number(options_.seed + draw, param, i);
+}
+
+/// Keeps the right factor for the next step. A column of zeros would stay zero for ever, because the left factor's
+/// column follows from it: it begins again with random numbers, the same on all ranks.
+void LowRankExchange::keep_factor(std::size_t param, std::span<const float> right) {
+    start_factor(param, steps_ + 1);
+    if (!options_.warm_start) return;
+    const std::size_t columns = params_[param].shape.columns;
+    for (std::size_t k = 0; k < right.size(); k += columns) {
+        const std::span<const float> column = right.subspan(k, columns);
+        if (std::ranges::any_of(column, [](float value) { return value != 0; }))
+            std::ranges::copy(column, params_[param].right.begin() + static_cast<std::ptrdiff_t>(k));
+    }
 }
 
 void LowRankExchange::set_right(std::size_t param, std::span<const float> right) {
@@ -84,6 +99,7 @@ void LowRankExchange::prepare(ProcessGroup& group, const BucketPlan& plan) {
         refuse(
             fmt::format("PowerSgd: one hook was passed to two reducers, of the groups '{}' and '{}'. Make one for each",
                         group_->name(), group.name()));
+    agree(group);
     std::array<std::size_t, 2> needed{};
     for (const BucketPlan::Bucket& bucket : plan.buckets) {
         std::array<std::size_t, 2> sizes{};
@@ -107,6 +123,18 @@ void LowRankExchange::release() {
     memory_ = {};
 }
 
+/// Collective. Throws Error{Mismatch} unless all ranks have the same options and shapes.
+void LowRankExchange::agree(ProcessGroup& group) const {
+    std::vector<std::string> items{fmt::format(
+        "rank {}, start_step {}, min_compression_rate {}, warm_start {}, error_feedback {}, settle_every {}, seed {}",
+        options_.rank, options_.start_step, options_.min_compression_rate, options_.warm_start, options_.error_feedback,
+        options_.settle_every, options_.seed)};
+    for (const ParamSpec& spec : specs_)
+        items.push_back(
+            fmt::format("'{}' of {} elements, shape [{}]", spec.name, spec.count, fmt::join(spec.shape, ", ")));
+    require_agreement(group, "the options or shapes of PowerSgd", items);
+}
+
 bool LowRankExchange::has_factors(const GradBucket& bucket) const {
     return steps_ >= options_.start_step &&
            std::ranges::any_of(bucket.gradients, [this](const Gradient& one) { return is_compressed(one); });
@@ -119,6 +147,14 @@ void LowRankExchange::all_reduce(std::span<float> values, ReduceOp op, const std
 
 void LowRankExchange::complete(const GradBucket& bucket) {
     const ScopedFloatEnvironment floats;
+    for (const Gradient& gradient : bucket.gradients) {
+        const ParamSpec& spec = specs_[gradient.param];
+        if (gradient.values.count != spec.count)
+            refuse(
+                fmt::format("PowerSgd: its parameter {} ('{}') has {} elements, that of the reducer {}. Pass the same "
+                            "list to both",
+                            gradient.param, spec.name, spec.count, gradient.values.count));
+    }
     if (has_factors(bucket)) {
         exchange(bucket);
     } else {
@@ -131,7 +167,8 @@ void LowRankExchange::complete(const GradBucket& bucket) {
 void LowRankExchange::exchange(const GradBucket& bucket) {
     const std::string label = fmt::format("bucket {}", bucket.index);
     const std::uint64_t compressed_steps = steps_ - options_.start_step;
-    if (options_.settle_every > 0 && compressed_steps > 0 && compressed_steps % options_.settle_every == 0) {
+    if (options_.error_feedback && options_.settle_every > 0 && compressed_steps > 0 &&
+        compressed_steps % options_.settle_every == 0) {
         for (const Gradient& gradient : bucket.gradients) settle_residual(gradient.param);
     }
     const std::span<float> left = send_left(bucket);
@@ -153,10 +190,7 @@ void LowRankExchange::exchange(const GradBucket& bucket) {
         const std::span<float> own_left = left.subspan(p, param.shape.left());
         const std::span<float> own_right = right.subspan(q, param.shape.right());
         expand(param.shape, own_left, own_right, values);
-        if (options_.warm_start)
-            std::ranges::copy(own_right, param.right.begin());
-        else
-            start_factor(gradient.param);
+        keep_factor(gradient.param, own_right);
         if (!std::isfinite(own_left[0])) drop(gradient);
         p += own_left.size();
         q += own_right.size();
@@ -210,7 +244,7 @@ std::span<float> LowRankExchange::send_right(const GradBucket& bucket, std::span
 /// Starts again with a parameter whose gradient was not finite.
 void LowRankExchange::drop(const Gradient& gradient) {
     std::ranges::fill(params_[gradient.param].residual, 0.0f);
-    start_factor(gradient.param);
+    start_factor(gradient.param, steps_ + 1);
 }
 
 void LowRankExchange::settle_residual(std::size_t param) {

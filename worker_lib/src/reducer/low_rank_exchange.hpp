@@ -42,7 +42,10 @@ private:
 
     [[nodiscard]] bool is_compressed(const Gradient& gradient) const { return params_[gradient.param].shape.rank > 0; }
     [[nodiscard]] bool has_factors(const GradBucket& bucket) const;
-    void start_factor(std::size_t param);
+    void agree(ProcessGroup& group) const;
+    /// Sets the right factor to random numbers, others for each `draw`.
+    void start_factor(std::size_t param, std::uint64_t draw);
+    void keep_factor(std::size_t param, std::span<const float> right);
     void settle_residual(std::size_t param);
     void exchange(const GradBucket& bucket);
     [[nodiscard]] std::span<float> send_left(const GradBucket& bucket);

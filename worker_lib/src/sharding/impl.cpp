@@ -12,18 +12,13 @@
 #include "worker_lib/src/reducer/values.hpp"
 #include "worker_lib/src/sharding/shard_options.hpp"
 #include "worker_lib/src/util/error.hpp"
+#include "worker_lib/src/util/float_environment.hpp"
 
 namespace ddp {
 
 using detail::refuse;
 
 namespace {
-
-std::size_t count_of(const std::vector<std::vector<ParamSpec>>& units) {
-    std::size_t count = 0;
-    for (const auto& unit : units) count += unit.size();
-    return count;
-}
 
 template <typename T>
 double sum_of_squares(std::span<const T> values) {
@@ -35,7 +30,7 @@ double sum_of_squares(std::span<const T> values) {
 }  // namespace
 
 ShardedParameters::Impl::Impl(ProcessGroup& group, std::vector<std::vector<ParamSpec>> units, ShardOptions options)
-    : units_(std::move(units)), options_(std::move(options)), rank_(group.rank()) {
+    : units_(std::move(units)), options_(std::move(options)), rank_(group.rank()), ranks_(group.size()) {
     const detail::ShardTypes types = detail::agree_on_units(group, units_, options_);
     make_groups(group);
     or_fail([&] {
@@ -113,6 +108,7 @@ void ShardedParameters::Impl::check_unit(std::size_t unit, std::string_view call
 
 void ShardedParameters::Impl::fill(const std::function<void(std::size_t, std::size_t, Buffer)>& values) {
     check_call("fill");
+    if (in_backward_) refuse("fill: a backward is going on. Fill before the first scope");
     for (const Shard& shard : shards_) values(shard.param, shard.begin, shard.values);
     changed();
 }
@@ -201,7 +197,9 @@ void ShardedParameters::Impl::finish_backward() {
 
 double ShardedParameters::Impl::clip(double max_norm) {
     check_call("clip");
-    if (in_backward_) refuse("clip: a backward is going on. Call it after finish_backward");
+    if (in_backward_ || reduce_ != Reduce::All)
+        refuse("clip: the gradients are not averages yet. Call it after a backward with Reduce::All has finished");
+    const detail::ScopedFloatEnvironment floats;
     if (!(max_norm > 0)) refuse(fmt::format("clip: max_norm is {}: expected a positive number", max_norm));
     double squares = 0;
     for (const Shard& shard : shards_)
@@ -218,21 +216,26 @@ double ShardedParameters::Impl::clip(double max_norm) {
 void ShardedParameters::Impl::whole(std::size_t param, Buffer out, int root) {
     check_call("whole");
     if (in_backward_) refuse("whole: a backward is going on. Call it after finish_backward");
-    if (param >= count_of(units_))
-        refuse(fmt::format("whole: there is no parameter {}: {} were passed", param, count_of(units_)));
-    or_fail([&] { gather_whole(param, out, root); });
-}
-
-void ShardedParameters::Impl::gather_whole(std::size_t param, Buffer out, int root) {
     std::size_t unit = 0;
     std::size_t i = param;
-    while (i >= units_[unit].size()) i -= units_[unit++].size();
-    const detail::ShardLayout::Slot& slot = layout_.units[unit].slots[i];
+    while (unit < units_.size() && i >= units_[unit].size()) i -= units_[unit++].size();
+    if (unit == units_.size()) refuse(fmt::format("whole: there is no parameter {}: {} were passed", param, param - i));
+    if (root < -1 || root >= ranks_)
+        refuse(fmt::format("whole: the root is {}: expected a rank of the group, 0 to {}, or -1 for all", root,
+                           ranks_ - 1));
     const Buffer part = gathers_->part(unit);
+    const detail::ShardLayout::Slot& slot = layout_.units[unit].slots[i];
     const bool receives = root == -1 || root == rank_;
     if (receives && (out.count != slot.count || out.dtype != part.dtype || out.device != Device::Cpu))
-        refuse(fmt::format("whole: parameter '{}' needs {}[{}] in host memory, not {}[{}]", units_[unit][i].name,
-                           to_string(part.dtype), slot.count, to_string(out.dtype), out.count));
+        refuse(fmt::format("whole: parameter '{}' needs {}[{}] in host memory, not {}[{}]{}", units_[unit][i].name,
+                           to_string(part.dtype), slot.count, to_string(out.dtype), out.count,
+                           out.device == Device::Cpu ? "" : " in device memory"));
+    or_fail([&] { gather_whole(unit, slot, receives ? out : Buffer{}, root); });
+}
+
+void ShardedParameters::Impl::gather_whole(std::size_t unit, const detail::ShardLayout::Slot& slot, Buffer out,
+                                           int root) {
+    const Buffer part = gathers_->part(unit);
     std::vector<std::size_t> counts;
     for (std::size_t rank = 0; rank < layout_.ranks; ++rank) counts.push_back(layout_.range(unit, slot, rank).count);
     const auto own = layout_.range(unit, slot, static_cast<std::size_t>(gathering_->rank()));
@@ -240,7 +243,7 @@ void ShardedParameters::Impl::gather_whole(std::size_t param, Buffer out, int ro
                              part.dtype};
     const OpOptions label{.label = labels_[unit]};
     if (gathering_->size() == 1) {  // Sharding::None: each rank has all of it
-        if (receives) std::memcpy(out.data, values.data, values.bytes());
+        if (out.count > 0) std::memcpy(out.data, values.data, values.bytes());
     } else if (root == -1) {
         gathering_->all_gather_v(values, out, counts, label).wait();
     } else {

@@ -44,7 +44,7 @@ private:
     void check_call(std::string_view call) const;
     void check_unit(std::size_t unit, std::string_view call) const;
     void check_all_had_gradients() const;
-    void gather_whole(std::size_t param, Buffer out, int root);
+    void gather_whole(std::size_t unit, const detail::ShardLayout::Slot& slot, Buffer out, int root);
     [[nodiscard]] Buffer view(const Buffer& whole, std::size_t unit, std::size_t i) const;
     /// Returns "unit 3 ('fc1.weight')", with the name of its first parameter.
     [[nodiscard]] std::string name_of(std::size_t unit) const;
@@ -64,6 +64,7 @@ private:
     const std::vector<std::vector<ParamSpec>> units_;
     const ShardOptions options_;
     const int rank_;                           ///< in the group that was passed
+    const int ranks_;                          ///< of that group
     std::unique_ptr<ProcessGroup> gathering_;  ///< Sharding::None: this rank alone; reducing_ too
     std::unique_ptr<ProcessGroup> reducing_;
     std::unique_ptr<ProcessGroup> replicas_;  ///< null: none

@@ -17,7 +17,8 @@ namespace {
 
 using Units = std::vector<std::vector<ParamSpec>>;
 
-constexpr int kMaxPrefetch = 1000;  // more would be a mistake
+constexpr std::size_t kMaxElements = std::size_t{1} << 48;  // of a unit: no size overflows
+constexpr int kMaxPrefetch = 1000;                          // more would be a mistake
 
 std::string_view name_of(Sharding sharding) {
     switch (sharding) {
@@ -31,9 +32,8 @@ std::string_view name_of(Sharding sharding) {
 
 /// Returns all on which a rank's operations depend.
 std::vector<std::string> describe(const Units& units, const ShardOptions& options) {
-    const auto name = [](const std::optional<DType>& type) {
-        return type ? std::string(to_string(*type)) : std::string("default");
-    };
+    const DType main = units.empty() || units[0].empty() ? DType::F32 : units[0][0].dtype;
+    const auto name = [&](const std::optional<DType>& type) { return to_string(type.value_or(main)); };
     std::vector<std::string> items;
     items.push_back(fmt::format("Sharding::{}, {} replicas, parameters of {}, gradients of {}, prefetch {}",
                                 name_of(options.sharding), options.replicas == nullptr ? 0 : options.replicas->size(),
@@ -71,7 +71,9 @@ void check_units(const Units& units) {
                     fmt::format("parameter '{}' is in unit {} and in unit {}. Put layers that share a parameter into "
                                 "one unit, and list it once",
                                 spec.name, first->second, u));
-            elements += spec.count;
+            if (spec.count > kMaxElements || (elements += spec.count) > kMaxElements)
+                refuse(fmt::format("parameter '{}' of unit {} has {} elements: more than memory can hold", spec.name, u,
+                                   spec.count));
         }
         if (elements == 0) refuse(fmt::format("unit {} has no elements. Leave it out", u));
     }
@@ -119,20 +121,31 @@ ShardTypes checked_types(ProcessGroup& group, const Units& units, const ShardOpt
 }  // namespace
 
 ShardTypes agree_on_units(ProcessGroup& group, const Units& units, const ShardOptions& options) {
+    constexpr std::string_view kWhat = "the units or the options of a ShardedParameters";
     std::vector<std::string> items = describe(units, options);
     ShardTypes types;
     std::exception_ptr refusal;
-    try {
-        types = checked_types(group, units, options);
-    } catch (const Error& error) {
-        // Perhaps only this rank has found it. The others get it by the comparison, else they would wait for this rank.
-        refusal = std::current_exception();
-        items.insert(items.begin(), error.what());
+    // An error that only this rank has found, or only its group, goes to the others by the next comparison, else they
+    // would wait for this rank.
+    const auto check = [&](const auto& action) {
+        try {
+            action();
+        } catch (const Error& error) {
+            if (!refusal) refusal = std::current_exception();
+            items.insert(items.begin(), error.what());
+        }
+    };
+    check([&] { types = checked_types(group, units, options); });
+    check([&] { require_agreement(group, kWhat, items); });
+    if (options.replicas != nullptr && options.replicas != &group) {
+        items.push_back(fmt::format("part {} of {}", group.rank(), group.size()));
+        check([&] {
+            require_agreement(*options.replicas, kWhat, items,
+                              "Replicas are the ranks with the same rank in groups of one size: the two dimensions of "
+                              "a Mesh, for example.");
+        });
     }
-    require_agreement(group, "the units or the options of a ShardedParameters", items);
     if (refusal) std::rethrow_exception(refusal);
-    if (options.replicas != nullptr)
-        require_agreement(*options.replicas, "the units or the options of a ShardedParameters", items);
     return types;
 }
 

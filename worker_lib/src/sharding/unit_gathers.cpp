@@ -80,6 +80,7 @@ Buffer UnitGathers::open(std::size_t unit, bool backward) {
     std::optional<std::size_t> next = order.next[unit];
     for (int ahead = 0; ahead < options_.prefetch && next; ++ahead, next = order.next[*next]) {
         if (!units_[*next].block && !begin(*next, false)) break;
+        blocks_[*units_[*next].block].expected = true;  // also one that is whole already: no other unit takes its block
     }
     try {
         units_[unit].gather.wait();

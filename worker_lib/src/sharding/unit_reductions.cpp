@@ -123,11 +123,14 @@ void UnitReductions::begin_first(std::size_t index) {
     const Buffer target = into_part ? part(index) : Buffer{own, elements, options_.reduced};
     block.sum = into_part ? Buffer{} : target;
     const OpOptions label{.label = options_.labels[index]};
-    const bool last = reduce_ == Reduce::All && !unit.has_sum;  // no other sums have to be added before the division
-    const bool none_to_add = group_.size() == 1;
-    unit.divided = last && (replicas_ == nullptr || none_to_add);
-    const ReduceOp op = unit.divided ? ReduceOp::Avg : ReduceOp::Sum;
-    if (unit.divided && replicas_ != nullptr)
+    const bool only = reduce_ == Reduce::All && (replicas_ == nullptr || group_.size() == 1) && !unit.has_sum;
+    ProcessGroup& exchange = only && replicas_ != nullptr ? *replicas_ : group_;
+    // A sum in a narrow type could overflow where the average does not.
+    const bool divides = only || options_.main != options_.reduced;
+    unit.divided_by = divides ? exchange.size() : 1;
+    unit.is_average = only;
+    const ReduceOp op = divides ? ReduceOp::Avg : ReduceOp::Sum;
+    if (&exchange == replicas_)
         block.first = replicas_->all_reduce(gradient, target, op, label);
     else
         block.first = group_.reduce_scatter(gradient, target, op, label);
@@ -146,7 +149,7 @@ void UnitReductions::end_first() {
             copy(block.sum, part(index));
     }
     unit.has_sum = true;
-    if (reduce_ == Reduce::All && replicas_ != nullptr && !unit.divided)
+    if (reduce_ == Reduce::All && replicas_ != nullptr && !unit.is_average)
         unit.second = replicas_->all_reduce(part(index), ReduceOp::Sum, {.label = options_.labels[index]});
 }
 
@@ -156,7 +159,7 @@ void UnitReductions::finish() {
     for (std::size_t u = 0; u < units_.size(); ++u) {
         Unit& unit = units_[u];
         std::exchange(unit.second, Work{}).wait();
-        if (!unit.divided) scale(part(u), 1.0 / (group_.size() * replicas()));
+        scale(part(u), static_cast<double>(unit.divided_by) / (group_.size() * replicas()));
         unit.has_sum = false;
     }
 }

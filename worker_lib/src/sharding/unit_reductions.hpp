@@ -47,7 +47,8 @@ private:
         std::byte* part = nullptr;  ///< of type main
         bool opened = false;        ///< in this backward
         bool has_sum = false;       ///< the part holds sums since the last Reduce::All
-        bool divided = false;       ///< the first exchange leaves averages
+        int divided_by = 1;         ///< what the first exchanges divide by, all alike since the last Reduce::All
+        bool is_average = false;    ///< the first exchange is the only one
         std::byte* kept = nullptr;  ///< whole gradients of backwards that sent nothing
         bool has_kept = false;
         std::size_t block = 0;

@@ -201,6 +201,60 @@ TEST_CASE("P2: with error feedback the averages of many steps sum up to the mean
     CHECK(sums[0].second == sums[1].second);  // settled
 }
 
+TEST_CASE("P2: a matrix that was zero once is learnt afterwards", "[power_sgd]") {
+    const auto sums = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
+        const auto hook =
+            std::make_shared<PowerSgd>(kModel, PowerSgdOptions{.start_step = 0, .min_compression_rate = 1});
+        GradientReducer reducer(context.world(), kModel, {.hook = hook});
+        double sum = 0;
+        for (int step = 0; step < 4; ++step) {
+            reducer.begin_backward();
+            for (const std::size_t i : {1u, 0u}) {
+                for (float& value : reducer.grad<float>(i)) value = step == 0 ? 0.0f : 1.0f;
+                reducer.mark_ready(i);
+            }
+            reducer.finish_backward();
+            sum += double{reducer.grad<float>(0)[7]};
+        }
+        return sum;
+    });
+    CHECK(sums[0] == Approx(3).epsilon(1e-4));  // ones have rank 1
+    CHECK(sums[0] == sums[1]);
+}
+
+TEST_CASE("long and short columns are made orthonormal as well", "[power_sgd]") {
+    for (const float size : {1e19f, 3e38f, 1e-25f}) {
+        CAPTURE(size);
+        Values column{0.6f * size, 0.8f * size};
+        CHECK(ddp::detail::orthonormalise({2, 1, 1}, column));
+        CHECK(column[0] == Approx(0.6));
+        CHECK(column[1] == Approx(0.8));
+    }
+}
+
+TEST_CASE("parameters and options that differ from the reducer's or from other ranks' are refused", "[power_sgd]") {
+    const auto texts = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
+        std::vector<std::string> found;
+        const auto run = [&](const std::vector<ParamSpec>& params, const PowerSgdOptions& options) {
+            try {
+                GradientReducer reducer(context.world(), kModel, {.hook = std::make_shared<PowerSgd>(params, options)});
+                run_backward(reducer, 0, context.rank());
+                found.emplace_back("nothing");
+            } catch (const ddp::Error& error) {
+                found.emplace_back(error.what());
+            }
+        };
+        run({{"bias", 3}, {"weight", 30, ddp::DType::F32, 1, {6, 5}}}, {.start_step = 0});
+        run(kModel, {.seed = static_cast<std::uint64_t>(context.rank())});
+        return found;
+    });
+    for (const auto& found : texts) {
+        CHECK_THAT(found[0], Contains("has 3 elements, that of the reducer 30") ||
+                                 Contains("has 30 elements, that of the reducer 3"));
+        CHECK_THAT(found[1], Contains("the options or shapes of PowerSgd") && Contains("seed 1"));
+    }
+}
+
 TEST_CASE("a gradient that is not finite is NaN on all ranks, and leaves nothing behind", "[power_sgd]") {
     const auto found = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
         const auto hook =

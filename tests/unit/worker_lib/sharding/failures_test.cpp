@@ -122,7 +122,11 @@ TEST_CASE("calls out of order are refused, and the model stays usable", "[shardi
         found.emplace_back(refused([&] { model.finish_backward(); }), "without begin_backward");
         found.emplace_back(refused([&] { static_cast<void>(model.forward(3)); }), "there is no unit 3: 3 were passed");
         found.emplace_back(refused([&] { static_cast<void>(model.clip(0)); }), "expected a positive number");
-        found.emplace_back(refused([&] { model.whole(9, {}); }), "there is no parameter 9");
+        found.emplace_back(refused([&] { model.whole(9, {}); }), "there is no parameter 9: 3 were passed");
+        found.emplace_back(refused([&] { model.whole(0, {}); }),
+                           "'fc0.weight' needs f32[100] in host memory, not f32[0]");
+        found.emplace_back(refused([&] { model.whole(0, {}, 2); }),
+                           "the root is 2: expected a rank of the group, 0 to 1");
         {
             const auto scope = model.forward(0);
             found.emplace_back(refused([&] { static_cast<void>(scope.param(1)); }), "has no parameter 1");
@@ -177,6 +181,9 @@ TEST_CASE("units and options that cannot be are refused on all ranks", "[shardin
                  Case{{{{"a", 1, ddp::DType::BF16}}}, {}, "the parameters are bf16. Make them f32 or f64"},
                  Case{{{{"a", 1}}}, {.param_dtype = ddp::DType::F64}, "param_dtype is f64, but the parameters are f32"},
                  Case{{{{"a", 1, ddp::DType::F64}}}, {.reduce_dtype = ddp::DType::BF16}, "expected that type"},
+                 Case{{{{"a", std::size_t(-1)}}},
+                      {},
+                      "parameter 'a' of unit 0 has 18446744073709551615 elements: more than memory"},
                  Case{{{{"a", 1}}}, {.prefetch = -1}, "prefetch is -1: expected 0 to 1000"});
     for (const auto& error :
          errors_of(kTwo, [&](Context& context) { ShardedParameters(context.world(), bad.units, bad.options); })) {
@@ -202,4 +209,42 @@ TEST_CASE("ranks that pass other units, or a group as its own replicas, get an e
         REQUIRE(error);
         CHECK_THAT(error->what(), Contains("have 2 ranks in common"));
     }
+}
+
+TEST_CASE("replicas that hold different parts are named, and no rank waits for another", "[sharding]") {
+    const auto errors = errors_of({.ranks_per_node = {4}, .timeout = kNoDeadline}, [](Context& context) {
+        const int rank = context.rank();
+        const auto group = context.world().split(rank / 2, rank, "shard");            // {0, 1}, {2, 3}
+        const auto replicas = context.world().split(rank % 3 == 0, rank, "replica");  // {1, 2}, {0, 3}
+        ShardedParameters(*group, three_units(), {.replicas = replicas.get()});
+    });
+    for (const auto& error : errors) {
+        REQUIRE(error);
+        CHECK(error->code() == ErrorCode::Mismatch);
+        CHECK_THAT(error->what(),
+                   Contains("part 0 of 2") && Contains("part 1 of 2") && Contains("dimensions of a Mesh"));
+    }
+}
+
+TEST_CASE("a difference inside one group ends its replicas as well", "[sharding]") {
+    const auto errors = errors_of({.ranks_per_node = {4}, .timeout = kNoDeadline}, [](Context& context) {
+        ddp::Mesh mesh(context, {{"replica", 2}, {"shard", 2}});
+        Units units = three_units();
+        if (context.rank() == 3) units[0][0].count = 7;
+        ShardedParameters(mesh["shard"], units, {.replicas = &mesh["replica"]});
+    });
+    for (const auto& error : errors) {
+        REQUIRE(error);
+        CHECK(error->code() == ErrorCode::Mismatch);
+    }
+}
+
+TEST_CASE("norms of sums that are no averages are refused", "[sharding]") {
+    for (const std::string& text : texts_of([](Context&, ShardedParameters& model) {
+             model.begin_backward(Reduce::Shard);
+             for (const std::size_t unit : {2u, 1u, 0u}) backward_of(model, unit);
+             model.finish_backward();
+             static_cast<void>(model.clip(1));
+         }))
+        CHECK_THAT(text, Contains("the gradients are not averages yet"));
 }

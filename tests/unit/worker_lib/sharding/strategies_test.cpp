@@ -226,3 +226,64 @@ TEST_CASE("bf16 parameters and gradients: close to f32, and the same bits with e
         }
     }
 }
+
+TEST_CASE("scopes may be moved, nested, repeated in a backward, and opened for an evaluation", "[sharding]") {
+    const auto sharding = GENERATE(Sharding::Full, Sharding::Optimizer);
+    const int prefetch = GENERATE(0, 1, 3);
+    const LocalWorld world{.ranks_per_node = {2}};
+    const Run expected = train<float>(world, {.options = {.sharding = sharding}})[0];
+    for (const auto& losses : run_ranks(world, [&](Context& context) {
+             ShardedParameters first(context.world(), Mlp<float>::units(),
+                                     {.sharding = sharding, .prefetch = prefetch});
+             first.fill(Mlp<float>::fill);
+             Optimizer<float> optimizer(Optimizer<float>::Kind::kSgd, first.size());
+             ShardedParameters model = std::move(first);
+             std::vector<double> losses;
+             for (std::size_t s = 0; s < kSteps; ++s) {
+                 Mlp<float> net(static_cast<std::size_t>(context.rank()), 2), other(0, 12);
+                 net.begin(s);
+                 other.begin(s);
+                 std::vector<ShardedParameters::Scope> all;  // all units are whole at once
+                 for (std::size_t u = 0; u < kLayers; ++u) all.push_back(model.forward(u));
+                 for (std::size_t u = 0; u < kLayers; ++u) net.forward(u, all[u]);
+                 all.clear();
+                 for (const std::size_t u : {0u, 1u, 2u}) other.forward(u, model.forward(u));  // an evaluation
+                 double loss = net.loss();
+                 model.begin_backward();
+                 for (std::size_t u = kLayers; u-- > 0;) {
+                     static_cast<void>(model.forward(u));  // as a recomputation opens it
+                     net.backward(u, model.backward(u));
+                 }
+                 model.finish_backward();
+                 context.world().all_reduce(loss, ddp::ReduceOp::Avg).wait();
+                 losses.push_back(loss);
+                 optimizer.update(model);
+             }
+             return losses;
+         }))
+        CHECK(losses == expected.losses);
+}
+
+TEST_CASE("sums of f16 gradients do not overflow where their average does not", "[sharding]") {
+    const auto reduce = GENERATE(Reduce::Shard, Reduce::All);
+    for (const bool right : run_ranks({.ranks_per_node = {4, 4}}, [&](Context& context) {
+             ddp::Mesh mesh(context, {{"replica", 2}, {"shard", 4}});
+             ShardedParameters model(mesh["shard"], {{{"w", 100}}},
+                                     {.replicas = &mesh["replica"], .reduce_dtype = ddp::DType::F16});
+             for (const Reduce one : {reduce, Reduce::All}) {
+                 model.begin_backward(one);
+                 {
+                     const auto scope = model.backward(0);
+                     for (ddp::Float16& value : scope.grad<ddp::Float16>(0)) value = ddp::Float16(20'000.0f);
+                 }
+                 model.finish_backward();
+             }
+             const float expected = reduce == Reduce::Shard ? 40'000.0f : 20'000.0f;
+             bool all = true;
+             for (const ddp::Shard& shard : model.shards()) {
+                 for (const float value : shard.grad.as<float>()) all = all && value == expected;
+             }
+             return all;
+         }))
+        CHECK(right);
+}
