@@ -39,9 +39,13 @@ std::string process_hint(const RankRecord& record, Tense tense) {
            "that one is; if it is only slow, give the operation a longer timeout";
 }
 
-/// Returns whether all ranks that the finding names are on one host, as far as that is known.
+/// Returns whether all ranks that take part in the operation are on one host, as far as that is known. In a collective
+/// these are all members of the group: finding.ranks lacks those that have ended it already.
 bool is_on_one_host(const StallFinding& finding, const RecordsByRank& all) {
     std::set<std::string_view> hosts;
+    if (finding.group != nullptr && finding.wait != nullptr && finding.wait->operation->p2p_seq == 0) {
+        for (const auto& [rank, member] : finding.group->members()) hosts.insert(member.record->host);
+    }
     for (const int rank : finding.ranks) {
         const auto record = all.find(rank);
         hosts.insert(record == all.end() ? "" : std::string_view(record->second->host));

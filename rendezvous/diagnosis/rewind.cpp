@@ -53,7 +53,8 @@ bool rewind_by(RecordedOperation& operation, RecordedGroup* group, nanoseconds b
     return was_called;
 }
 
-void rewind_by(FlightRecord& view, nanoseconds by) {
+/// ended_ago   of the process, up to which the time of its device call counts; 0: it runs
+void rewind_by(FlightRecord& view, nanoseconds by, nanoseconds ended_ago) {
     std::vector<RecordedOperation> called;
     for (RecordedOperation& operation : view.operations) {
         const auto index = static_cast<std::size_t>(operation.group);
@@ -70,8 +71,9 @@ void rewind_by(FlightRecord& view, nanoseconds by) {
         view.phase_for -= by;
     else
         view.phase.clear();  // it was another one
-    if (view.device_call.time > by)
-        view.device_call.time -= by;
+    const nanoseconds in_call = std::max(by - ended_ago, nanoseconds(0));
+    if (view.device_call.time > in_call)
+        view.device_call.time -= in_call;
     else
         view.device_call = {};
 }
@@ -161,7 +163,8 @@ StallVerdict diagnose_one(std::vector<RankRecord> records, const Timeout& timeou
 
 std::vector<RankRecord> rewind(std::vector<RankRecord> records, nanoseconds by) {
     for (RankRecord& record : records) {
-        if (record.ended && record.ended_ago.value_or(nanoseconds(0)) <= by) {
+        const nanoseconds ended_ago = record.ended ? record.ended_ago.value_or(nanoseconds(0)) : nanoseconds(0);
+        if (record.ended && ended_ago <= by) {
             record.ended = false;
             record.ended_ago.reset();
             record.status.reset();
@@ -169,7 +172,7 @@ std::vector<RankRecord> rewind(std::vector<RankRecord> records, nanoseconds by) 
         }
         const bool ended_since = record.process_before_ago.value_or(nanoseconds(0)) <= by;
         if (!record.ended && record.process_before && ended_since) record.process = record.process_before;
-        rewind_by(record.view, by);
+        rewind_by(record.view, by, ended_ago);
     }
     return records;
 }

@@ -127,4 +127,7 @@ TEST_CASE("a line without a culprit may have a hint", "[coordinator]") {
     CHECK_THAT(verdict.hint_after, Contains("while such a job waits, `py-spy dump"));
     records[1].host = "n1";
     CHECK_THAT(diagnose(records, kMinWait).hint, Catch::StartsWith("Look at the network between these nodes"));
+    records = {On(0).world(3).in(), On(1).world(3).in(), On(2).host("n1").world(3).done()};  // rank 2 has ended it
+    CHECK(diagnose(records, kMinWait).kind == StallKind::kAllPresent);
+    CHECK_THAT(diagnose(records, kMinWait).hint, Catch::StartsWith("Look at the network between these nodes"));
 }

@@ -276,6 +276,14 @@ TEST_CASE("a rewound flight record loses what came later, and its groups count a
     CHECK(rewind({here}, 1h).front().view.operations.empty());
 }
 
+TEST_CASE("the device call of a process that has ended is rewound from that end on", "[coordinator]") {
+    On here = On(0).world(2).done().ended(kKilled, 4s);
+    here.record.view.device_call = {.name = "ncclAllReduce", .group = 0, .time = 8s};  // up to the end
+    CHECK(rewind({here}, 3s).front().view.device_call.time == 8s);
+    CHECK(rewind({here}, 5s).front().view.device_call.time == 7s);
+    CHECK(rewind({here}, 12s).front().view.device_call == DeviceCall());
+}
+
 TEST_CASE("a message without a receive is a mismatch, unless another rank is late or it is no circle of two",
           "[coordinator]") {
     const On receiver = receives(1, 3, 0, 7);
