@@ -123,7 +123,7 @@ TEST_CASE("a rank whose device does not answer ends itself with a code of its ow
         std::string version = "22809";
     };
     const auto [faults, call, version] = GENERATE(values<Hang>({
-        {"rank 1: kernel 4 never; rank 1: ncclCommAbort 1 block", "ncclCommAbort did not return within 1.0 s"},
+        {"rank 1: kernel 4 never; rank 1: ncclCommAbort 1 block", "ncclCommAbort did not return within "},
         {"rank 1: launch 4 never", "a call of NCCL", "21803"},  // a blocking communicator
     }));
     const e2e::Sandbox sandbox("nccl-stuck");

@@ -182,7 +182,7 @@ Communicator::Communicator(const GpuApi& api, const GroupSpec& spec, std::shared
         result = connecting->await(std::min(deadline, Clock::now() + kLookInterval));
         if (result == ncclInProgress) losses = peers.losses();
     }
-    comm_ = connecting->take(Clock::now() + limits_.abort_timeout);
+    comm_ = connecting->take(Clock::now() + limits_.call_wait());
     if (comm_ != nullptr) return;
 
     if (result != ncclInProgress && peers.await_loss(kEndingTime)) losses = peers.losses();
@@ -211,7 +211,7 @@ Communicator::~Communicator() {
         (void)device->begin_thread();
         (void)nccl.comm_abort(comm);
     };
-    (void)run_bounded(work, Clock::now() + limits_.abort_timeout);
+    (void)run_bounded(work, Clock::now() + limits_.call_wait());
 }
 
 ncclResult_t Communicator::state() const {
@@ -237,7 +237,7 @@ void Communicator::finish(bool in_order) {
             (void)nccl.comm_abort(comm);
         }
     };
-    (void)run_bounded(work, deadline + limits_.abort_timeout);
+    (void)run_bounded(work, deadline + limits_.call_wait());
 }
 
 std::string Communicator::error_text(ncclResult_t result) const { return text_of(api_.nccl, result, earlier_error_); }

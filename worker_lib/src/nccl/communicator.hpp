@@ -3,6 +3,7 @@
 // that makes it, then that of its DeviceQueue, then the one that ends it. Calls that may not return have threads of
 // their own.
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -34,6 +35,11 @@ struct NcclLimits {
     /// For an operation to end by itself after another group of the device has failed.
     ddprun::Duration shared_timeout = std::chrono::milliseconds(500);
     std::function<void(const std::string& line)> end_process = detail::end_process;
+
+    /// Returns how long to wait for calls that are not the abort of a failed group: no longer than kMaxCallWait,
+    /// however long an abort may take.
+    [[nodiscard]] ddprun::Duration call_wait() const { return std::min<ddprun::Duration>(abort_timeout, kMaxCallWait); }
+    static constexpr auto kMaxCallWait = std::chrono::seconds(1);
 
     /// Returns how long after the failure of a group its operations fail, or the process ends.
     [[nodiscard]] ddprun::Duration longest_abort() const { return 3 * abort_timeout + program_timeout; }

@@ -108,10 +108,13 @@ Progress progress_of(const NcclGroup& group, NcclWork& work, bool asks_nccl, con
     return {.nccl_failure = failure_of_work(group, work, error_code_of(error), text)};
 }
 
-/// Returns whether the device has come to the oldest of the operations that are on the stream.
+/// Returns whether the device has come to the oldest of the operations that are on the stream, or has failed.
 bool is_on_device(const GroupWatch::Works& works) {
     for (const auto& work : works) {
-        if (!work->launched() || work->query() != CUDA_ERROR_NOT_READY) continue;
+        if (!work->launched()) continue;
+        const CUresult state = work->query();
+        if (state == CUDA_SUCCESS) continue;
+        if (state != CUDA_ERROR_NOT_READY) return true;
         work->mark_begun(false);
         return work->has_begun();
     }
@@ -161,7 +164,7 @@ void DeviceQueue::remove(NcclGroup& group) {
         .code = ErrorCode::Aborted, .cause = group.own_rank + ": the group was destroyed", .names_group = true};
     // The program may have seen by a stream that its operations are done: the queue looks before they count as in
     // flight. It may be in a call that takes long, for example while the program pins memory.
-    const TimePoint limit = Clock::now() + group.limits.abort_timeout;
+    const TimePoint limit = Clock::now() + group.limits.call_wait();
     while (!group.watch.works().empty() && !group.watch.failure() && !group.is_behind) {
         if (!changed_.wait_until(mutex_, limit)) break;
     }
@@ -303,7 +306,10 @@ bool DeviceQueue::step_launch() {
         LaunchStep step = take_step(group, work, started, marks);
         leave();
         if (!group.watch.failure()) {
-            if (step.in_progress) return mark_no_call(), false;
+            if (step.in_progress) {
+                mark_no_call();
+                return false;
+            }
             if (step.failure) fail_now(group, std::move(*step.failure), true);
         }
     }
@@ -455,10 +461,11 @@ bool DeviceQueue::is_in_call(const NcclGroup& group, TimePoint now) const {
 }
 
 /// Returns whether the abort of a group may go on after its deadline: it frees memory, and so waits for all other work
-/// of the device. If that takes too long, it fails the groups that have such work.
+/// of the device. If that takes too long, it fails the groups that have such work, once.
 bool DeviceQueue::may_wait(NcclGroup& group, TimePoint now) {
     if (is_in_call(group, now)) return false;
-    if (now >= group.failed_at + group.limits.abort_timeout + group.limits.program_timeout) return fail_others(group);
+    if (now >= group.failed_at + group.limits.abort_timeout + group.limits.program_timeout)
+        return !std::exchange(group.has_failed_others, true) && fail_others(group);
     return !group.is_on_device || std::ranges::any_of(groups_, [&](const auto& other) {
         if (other.get() == &group || other->watch.works().empty()) return false;
         return other->state == State::kRunning || now < other->failed_at + other->limits.abort_timeout;
@@ -485,21 +492,22 @@ bool DeviceQueue::fail_others(const NcclGroup& group) {
 /// Returns whether the process has to end, because the device does not let go of a group.
 bool DeviceQueue::is_stuck(NcclGroup& group, TimePoint now) {
     if (now < group.abort_deadline) return false;
-    if (may_wait(group, now)) {
-        group.abort_deadline = now + group.limits.abort_timeout;
+    // The process may have been paused: there is a second look.
+    group.is_late = !group.is_late;
+    if (group.is_late) {
+        group.abort_deadline = now + kSecondLook;
         return false;
     }
-    const bool is_late = std::exchange(group.is_late, true);
-    // The process may have been paused: there is a second look, and none after that.
-    group.abort_deadline = is_late ? TimePoint::max() : now + kSecondLook;
-    return is_late;
+    const bool waits = may_wait(group, now);
+    group.abort_deadline = waits ? now + group.limits.abort_timeout : TimePoint::max();
+    return !waits;
 }
 
 /// Returns the last line of this process. The operations of the group do not end before: the program would end the
 /// process then, with another exit code.
 std::string DeviceQueue::last_line(NcclGroup& group, TimePoint now) {
     const std::string late =
-        fmt::format("did not return within {}", ddprun::rounded_seconds_text(group.limits.abort_timeout));
+        fmt::format("did not return within {}", ddprun::rounded_seconds_text(now - group.failed_at));
     const std::string text =
         fmt::format("{} {}", is_in_call(group, now) ? "a call of NCCL or CUDA" : "ncclCommAbort", late);
     const std::string line =

@@ -60,7 +60,8 @@ struct NcclGroup : std::enable_shared_from_this<NcclGroup> {
     State state = State::kRunning;
     ddprun::TimePoint failed_at;
     ddprun::TimePoint abort_deadline;
-    bool is_late = false;      ///< the abort_deadline had passed at the last look
+    bool is_late = false;  ///< the abort_deadline had passed at the last look, and the second look is still to come
+    bool has_failed_others = false;  ///< because its abort waited for them
     bool is_on_device = true;  ///< an operation has begun there and not ended before the abort, or that is not known
     bool is_starting = true;   ///< the program does not have it yet
     bool closing = false;

@@ -12,6 +12,10 @@ namespace {
 
 using ddprun::TimePoint;
 
+/// The device comes to an operation that has waited for a failed group within this time after the failure, however long
+/// an abort may take.
+constexpr auto kVictimTime = std::chrono::seconds(1);
+
 Failure failure_of(const NcclWork& work, ErrorCode code, std::string text) {
     return {.code = code, .operation = work.text(), .cause = std::move(text), .names_group = true};
 }
@@ -129,7 +133,7 @@ std::optional<Failure> GroupWatch::missed_peer(TimePoint now, const NcclWork* co
 std::optional<Failure> GroupWatch::shared_failure(TimePoint now, const NcclWork* connecting) {
     if (!heard_ || works_.empty()) return std::nullopt;
     if (!is_in_progress(*works_.front(), connecting)) {
-        if (now - heard_since_ > limits_.abort_timeout) heard_.reset();
+        if (now - heard_since_ > kVictimTime) heard_.reset();
         return std::nullopt;
     }
     if (!heard_until_) heard_until_ = now + limits_.shared_timeout;

@@ -123,6 +123,7 @@ struct FakeCudaCalls {
         if (!has_context()) return CUDA_ERROR_INVALID_CONTEXT;
         fake().block_while(lock, fake().query_blocks);
         ++fake().counts_.queries;
+        if (fake().query_fails) return CUDA_ERROR_DEVICE_UNAVAILABLE;
         if (fake().ends_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         const auto task = real(event).recorded;
         if (task == nullptr || FakeGpu::settle(*task)) return CUDA_SUCCESS;

@@ -80,6 +80,7 @@ public:
     bool init_never_completes = false;
     std::atomic<bool> abort_blocks = false;
     std::atomic<bool> query_blocks = false;
+    std::atomic<bool> query_fails = false;
     std::atomic<bool> answers_late = false;  ///< event queries that have found no end wait before they return
     std::atomic<bool> free_blocks = false;
     bool abort_leaves_kernels = false;  ///< the collectives of frozen_ranks go on

@@ -148,14 +148,14 @@ TEST_CASE("nccl: a deadline missed on host memory concerns no other group", "[nc
 TEST_CASE("nccl: an operation that begins long after the failure of another group may take its time", "[nccl]") {
     FakeGroup group(2);
     group.limits.shared_timeout = 100ms;
-    group.limits.abort_timeout = 1s;
+    group.limits.abort_timeout = 1h;
     const auto world = group.backends(), other = group.backends("other", detail::make_local_store());
     const CUstream stream = group.gpu.make_stream();
     const auto gate = group.gpu.close_gate(stream);
     std::vector<float> values(1), others(1);
     const auto held = sum_on(stream, *other[0], values);
     CHECK(outcome_of([&] { wait_host(*sum_on(nullptr, *world[0], values, 100ms)); }).code == ErrorCode::Timeout);
-    REQUIRE(passes(1300ms));  // longer than an abort may take
+    REQUIRE(passes(1300ms));  // longer than a victim may wait
     gate->store(true);
     REQUIRE(passes(500ms));  // on the device, and rank 1 is late
     wait_host(*sum_on(nullptr, *other[1], others));
@@ -229,9 +229,9 @@ TEST_CASE("nccl: a process whose device does not let go of a failed group ends w
     const Outcome outcome = outcome_of([&] { wait_host(*work); });
     CHECK(outcome.code == ErrorCode::Timeout);
     const bool in_call = stuck == "call" || stuck == "query";
-    CHECK_THAT(outcome.text,
-               Contains(in_call ? "; and a call of NCCL or CUDA did not return within 0.2 s, so this process ends"
-                                : "; and ncclCommAbort did not return within 0.2 s, so this process ends"));
+    CHECK_THAT(outcome.text, Contains(in_call ? "; and a call of NCCL or CUDA did not return within "
+                                              : "; and ncclCommAbort did not return within ") &&
+                                 Contains(" s, so this process ends"));
     backends.clear();
     REQUIRE(eventually([&] { return !group.last_lines().empty(); }));
     const auto lines = group.last_lines();
@@ -282,6 +282,24 @@ TEST_CASE("nccl: the abort of a group without operations may wait for work of th
     CHECK(group.last_lines().empty() == in_time);
 }
 
+TEST_CASE("nccl: the abort on a device that has failed gets no time for work of the program", "[nccl]") {
+    FakeGroup group(1);
+    group.limits.abort_timeout = 100ms;
+    group.limits.program_timeout = 1h;
+    auto backends = group.backends();
+    const CUstream stream = group.gpu.make_stream();
+    const auto gate = group.gpu.close_gate(stream);
+    std::vector<float> values(1);
+    const auto work = sum_on(stream, *backends[0], values);
+    work->wait();
+    group.gpu.abort_blocks = true;
+    group.gpu.query_fails = true;
+    REQUIRE(eventually([&] { return !group.last_lines().empty(); }));
+    gate->store(true);
+    CHECK(outcome_of([&] { wait_host(*work); }).code == ErrorCode::System);
+    backends.clear();
+}
+
 TEST_CASE("nccl: a start that fails fails no other group", "[nccl]") {
     FakeGroup group(2);
     group.limits.shared_timeout = 50ms;
@@ -323,8 +341,9 @@ TEST_CASE("nccl: an abort that waits too long for another group of the device fa
     group.limits.abort_timeout = 1s;
     group.limits.program_timeout = 500ms;
     auto world = group.backends(), part = group.backends("part", detail::make_local_store());
+    auto later = group.backends("later", detail::make_local_store());
     group.gpu.abort_blocks = true;
-    std::vector<float> values(1), others(1);
+    std::vector<float> values(1), others(1), more(1), theirs(1);
     const auto slow = sum_on(nullptr, *world[0], values);  // rank 1 does not come
     const auto held = sum_on(nullptr, *part[0], others);
     part[0]->abort("enough");
@@ -334,8 +353,12 @@ TEST_CASE("nccl: an abort that waits too long for another group of the device fa
                                                      "of this device waits for it") &&
                                                 Contains("in group 'part': aborted: enough"));
     CHECK(group.last_lines().empty());
+    const auto last = sum_on(nullptr, *later[0], more);  // gets the abort no more time
     if (frees_the_abort) group.gpu.let_go();
     CHECK(outcome_of([&] { wait_host(*held); }).code == ErrorCode::Aborted);
+    CHECK_FALSE(later[0]->failure().has_value());
+    wait_host(*sum_on(nullptr, *later[1], theirs));
+    CHECK(outcome_of([&] { wait_host(*last); }).text == "");
     CHECK(outcome_of([&] { wait_host(*slow); }).code == ErrorCode::Aborted);
     CHECK(group.last_lines().empty() == frees_the_abort);
 }
