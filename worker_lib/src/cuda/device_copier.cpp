@@ -9,26 +9,6 @@
 #include "worker_lib/src/cuda/waiting.hpp"
 
 namespace ddp::detail {
-namespace {
-
-/// Makes the device current for one call. Without the relaxed mode, queries and allocations end a capture that another
-/// thread of the program has begun.
-class CallScope {
-public:
-    explicit CallScope(const GroupDevice& device) : cuda_(device.cuda()), device_(device) { exchange(); }
-    ~CallScope() { exchange(); }
-    CallScope(const CallScope&) = delete;
-    CallScope& operator=(const CallScope&) = delete;
-
-private:
-    void exchange() { (void)cuda_.thread_exchange_stream_capture_mode(&mode_); }
-
-    const CudaApi& cuda_;
-    const DeviceScope device_;
-    CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
-};
-
-}  // namespace
 
 // GroupDevice's stream has priority 0, which is CUDA's lowest.
 DeviceCopier::DeviceCopier(const CudaApi& cuda, int device)

@@ -16,6 +16,23 @@
 
 namespace ddp::detail {
 
+/// Makes the device current for calls of CUDA. Without the relaxed mode, queries and allocations end a capture that
+/// another thread of the program has begun.
+class CallScope {
+public:
+    explicit CallScope(const GroupDevice& device) : cuda_(device.cuda()), device_(device) { exchange(); }
+    ~CallScope() { exchange(); }
+    CallScope(const CallScope&) = delete;
+    CallScope& operator=(const CallScope&) = delete;
+
+private:
+    void exchange() { (void)cuda_.thread_exchange_stream_capture_mode(&mode_); }
+
+    const CudaApi& cuda_;
+    const DeviceScope device_;
+    CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
+
 class DeviceCopier {
 public:
     /// Throws Error{System} when the device cannot be used.

@@ -7,7 +7,6 @@
 
 #include "common/word_hash.hpp"
 #include "worker_lib/src/cuda/call_checks.hpp"
-#include "worker_lib/src/cuda/kernels.hpp"
 #include "worker_lib/src/operation/operation_check.hpp"
 
 namespace ddp::detail {
@@ -57,12 +56,12 @@ void ParameterReader::hash_on_device(std::span<const Buffer> params, std::span<s
     const std::span pinned = copier().allocate_pinned(hashes.size_bytes());
     const CUdeviceptr sums = copier().allocate_zeroed(hashes.size_bytes());
     {
-        const auto kernels = GradientKernels::of(*device_);
-        const DeviceScope scope(*device_);
+        const CallScope scope(*device_);
+        if (kernels_ == nullptr) kernels_ = GradientKernels::of(*device_);
         for (std::size_t i = 0; i < params.size(); ++i) {
             if (params[i].device == Device::Cpu || params[i].count == 0) continue;
-            kernels->hash(params[i].data, params[i].bytes(), sums + i * sizeof(std::uint64_t),
-                          static_cast<CUstream>(copier().stream().handle));
+            kernels_->hash(params[i].data, params[i].bytes(), sums + i * sizeof(std::uint64_t),
+                           static_cast<CUstream>(copier().stream().handle));
         }
     }
     copier().start(pinned.data(), reinterpret_cast<const void*>(sums), pinned.size());

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,6 +13,7 @@
 #include "common/clock.hpp"
 #include "ddp/buffer.hpp"
 #include "worker_lib/src/cuda/device_copier.hpp"
+#include "worker_lib/src/cuda/kernels.hpp"
 
 namespace ddp::detail {
 
@@ -47,7 +49,8 @@ private:
     const GroupDevice* const device_;
     const Stream ready_;
     const ddprun::Duration timeout_;
-    std::optional<DeviceCopier> copier_;  ///< from the first buffer in device memory on
+    std::shared_ptr<const GradientKernels> kernels_;  ///< from the first hash on, for longer than the stream needs them
+    std::optional<DeviceCopier> copier_;              ///< from the first buffer in device memory on
     std::span<std::byte> pinned_;
 };
 
