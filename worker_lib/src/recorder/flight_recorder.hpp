@@ -45,7 +45,7 @@ public:
     /// Records that the program destroys the group, which has not failed.
     void leave(bool by_exception, const GroupEntry& group);
     void set_phase(std::string_view text) EXCLUDES(mutex_);
-    /// Returns the place for the call in which a CUDA device's thread is; null: there is none for that device.
+    /// Returns the slot for the call in which a CUDA device's thread is; null: there is none for that device.
     [[nodiscard]] ddprun::flight_record::Guarded<ddprun::flight_record::DeviceCall>* device_call(int device);
     /// As Context::preempted().
     [[nodiscard]] bool preempted() const { return memory_.preemption.noticed.load(std::memory_order_relaxed) != 0; }
