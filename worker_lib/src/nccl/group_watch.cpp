@@ -121,11 +121,16 @@ std::optional<Failure> GroupWatch::missed_peer(TimePoint now, const NcclWork* co
     if (!is_in_progress(first, connecting)) return std::nullopt;
     next_peer_look_ = now + kLookInterval;
     if (!peers_.await_loss(ddprun::Duration::zero()) || !needs_lost_peer(first)) return std::nullopt;
-    if (std::exchange(held_up_, &first) != &first) held_up_since_ = now;
-    if (now - held_up_since_ < limits_.loss_timeout) return std::nullopt;
-    return failure_of(first, ErrorCode::PeerLost,
-                      fmt::format("{}: not done {} after a rank was lost", own_rank_,
-                                  ddprun::rounded_seconds_text(limits_.loss_timeout)));  // fail() adds which
+    const bool is_new = std::exchange(held_up_, &first) != &first;
+    if (is_new) held_up_since_ = now;
+    // Ranks that end later may have ended by this failure: they see it within the same time.
+    if (is_new || now - held_up_since_ < limits_.loss_timeout / 2) losses_ = peers_.losses();
+    if (now - held_up_since_ < limits_.loss_timeout || !losses_) return std::nullopt;
+    Failure failure = failure_of(first, ErrorCode::PeerLost,
+                                 fmt::format("{}: not done {} after a rank was lost; {}", own_rank_,
+                                             ddprun::rounded_seconds_text(limits_.loss_timeout), losses_->what()));
+    failure.culprits = losses_->culprits();
+    return failure;
 }
 
 /// Returns the failure of another group if the oldest operation does not end either. One to which the device has not

@@ -80,6 +80,7 @@ private:
     ddprun::TimePoint next_peer_look_;
     const NcclWork* held_up_ = nullptr;  // the oldest operation, if it has begun and needs a lost peer
     ddprun::TimePoint held_up_since_;
+    std::optional<Error> losses_;   // the lost peers, as of the first half of loss_timeout since then
     std::optional<Failure> error_;  // of NCCL
     ddprun::TimePoint error_since_;
     std::optional<Failure> loss_;   // that another group has met, of ranks of this one
