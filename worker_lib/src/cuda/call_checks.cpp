@@ -37,8 +37,7 @@ std::string memory_complaint(const CudaApi& cuda, const Buffer& buffer, std::str
     if (type != CU_MEMORYTYPE_DEVICE || managed != 0 || home == device) return {};
     return fmt::format(
         "the {} is memory of CUDA device {}; this rank uses CUDA device {}: call cudaSetDevice({}) before you "
-        "allocate, "
-        "or choose another one by InitOptions::device",
+        "allocate, or choose another one by InitOptions::device",
         name, home, device, device);
 }
 

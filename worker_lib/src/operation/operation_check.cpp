@@ -199,8 +199,7 @@ std::string device_memory_complaint(const Buffer& buffer, std::string_view artic
     if (!device) return {};
     return fmt::format(
         "{}{} says host memory, and is memory of CUDA device {}. Pass Device::Cuda with it, as in Buffer(pointer, "
-        "count, "
-        "Device::Cuda), which needs a group of Backend::Nccl; or copy it to the host",
+        "count, Device::Cuda), which needs a group of Backend::Nccl; or copy it to the host",
         article, name, *device);
 }
 

@@ -76,22 +76,12 @@ void multiply_transposed(const MatrixShape& shape, std::span<const float> matrix
     }
 }
 
-void subtract_product(const MatrixShape& shape, std::span<const float> left, std::span<const float> right,
-                      std::span<float> matrix) {
+void add_product(const MatrixShape& shape, float factor, std::span<const float> left, std::span<const float> right,
+                 std::span<float> matrix) {
     const auto& [rows, columns, rank] = shape;
     for (std::size_t i = 0; i < rows; ++i) {
         for (std::size_t k = 0; k < rank; ++k)
-            add_multiple(-left[k * rows + i], &right[k * columns], &matrix[i * columns], columns);
-    }
-}
-
-void expand(const MatrixShape& shape, std::span<const float> left, std::span<const float> right,
-            std::span<float> gradient) {
-    const auto& [rows, columns, rank] = shape;
-    std::ranges::fill(gradient, 0.0f);
-    for (std::size_t i = 0; i < rows; ++i) {
-        for (std::size_t k = 0; k < rank; ++k)
-            add_multiple(left[k * rows + i], &right[k * columns], &gradient[i * columns], columns);
+            add_multiple(factor * left[k * rows + i], &right[k * columns], &matrix[i * columns], columns);
     }
 }
 

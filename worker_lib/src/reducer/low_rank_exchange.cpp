@@ -171,80 +171,70 @@ void LowRankExchange::exchange(const GradBucket& bucket) {
         compressed_steps % options_.settle_every == 0) {
         for (const Gradient& gradient : bucket.gradients) settle_residual(gradient.param);
     }
-    const std::span<float> left = send_left(bucket);
+    std::span<float> left;
+    std::span<float> right;
+    const std::vector<Slice> slices = slices_of(bucket, left, right);
+    for (const Slice& slice : slices) {
+        Param& param = params_[slice.param];
+        if (slice.right.empty())
+            std::ranges::copy(slice.values, slice.left.begin());
+        else
+            add_and_multiply(param.shape, slice.values, param.right, param.residual, slice.left);
+    }
     all_reduce(left, ReduceOp::Sum, label + " left");
-    const std::span<float> right = send_right(bucket, left);
+    for (const Slice& slice : slices) {
+        if (!slice.right.empty()) project(slice);
+    }
     all_reduce(right, ReduceOp::Avg, label + " right");
-
-    std::size_t p = 0;
-    std::size_t q = 0;
-    for (const Gradient& gradient : bucket.gradients) {
-        const std::span<float> values = gradient.values.as<float>();
-        if (!is_compressed(gradient)) {
-            std::ranges::copy(left.subspan(p, values.size()), values.begin());
-            scale(gradient.values, 1.0 / group_->size());
-            p += values.size();
-            continue;
+    for (const Slice& slice : slices) {
+        if (slice.right.empty()) {
+            std::ranges::copy(slice.left, slice.values.begin());
+            scale(slice.values, 1.0 / group_->size());
+        } else {
+            std::ranges::fill(slice.values, 0.0f);
+            add_product(params_[slice.param].shape, 1, slice.left, slice.right, slice.values);
+            keep_factor(slice.param, slice.right);
+            if (!std::isfinite(slice.left[0])) drop(slice.param);
         }
-        Param& param = params_[gradient.param];
-        const std::span<float> own_left = left.subspan(p, param.shape.left());
-        const std::span<float> own_right = right.subspan(q, param.shape.right());
-        expand(param.shape, own_left, own_right, values);
-        keep_factor(gradient.param, own_right);
-        if (!std::isfinite(own_left[0])) drop(gradient);
-        p += own_left.size();
-        q += own_right.size();
     }
 }
 
-/// Returns the left factors, and the gradients that are not compressed, of this rank.
-std::span<float> LowRankExchange::send_left(const GradBucket& bucket) {
-    std::size_t used = 0;
-    for (const Gradient& gradient : bucket.gradients) {
-        const std::span<const float> values = gradient.values.as<float>();
-        Param& param = params_[gradient.param];
-        const std::size_t count = is_compressed(gradient) ? param.shape.left() : values.size();
-        const std::span<float> left = memory_[0].subspan(used, count);
-        if (is_compressed(gradient))
-            add_and_multiply(param.shape, values, param.right, param.residual, left);
-        else
-            std::ranges::copy(values, left.begin());
-        used += count;
-    }
-    return memory_[0].first(used);
-}
-
-/// Makes the left factors orthonormal. Returns the right ones of this rank, whose product with them it has taken from
-/// the residuals.
-std::span<float> LowRankExchange::send_right(const GradBucket& bucket, std::span<float> left) {
+/// Divides the memory for factors among the gradients of a bucket. `left`, `right`: get what all of them use.
+std::vector<LowRankExchange::Slice> LowRankExchange::slices_of(const GradBucket& bucket, std::span<float>& left,
+                                                               std::span<float>& right) const {
+    std::vector<Slice> slices;
     std::size_t p = 0;
     std::size_t q = 0;
     for (const Gradient& gradient : bucket.gradients) {
-        if (!is_compressed(gradient)) {
-            p += gradient.values.count;
-            continue;
-        }
-        Param& param = params_[gradient.param];
-        const std::span<float> own_left = left.subspan(p, param.shape.left());
-        const std::span<float> own_right = memory_[1].subspan(q, param.shape.right());
-        // The left factors have the same bits on all ranks, so all find the same ones that are not finite.
-        if (!orthonormalise(param.shape, own_left))
-            std::ranges::fill(own_left, std::numeric_limits<float>::quiet_NaN());
-        multiply_transposed(param.shape, param.residual, own_left, own_right);
-        if (options_.error_feedback)
-            subtract_product(param.shape, own_left, own_right, param.residual);
-        else
-            std::ranges::fill(param.residual, 0.0f);
-        p += own_left.size();
-        q += own_right.size();
+        const MatrixShape& shape = params_[gradient.param].shape;
+        const std::size_t count = is_compressed(gradient) ? shape.left() : gradient.values.count;
+        slices.push_back({gradient.param, gradient.values.as<float>(), memory_[0].subspan(p, count),
+                          memory_[1].subspan(q, shape.right())});
+        p += count;
+        q += shape.right();
     }
-    return memory_[1].first(q);
+    left = memory_[0].first(p);
+    right = memory_[1].first(q);
+    return slices;
+}
+
+/// Makes the left factor orthonormal, sets this rank's right one, and takes their product from the residual.
+void LowRankExchange::project(const Slice& slice) {
+    Param& param = params_[slice.param];
+    // The left factors have the same bits on all ranks, so all find the same ones that are not finite.
+    if (!orthonormalise(param.shape, slice.left))
+        std::ranges::fill(slice.left, std::numeric_limits<float>::quiet_NaN());
+    multiply_transposed(param.shape, param.residual, slice.left, slice.right);
+    if (options_.error_feedback)
+        add_product(param.shape, -1, slice.left, slice.right, param.residual);
+    else
+        std::ranges::fill(param.residual, 0.0f);
 }
 
 /// Starts again with a parameter whose gradient was not finite.
-void LowRankExchange::drop(const Gradient& gradient) {
-    std::ranges::fill(params_[gradient.param].residual, 0.0f);
-    start_factor(gradient.param, steps_ + 1);
+void LowRankExchange::drop(std::size_t param) {
+    std::ranges::fill(params_[param].residual, 0.0f);
+    start_factor(param, steps_ + 1);
 }
 
 void LowRankExchange::settle_residual(std::size_t param) {

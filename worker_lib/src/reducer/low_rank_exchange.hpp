@@ -39,6 +39,13 @@ private:
         std::vector<float> right;     ///< Q, for warm start
     };
     using Gradient = GradBucket::Gradient;
+    /// A gradient of a bucket, and its part of the memory that is exchanged.
+    struct Slice {
+        std::size_t param = 0;
+        std::span<float> values;
+        std::span<float> left;   ///< its left factor, or the gradient itself
+        std::span<float> right;  ///< empty: it is not compressed
+    };
 
     [[nodiscard]] bool is_compressed(const Gradient& gradient) const { return params_[gradient.param].shape.rank > 0; }
     [[nodiscard]] bool has_factors(const GradBucket& bucket) const;
@@ -48,9 +55,10 @@ private:
     void keep_factor(std::size_t param, std::span<const float> right);
     void settle_residual(std::size_t param);
     void exchange(const GradBucket& bucket);
-    [[nodiscard]] std::span<float> send_left(const GradBucket& bucket);
-    [[nodiscard]] std::span<float> send_right(const GradBucket& bucket, std::span<float> left);
-    void drop(const Gradient& gradient);
+    [[nodiscard]] std::vector<Slice> slices_of(const GradBucket& bucket, std::span<float>& left,
+                                               std::span<float>& right) const;
+    void project(const Slice& slice);
+    void drop(std::size_t param);
     void all_reduce(std::span<float> values, ReduceOp op, const std::string& label);
 
     const std::vector<ParamSpec> specs_;
