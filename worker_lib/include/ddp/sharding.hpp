@@ -37,8 +37,8 @@ enum class Sharding : std::uint8_t {
 /// them but the last one: the gradients of all are added, so scale the losses by their number.
 enum class Reduce : std::uint8_t {
     All,    ///< exchanges all sums: Shard::grad is the average over the ranks then
-    Shard,  ///< adds the sums of the group to Shard::grad, which is no average yet; replicas exchange theirs in the
-            ///< next All
+    Shard,  ///< adds the sums of the group (averages, if reduce_dtype is narrower) to Shard::grad, which is no average
+            ///< of all yet; replicas exchange theirs in the next All
     No,     ///< sends nothing: each rank keeps whole gradients for the next backward that sends (no_sync)
 };
 
@@ -164,7 +164,8 @@ public:
     [[nodiscard]] std::size_t size() const;
 
     /// Copies a whole parameter to `out`, of its count and type, on rank `root` of the group; -1: on all ranks.
-    /// Collective. `out` is ignored elsewhere. Not in a backward.
+    /// Collective. `out` is ignored elsewhere. Not in a backward. Wrong arguments are refused on this rank
+    /// alone, as in a collective of ProcessGroup.
     void whole(std::size_t param, Buffer out, int root = -1);
 
 private:

@@ -133,7 +133,7 @@ public:
             try {
                 std::exchange(exchange_, Work{}).wait();  // its buffer is this object's
             } catch (const Error&) {
-                // Its result is not wanted, and the next step() throws the failure of the group.
+                // Its result is not wanted, and the next step() that sends throws the failure of the group.
             }
         }
         for (std::size_t i = 0; i < parameters_.size(); ++i)

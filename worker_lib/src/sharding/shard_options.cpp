@@ -131,8 +131,12 @@ ShardTypes agree_on_units(ProcessGroup& group, const Units& units, const ShardOp
         try {
             action();
         } catch (const Error& error) {
+            // The text of a disagreement names ranks of that group, which are not those of the next comparison.
+            const bool disagrees = error.code() == ErrorCode::Mismatch;
+            items.insert(items.begin(),
+                         disagrees ? fmt::format("ranks of its group '{}' differ, see their error", group.name())
+                                   : error.what());
             if (!refusal) refusal = std::current_exception();
-            items.insert(items.begin(), error.what());
         }
     };
     check([&] { types = checked_types(group, units, options); });

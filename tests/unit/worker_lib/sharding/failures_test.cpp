@@ -233,9 +233,10 @@ TEST_CASE("a difference inside one group ends its replicas as well", "[sharding]
         if (context.rank() == 3) units[0][0].count = 7;
         ShardedParameters(mesh["shard"], units, {.replicas = &mesh["replica"]});
     });
-    for (const auto& error : errors) {
-        REQUIRE(error);
-        CHECK(error->code() == ErrorCode::Mismatch);
+    for (std::size_t rank = 0; rank < 4; ++rank) {
+        REQUIRE(errors[rank]);
+        CHECK(errors[rank]->code() == ErrorCode::Mismatch);
+        CHECK_THAT(errors[rank]->what(), Contains(rank < 2 ? "differ, see their error" : "f32[7]"));
     }
 }
 
