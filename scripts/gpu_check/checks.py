@@ -211,10 +211,12 @@ def launches(trial):
     cases(trial, "[soak]", "soak", 2, {"NCCL_COMM_BLOCKING": "0", "GPU_CHECK_SOAK_SECONDS": "38"}, seconds=50)
 
 
-@check(15, 2, "graph captures", "captures beside work in flight go on; a reducer's step in one: a clear error, or right in 100 replays", 30)
+@check(15, 2, "graph captures", "captures beside work in flight go on; a captured step is right in 100 replays, and ends at its deadline", 60)
 def captures(trial):
     cases(trial, "[capture]~[reducer]", "captures", seconds=15)
     cases(trial, "[capture][reducer]", "a reducer's step")
+    cases(trial, "[capture][reducer][ranks]", "with a peer", 2)
+    cases(trial, "[capture][late]", "a missing peer", 2)
 
 
 @check(21, 2, "50 x create and destroy, 20 x abort", "memory back within 1 MiB, threads and descriptors back", 45)

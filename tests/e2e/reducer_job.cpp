@@ -16,7 +16,6 @@
 // verify      verify_parameters alone
 // checkpoints saves, also in the background, and loads device memory that streams write before and after the calls
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -35,7 +34,7 @@
 #include <vector>
 
 #include "ddp/ddp.hpp"
-#include "worker_lib/src/cuda/group_device.hpp"
+#include "tests/e2e/gpu_streams.hpp"
 
 namespace {
 
@@ -49,88 +48,14 @@ using ddp::GradientReducer;
 using ddp::Join;
 using ddp::ParamSpec;
 using ddp::Stream;
-using ddp::detail::check_cuda;
+using e2e::error_of;
+using e2e::Gpu;
 using Bytes = std::vector<std::byte>;
 
 void print(const std::string& line) {
     fmt::print("{}\n", line);
     std::fflush(stdout);
 }
-
-// ---- the device
-
-/// The rank's fake device. A kernel is any function: the fake's device memory is host memory.
-class Gpu {
-public:
-    explicit Gpu(int index) : cuda_(*ddp::detail::load_cuda()), index_(index) { device_.emplace(cuda_, index); }
-
-    [[nodiscard]] Stream make_stream() {
-        streams_.push_back(std::make_unique<ddp::detail::GroupDevice>(cuda_, index_));
-        return {streams_.back()->stream()};
-    }
-    void launch(Stream stream, std::function<void()> kernel) {
-        const ddp::detail::DeviceScope scope(*device_);
-        const auto run = [](void* argument) {
-            const std::unique_ptr<std::function<void()>> owned(static_cast<std::function<void()>*>(argument));
-            (*owned)();
-        };
-        auto owned = std::make_unique<std::function<void()>>(std::move(kernel));
-        if (call_(static_cast<CUstream_st*>(stream.handle), run, owned.get()) != 0)
-            throw std::runtime_error("the fake refuses a kernel");
-        (void)owned.release();
-    }
-    /// Makes `follower` wait for what is on `leader` now.
-    void order(Stream leader, Stream follower) {
-        const ddp::detail::DeviceScope scope(*device_);
-        auto* const event = device_->acquire_event();
-        check_cuda(cuda_, cuda_.event_record(event, handle(leader)), "record");
-        check_cuda(cuda_, cuda_.stream_wait_event(handle(follower), event, 0), "wait");
-        device_->release(event);
-    }
-    [[nodiscard]] Buffer allocate(std::size_t count, DType type) {
-        const ddp::detail::DeviceScope scope(*device_);
-        ddp::detail::CUdeviceptr memory = 0;
-        check_cuda(cuda_, cuda_.mem_alloc(&memory, std::max<std::size_t>(count * size_of(type), 1)), "cuMemAlloc");
-        return {reinterpret_cast<void*>(memory), count, type, Device::Cuda};
-    }
-    void capture(Stream stream) {
-        const ddp::detail::DeviceScope scope(*device_);
-        if (driver_call<unsigned(CUstream_st*, unsigned)>("cuStreamBeginCapture_v2")(handle(stream), 2) != 0)
-            throw std::runtime_error("no capture");
-    }
-    /// Returns whether the capture was valid until now.
-    [[nodiscard]] bool end_capture(Stream stream) {
-        const ddp::detail::DeviceScope scope(*device_);
-        void* graph = nullptr;
-        return driver_call<unsigned(CUstream_st*, void**)>("cuStreamEndCapture")(handle(stream), &graph) == 0;
-    }
-    void finish(Stream stream) {
-        const ddp::detail::DeviceScope scope(*device_);
-        auto* const event = device_->acquire_event();
-        check_cuda(cuda_, cuda_.event_record(event, handle(stream)), "record");
-        while (cuda_.event_query(event) == ddp::abi::CUDA_ERROR_NOT_READY) std::this_thread::sleep_for(100us);
-        check_cuda(cuda_, cuda_.event_query(event), "query");  // orders this thread behind the stream
-        device_->release(event);
-    }
-
-private:
-    using Call = int(CUstream_st*, void (*)(void*), void*);
-    /// Returns a function that the library's table lacks.
-    template <typename Function>
-    static Function* driver_call(const char* name) {
-        void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-        auto* const found = reinterpret_cast<Function*>(::dlsym(library, name));
-        if (found == nullptr) throw std::runtime_error("this driver is not the fake");
-        return found;
-    }
-    static ddp::detail::CUstream handle(Stream stream) { return static_cast<ddp::detail::CUstream>(stream.handle); }
-
-    const ddp::detail::CudaApi cuda_;
-    const int index_;
-    Call* const call_ = driver_call<Call>("ddp_fake_cuda_call");
-    std::optional<ddp::detail::GroupDevice> device_;
-    std::vector<std::unique_ptr<ddp::detail::GroupDevice>> streams_;
-};
 
 // ---- trainings
 
@@ -427,15 +352,6 @@ void order(Context& context, Gpu& gpu) {
 }
 
 // ---- failures, refusals, parameters
-
-std::string error_of(const std::function<void()>& call) {
-    try {
-        call();
-        return "accepted";
-    } catch (const ddp::Error& error) {
-        return fmt::format("{}: {}", static_cast<int>(error.code()), error.what());
-    }
-}
 
 void lost(Context& context, Gpu& gpu) {
     GradientReducer reducer(context.world(), {{"below", 40}, {"top", 300}},

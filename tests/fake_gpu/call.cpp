@@ -22,13 +22,8 @@ std::atomic<pid_t> process_of_driver = 0;
 
 FaultPlan& faults() {
 #define DDP_NAME(member, symbol, suffix) #symbol,
-    static constexpr const char* kCalls[] = {DDP_CUDA_FUNCTIONS(DDP_NAME) "cuCtxGetCurrent",
-                                             "cuCtxSetCurrent",
-                                             "cuDevicePrimaryCtxGetState",
-                                             "cuMemGetInfo",
-                                             "cuStreamSynchronize",
-                                             "cuStreamBeginCapture",
-                                             "cuStreamEndCapture"};
+    static constexpr const char* kCalls[] = {DDP_CUDA_FUNCTIONS(DDP_NAME) "cuCtxGetCurrent", "cuCtxSetCurrent",
+                                             "cuDevicePrimaryCtxGetState", "cuMemGetInfo", "cuStreamSynchronize"};
 #undef DDP_NAME
     static auto& plan = *new FaultPlan(FaultPlan::from_environment("DDP_FAKE_CUDA_FAULTS", kCalls));
     return plan;
@@ -116,8 +111,13 @@ Target target_of(CUstream handle) {
 CUresult enqueue(CUstream handle, std::function<void()> run, std::vector<Block*> memory) {
     const auto [stream, error] = target_of(handle);
     if (error != CUDA_SUCCESS) return error;
-    if (stream->capture.load(std::memory_order_relaxed) == Stream::Capture::Active) return CUDA_SUCCESS;
     for (Block* const block : memory) block->last_user.store(CallScope::current_name(), std::memory_order_relaxed);
+    if (stream->capture.load(std::memory_order_relaxed) == Stream::Capture::Active) {
+        // Runs once for each launch, so it must not change what it holds.
+        const bool added = Captures::instance().add_task(
+            *stream, [run = std::move(run)] { return run; }, std::move(memory));
+        return added ? CUDA_SUCCESS : kCaptureInvalidated;
+    }
     stream->device().push(*stream, std::move(run), std::move(memory));
     return CUDA_SUCCESS;
 }

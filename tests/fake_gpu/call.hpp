@@ -73,7 +73,7 @@ struct Target {
     CUresult error = CUDA_SUCCESS;
 };
 Target target_of(CUstream handle);
-/// Enqueues a task, unless the stream is captured: its tasks are not run.
+/// Enqueues a task. If the stream is captured, it becomes a part of the graph, and is not run now.
 CUresult enqueue(CUstream handle, std::function<void()> run, std::vector<Block*> memory = {});
 
 }  // namespace ddp::fake

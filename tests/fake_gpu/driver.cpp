@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <memory>
 #include <mutex>
 #include <utility>
 
@@ -24,7 +25,7 @@ struct Event {
     std::atomic<bool> destroyed = false;  // relaxed
     std::mutex mutex;                     // of host threads only
     bool recorded = false;                // once, or more
-    Stream* captured_on = nullptr;        // the stream, if the last record was in a capture
+    CapturedMark captured = {};           // if the last record was in a capture
     Completion completion;                // of the last record
 };
 
@@ -226,21 +227,20 @@ DDP_FAKE_EXPORT CUresult cuStreamWaitEvent(CUstream stream, CUevent handle, unsi
         Event* const event = event_of(handle);
         if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
         Completion completion;
-        Stream* captured_on = nullptr;
+        CapturedMark mark;
         {
             const std::lock_guard lock(event->mutex);
             if (!event->recorded)
                 report_misuse("a stream waits for an event that was never recorded: it does not wait");
             completion = event->completion;
-            captured_on = event->captured_on;
+            mark = event->captured;
         }
-        const bool captured = target->capture.load(std::memory_order_relaxed) == Stream::Capture::Active;
-        if (captured && captured_on != target) {
-            Captures::break_capture(*target);
+        if (mark.capture != 0 && Captures::instance().add_wait(*target, mark)) return CUDA_SUCCESS;
+        if (target->capture.load(std::memory_order_relaxed) == Stream::Capture::Active) {
+            Captures::instance().break_capture(*target);
             return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
         }
-        if (captured) return CUDA_SUCCESS;
-        if (captured_on != nullptr) return CUDA_ERROR_NOT_SUPPORTED;  // the stream would join the capture
+        if (mark.capture != 0) return kCapturedEvent;  // of a capture that has ended
         return enqueue(stream, [completion] { completion.wait(); });
     });
 }
@@ -277,13 +277,51 @@ DDP_FAKE_EXPORT CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptur
     });
 }
 
-/// The graph is null: there is none.
-DDP_FAKE_EXPORT CUresult cuStreamEndCapture(CUstream stream, void** graph) {
+DDP_FAKE_EXPORT CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
     return call("cuStreamEndCapture", Needs::Context, [&] {
         const auto [target, error] = target_of(stream);
         if (target == nullptr && error != kCaptureInvalidated) return error;
         *graph = nullptr;
-        return Captures::instance().end(*reinterpret_cast<Stream*>(stream)) ? CUDA_SUCCESS : kCaptureInvalidated;
+        CUresult result = CUDA_SUCCESS;
+        auto made = Captures::instance().end(*reinterpret_cast<Stream*>(stream), result);
+        if (made != nullptr) *graph = reinterpret_cast<CUgraph>(new std::shared_ptr<const Graph>(std::move(made)));
+        return result;
+    });
+}
+
+DDP_FAKE_EXPORT CUresult cuGraphInstantiateWithFlags(CUgraphExec* instance, CUgraph graph, unsigned long long flags) {
+    return call("cuGraphInstantiate", Needs::Context, [&] {
+        if (graph == nullptr || flags != 0) return kInvalidValue;
+        const auto& made = *reinterpret_cast<const std::shared_ptr<const Graph>*>(graph);
+        *instance = reinterpret_cast<CUgraphExec>(new GraphInstance(made));
+        return CUDA_SUCCESS;
+    });
+}
+
+DDP_FAKE_EXPORT CUresult cuGraphLaunch(CUgraphExec instance, CUstream stream) {
+    return call("cuGraphLaunch", Needs::Context, [&] {
+        const auto [target, error] = target_of(stream);
+        if (target == nullptr) return error;
+        if (instance == nullptr) return kInvalidValue;
+        if (target->capture.load(std::memory_order_relaxed) != Stream::Capture::None) return CUDA_ERROR_NOT_SUPPORTED;
+        reinterpret_cast<GraphInstance*>(instance)->launch(*target);
+        return CUDA_SUCCESS;
+    });
+}
+
+DDP_FAKE_EXPORT CUresult cuGraphExecDestroy(CUgraphExec instance) {
+    return call("cuGraphExecDestroy", Needs::Context, [&] {
+        if (instance == nullptr) return kInvalidValue;
+        GraphInstance::destroy(std::unique_ptr<GraphInstance>(reinterpret_cast<GraphInstance*>(instance)));
+        return CUDA_SUCCESS;
+    });
+}
+
+DDP_FAKE_EXPORT CUresult cuGraphDestroy(CUgraph graph) {
+    return call("cuGraphDestroy", Needs::Context, [&] {
+        if (graph == nullptr) return kInvalidValue;
+        delete reinterpret_cast<std::shared_ptr<const Graph>*>(graph);
+        return CUDA_SUCCESS;
     });
 }
 
@@ -304,10 +342,12 @@ DDP_FAKE_EXPORT CUresult cuEventRecord(CUevent handle, CUstream stream) {
         Event* const event = event_of(handle);
         if (event == nullptr || event->device != &target->device()) return CUDA_ERROR_INVALID_HANDLE;
         const bool captured = target->capture.load(std::memory_order_relaxed) == Stream::Capture::Active;
+        const auto mark = captured ? Captures::instance().add_mark(*target) : CapturedMark();
+        if (!mark) return kCaptureInvalidated;
         Completion completion = captured ? Completion() : target->device().record(*target);
         const std::lock_guard lock(event->mutex);
         event->recorded = true;
-        event->captured_on = captured ? target : nullptr;
+        event->captured = *mark;
         event->completion = std::move(completion);
         return CUDA_SUCCESS;
     });
@@ -319,7 +359,7 @@ DDP_FAKE_EXPORT CUresult cuEventQuery(CUevent handle) {
         if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
         if (Captures::instance().broken_by_unsafe_call()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         const std::lock_guard lock(event->mutex);
-        if (event->captured_on != nullptr) return kCapturedEvent;
+        if (event->captured.capture != 0) return kCapturedEvent;
         return event->completion.completed() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
     });
 }
@@ -372,6 +412,8 @@ constexpr ErrorText kErrors[] = {
      "dependency on uncaptured work in another stream"},
     {CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT",
      "would make the legacy stream depend on a capturing stream"},
+    {CUresult{904}, "CUDA_ERROR_STREAM_CAPTURE_UNJOINED", "unjoined work in another stream"},
+    {CUresult{908}, "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD", "the capture was begun by another thread"},
     {kCapturedEvent, "CUDA_ERROR_CAPTURED_EVENT", "not permitted on an event last recorded in a capturing stream"},
 };
 

@@ -452,14 +452,14 @@ TEST_CASE("a context ends with its last holder, and with it its streams", "[fake
 }
 
 TEST_CASE("calls that end a capture", "[fake_gpu]") {
-    const auto begin = FakeCuda::symbol<CUresult (*)(CUstream, CUstreamCaptureMode)>("cuStreamBeginCapture_v2");
-    const auto end = FakeCuda::symbol<CUresult (*)(CUstream, void**)>("cuStreamEndCapture");
+    const auto begin = cuda().stream_begin_capture;
+    const auto end = cuda().stream_end_capture;
     constexpr CUresult kInvalidated{901};
     const ScopedContext context;
     CUstream stream = new_stream(0);
     unsigned char* const memory = new_memory(1);
     fill(memory, 1, stream);
-    void* graph = nullptr;
+    CUgraph graph = nullptr;
     CUstreamCaptureStatus status{};
 
     REQUIRE(begin(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
@@ -500,6 +500,73 @@ TEST_CASE("calls that end a capture", "[fake_gpu]") {
     CHECK(status == CU_STREAM_CAPTURE_STATUS_NONE);
     synchronize(stream);
     CHECK(cuda().mem_free(device_pointer(memory)) == CUDA_SUCCESS);
+}
+
+namespace {
+
+void wait_for(CUstream leader, CUstream follower) {
+    REQUIRE(cuda().stream_wait_event(follower, recorded_on(leader), 0) == CUDA_SUCCESS);
+}
+CUgraphExec instance_of(CUgraph graph) {
+    CUgraphExec instance = nullptr;
+    REQUIRE(cuda().graph_instantiate(&instance, graph, 0) == CUDA_SUCCESS);
+    REQUIRE(cuda().graph_destroy(graph) == CUDA_SUCCESS);
+    return instance;
+}
+
+}  // namespace
+
+TEST_CASE("a graph runs what was captured, on both streams, at each launch", "[fake_gpu]") {
+    const ScopedContext context;
+    CUstream main = new_stream(), side = new_stream(), other = new_stream();
+    unsigned char* const memory = new_memory(3);
+    for (int i = 0; i < 3; ++i) fill(memory + i, 1, main);
+    synchronize(main);
+    REQUIRE(cuda().stream_begin_capture(main, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == CUDA_SUCCESS);
+    wait_for(main, side);
+    copy(memory + 1, memory, 1, side);
+    wait_for(side, main);
+    copy(memory + 2, memory + 1, 1, main);
+    CUgraph graph = nullptr;
+    CUstreamCaptureStatus status{};
+    REQUIRE(cuda().stream_is_capturing(side, &status) == CUDA_SUCCESS);
+    CHECK(status == CU_STREAM_CAPTURE_STATUS_ACTIVE);
+    REQUIRE(cuda().stream_end_capture(main, &graph) == CUDA_SUCCESS);
+    REQUIRE(cuda().stream_is_capturing(side, &status) == CUDA_SUCCESS);
+    CHECK(status == CU_STREAM_CAPTURE_STATUS_NONE);
+    CUgraphExec instance = instance_of(graph);
+    for (unsigned char value = 5; value < 8; ++value) {
+        fill(memory, value, other);
+        REQUIRE(cuda().graph_launch(instance, other) == CUDA_SUCCESS);
+        CHECK(value_at(memory + 2, other) == value);
+    }
+    const Gate gate(other);
+    REQUIRE(cuda().graph_launch(instance, other) == CUDA_SUCCESS);
+    CHECK(cuda().graph_exec_destroy(instance) == CUDA_SUCCESS);  // in flight: it does not wait
+}
+
+TEST_CASE("a stream that does not join its capture again leaves no graph", "[fake_gpu]") {
+    const ScopedContext context;
+    CUstream main = new_stream(), side = new_stream();
+    unsigned char* const memory = new_memory(1);
+    CUgraph graph = nullptr;
+    REQUIRE(cuda().stream_begin_capture(main, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == CUDA_SUCCESS);
+    std::thread([&] {
+        const ScopedContext own;
+        CHECK(cuda().event_query(new_event()) == CUDA_SUCCESS);  // the mode forbids it to the capturing thread only
+        CHECK(cuda().stream_end_capture(main, &graph) == CUresult{908});
+    }).join();
+    wait_for(main, side);
+    fill(memory, 1, side);
+    SECTION("at all") {}
+    SECTION("behind its last work") {
+        wait_for(side, main);
+        fill(memory, 2, side);
+    }
+    CHECK(cuda().stream_end_capture(main, &graph) == CUresult{904});
+    CHECK(graph == nullptr);
+    fill(memory, 3, side);
+    CHECK(value_at(memory, side) == 3);
 }
 
 TEST_CASE("errors have the driver's names", "[fake_gpu]") {

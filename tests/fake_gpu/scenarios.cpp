@@ -176,6 +176,31 @@ void host_reads_after_a_free() {
     std::printf("read %d\n", static_cast<unsigned char*>(pinned)[7]);
 }
 
+/// A captured stream writes memory, and one that has joined the capture reads it, in a graph that is launched twice.
+/// Nothing outside of the graph orders them.
+void write_and_read_in_a_graph(bool ordered) {
+    CUstream writer = new_stream();
+    CUstream reader = new_stream();
+    CUdeviceptr memory = new_memory(kBytes);
+    CUdeviceptr copy = new_memory(kBytes);
+    check(cuda().stream_begin_capture(writer, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    make_wait(writer, reader);  // joins the capture
+    check(cuda().memset_d8_async(memory, 5, kBytes, writer));
+    if (ordered) make_wait(writer, reader);
+    check(cuda().memcpy_async(copy, memory, kBytes, reader));
+    make_wait(reader, writer);
+    CUgraph graph = nullptr;
+    check(cuda().stream_end_capture(writer, &graph));
+    CUgraphExec instance = nullptr;
+    check(cuda().graph_instantiate(&instance, graph, 0));
+    check(cuda().graph_destroy(graph));
+    CUstream stream = new_stream();
+    for (int i = 0; i < 2; ++i) check(cuda().graph_launch(instance, stream));
+    check(cuda().graph_exec_destroy(instance));
+    check(FakeCuda::instance().stream_synchronize(stream));
+    std::printf("read %d\n", *reinterpret_cast<unsigned char*>(copy));
+}
+
 double seconds_since(std::chrono::steady_clock::time_point start) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -295,6 +320,8 @@ const std::map<std::string, void (*)()> kScenarios = {
     {"no order, the host writes first", host_writes_before_the_stream_begins},
     {"no order, other events", [] { write_and_read(wait_for_others); }},
     {"no order, the host reads after a free", host_reads_after_a_free},
+    {"no order, in a graph", [] { write_and_read_in_a_graph(false); }},
+    {"a wait in a graph", [] { write_and_read_in_a_graph(true); }},
     {"an event", [] { write_and_read(make_wait); }},
     {"an event and bookkeeping",
      [] {

@@ -51,7 +51,8 @@ TEST_CASE("ThreadSanitizer reports streams that nothing orders", "[fake_gpu]") {
     const std::string scenario =
         GENERATE("no order", "no order, bookkeeping", "no order, an earlier event",
                  "no order, non-blocking streams and the default stream", "no order, the host writes",
-                 "no order, the host writes first", "no order, other events", "no order, the host reads after a free");
+                 "no order, the host writes first", "no order, other events", "no order, the host reads after a free",
+                 "no order, in a graph");
     const Outcome outcome = run(scenario);
     CAPTURE(scenario, outcome.output);
     CHECK((outcome.contains("read 5\n") || outcome.contains("written\n")));
@@ -61,7 +62,7 @@ TEST_CASE("ThreadSanitizer reports streams that nothing orders", "[fake_gpu]") {
 TEST_CASE("ThreadSanitizer reports no streams that are ordered", "[fake_gpu]") {
     const std::string scenario =
         GENERATE("an event", "an event and bookkeeping", "the host polls", "a third stream",
-                 "the default stream between blocking streams", "the host waits before it writes");
+                 "the default stream between blocking streams", "the host waits before it writes", "a wait in a graph");
     const Outcome outcome = run(scenario);
     CAPTURE(scenario, outcome.output);
     CHECK((outcome.contains("read 5\n") || outcome.contains("written\n")));

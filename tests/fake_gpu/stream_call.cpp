@@ -1,8 +1,11 @@
 #include "tests/fake_gpu/stream_call.hpp"
 
+#include <functional>
+#include <memory>
 #include <span>
 
 #include "tests/fake_gpu/call.hpp"
+#include "tests/fake_gpu/captures.hpp"
 
 using namespace ddp::fake;
 
@@ -33,6 +36,22 @@ DDP_FAKE_VISIBLE int ddp_fake_cuda_call_with(CUstream_st* stream, void (*run)(vo
     return own_call("ddp_fake_cuda_call_with", __builtin_return_address(0), [&] {
         return enqueue(
             stream, [=] { run(argument); }, MemoryTable::instance().named_in(std::as_bytes(std::span(memory, count))));
+    });
+}
+
+DDP_FAKE_VISIBLE int ddp_fake_cuda_capture_call(CUstream_st* stream, void* (*make)(void*), void (*run)(void*),
+                                                void (*release)(void*), void* argument, const void* const* memory,
+                                                std::size_t count) {
+    return own_call("ddp_fake_cuda_capture_call", __builtin_return_address(0), [&] {
+        const auto [target, error] = target_of(stream);
+        if (target == nullptr) return error;
+        const MakeTask make_task = [=]() -> std::function<void()> {
+            return [run, made = make(argument)] { run(made); };
+        };
+        const bool added = Captures::instance().add_task(
+            *target, make_task, MemoryTable::instance().named_in(std::as_bytes(std::span(memory, count))),
+            std::shared_ptr<void>(argument, release));
+        return added ? CUDA_SUCCESS : kCaptureInvalidated;
     });
 }
 

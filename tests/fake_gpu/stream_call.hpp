@@ -14,14 +14,20 @@ extern "C" {
 
 /// Enqueues `run(argument)` on a stream (null: the legacy default stream of the thread's context). It runs on the
 /// stream's thread after all earlier work of the stream; later work waits until it returns. Returns a CUresult: 0, or
-/// what cuLaunchKernel returns for such a stream (201: no context, 400: destroyed, 9xx: broken capture). While the
-/// stream is captured the function is not run, and is not part of a graph.
+/// what cuLaunchKernel returns for such a stream (201: no context, 400: destroyed, 9xx: broken capture). If the
+/// stream is captured the function is a part of the graph, and runs at each launch.
 int ddp_fake_cuda_call(CUstream_st* stream, void (*run)(void*), void* argument);
 
 /// The same for a task that uses memory: `memory` has `count` pointers into blocks of the driver (null and others are
 /// ignored). A block that is freed before the task has ended is reported as misuse.
 int ddp_fake_cuda_call_with(CUstream_st* stream, void (*run)(void*), void* argument, const void* const* memory,
                             std::size_t count);
+
+/// The same on a captured stream, for a task of which each launch of the graph is another one: `make(argument)` returns
+/// what `run` gets, on the thread that launches. `release(argument)` is called when the graph and its instances are
+/// gone.
+int ddp_fake_cuda_capture_call(CUstream_st* stream, void* (*make)(void*), void (*run)(void*), void (*release)(void*),
+                               void* argument, const void* const* memory, std::size_t count);
 
 /// Returns the ordinal of a stream's device (null: that of the thread's context), or -1.
 int ddp_fake_cuda_stream_device(CUstream_st* stream);

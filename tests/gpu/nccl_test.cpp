@@ -211,10 +211,6 @@ TEST_CASE("gpu: a graph capture goes on beside operations in flight, and a call 
     RETURN_IF_NO_GPU();
     Gpu gpu;
     Context context = lone_context(Backend::Nccl);
-    const auto begin = gpu.function<CUresult (*)(CUstream, CUstreamCaptureMode)>("cuStreamBeginCapture_v2");
-    const auto end = gpu.function<CUresult (*)(CUstream, void** graph)>("cuStreamEndCapture");
-    const auto destroy = gpu.function<CUresult (*)(void* graph)>("cuGraphDestroy");
-    REQUIRE((begin != nullptr && end != nullptr));
     const std::vector<float> values(1 << 20, 1.0f);
     const Buffer buffer = gpu.to_device(values);
     gpu.finish();
@@ -223,13 +219,13 @@ TEST_CASE("gpu: a graph capture goes on beside operations in flight, and a call 
     for (int i = 0; i < 500; ++i)
         works.push_back(context.world().all_reduce(buffer, ReduceOp::Sum, {.stream = other.stream()}));
     const auto stream = static_cast<CUstream>(gpu.stream().handle);
-    REQUIRE(begin(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+    REQUIRE(gpu.api().stream_begin_capture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
     CHECK_THROWS_WITH(context.world().all_reduce(buffer, ReduceOp::Sum, {.stream = gpu.stream()}),
                       Catch::Matchers::Contains("being captured into a CUDA graph"));
     works.back().wait_host();
-    void* graph = nullptr;
-    CHECK(end(stream, &graph) == CUDA_SUCCESS);
-    if (destroy != nullptr) CHECK(destroy(graph) == CUDA_SUCCESS);  // the fake driver makes no graphs
+    CUgraph graph = nullptr;
+    CHECK(gpu.api().stream_end_capture(stream, &graph) == CUDA_SUCCESS);
+    CHECK(gpu.api().graph_destroy(graph) == CUDA_SUCCESS);
     context.world().all_reduce(buffer, ReduceOp::Sum, {.stream = gpu.stream()}).wait_host();
 }
 

@@ -87,33 +87,25 @@ TEST_CASE("gpu: a stream writes progress words into a registered memfd", "[gpu][
 
 TEST_CASE("gpu: progress words are steps of a captured graph", "[gpu][check][progress-words]") {
     RETURN_IF_NO_GPU();
-    const auto begin = Gpu::function<CUresult (*)(CUstream, CUstreamCaptureMode)>("cuStreamBeginCapture_v2");
-    const auto end = Gpu::function<CUresult (*)(CUstream, void** graph)>("cuStreamEndCapture");
-    const auto instantiate =
-        Gpu::function<CUresult (*)(void** exec, void* graph, unsigned long long)>("cuGraphInstantiateWithFlags");
-    const auto launch = Gpu::function<CUresult (*)(void* exec, CUstream)>("cuGraphLaunch");
-    if (begin == nullptr || end == nullptr || instantiate == nullptr || launch == nullptr) {
-        WARN("SKIPPED: the driver has no CUDA graphs");
-        return;
-    }
     const ddprun::UniqueFd file = make_page();
     const SharedPage page(file.get());
     Gpu gpu;
     const CUdeviceptr address = register_page(gpu.api(), page);
     const auto stream = static_cast<CUstream>(gpu.stream().handle);
-    REQUIRE(begin(stream, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS);
+    REQUIRE(gpu.api().stream_begin_capture(stream, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS);
     const CUresult written = gpu.api().memset_d32_async(address, 7, 1, stream);
-    void* graph = nullptr;
-    void* exec = nullptr;
-    const CUresult ended = end(stream, &graph);
-    if (written != CUDA_SUCCESS || ended != CUDA_SUCCESS || instantiate(&exec, graph, 0) != CUDA_SUCCESS) {
+    CUgraph graph = nullptr;
+    CUgraphExec exec = nullptr;
+    const CUresult ended = gpu.api().stream_end_capture(stream, &graph);
+    if (written != CUDA_SUCCESS || ended != CUDA_SUCCESS ||
+        gpu.api().graph_instantiate(&exec, graph, 0) != CUDA_SUCCESS) {
         // No fault of the library's: in graphs it needs a kernel for them.
         not_tried(fmt::format("progress words in graphs: {}", detail::cuda_error_text(gpu.api(), written)));
         return;
     }
     for (int replay = 0; replay < 2; ++replay) {
         page.word().store(0);
-        REQUIRE(launch(exec, stream) == CUDA_SUCCESS);
+        REQUIRE(gpu.api().graph_launch(exec, stream) == CUDA_SUCCESS);
         gpu.finish();
         CHECK(page.word().load() == 7);
     }

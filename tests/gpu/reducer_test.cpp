@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <thread>
 
 #include "ddp/join.hpp"
 #include "ddp/reducer.hpp"
@@ -212,17 +213,15 @@ TEST_CASE("gpu: ranks with fewer steps join the averages of the others in device
 TEST_CASE("gpu: a backward on a stream that is being captured is refused, and the next one works",
           "[gpu][capture][reducer]") {
     RETURN_IF_NO_GPU();
-    const auto begin = Gpu::function<CUresult (*)(CUstream, CUstreamCaptureMode)>("cuStreamBeginCapture_v2");
-    const auto end = Gpu::function<CUresult (*)(CUstream, void** graph)>("cuStreamEndCapture");
-    REQUIRE((begin != nullptr && end != nullptr));
     Gpu gpu;
     Context context = lone_context(Backend::Nccl);
     GradientReducer reducer(context.world(), params_of({1000, 1000}));
     const auto stream = static_cast<CUstream>(gpu.stream().handle);
-    REQUIRE(begin(stream, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS);
+    REQUIRE(gpu.api().stream_begin_capture(stream, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS);
     CHECK_THROWS_WITH(reducer.begin_backward(true, gpu.stream()), Catch::Matchers::Contains("captured"));
-    void* graph = nullptr;
-    CHECK(end(stream, &graph) == CUDA_SUCCESS);
+    CUgraph graph = nullptr;
+    CHECK(gpu.api().stream_end_capture(stream, &graph) == CUDA_SUCCESS);
+    CHECK(gpu.api().graph_destroy(graph) == CUDA_SUCCESS);
     const std::vector<float> values(1000, 2.5f);
     reducer.begin_backward(true, gpu.stream());
     for (std::size_t i = 0; i < 2; ++i) {
@@ -231,6 +230,136 @@ TEST_CASE("gpu: a backward on a stream that is being captured is refused, and th
     }
     (void)reducer.finish_backward(gpu.stream());
     CHECK(gpu.to_host<float>(reducer.grad(1)) == values);
+}
+
+namespace {
+
+/// A step whose gradients are copies of a batch in device memory, and whose result are the averages.
+class BatchStep {
+public:
+    BatchStep(Context& context, Gpu& gpu, const std::vector<ParamSpec>& params)
+        : gpu_(gpu), params_(params), reducer(context.world(), params) {
+        for (const ParamSpec& param : params_) {
+            batch_.push_back({gpu.allocate(param.count * sizeof(float)), param.count, DType::F32, Device::Cuda});
+            averages_.push_back({gpu.allocate(param.count * sizeof(float)), param.count, DType::F32, Device::Cuda});
+        }
+    }
+    void fill(int rank, int step) {
+        for (std::size_t i = 0; i < params_.size(); ++i)
+            gpu_.fill(batch_[i], gradient(rank, step, i, params_[i].count));
+    }
+    void run() {
+        reducer.begin_backward(true, gpu_.stream());
+        for (std::size_t i = params_.size(); i-- > 0;) {
+            copy(reducer.grad(i), batch_[i]);
+            reducer.mark_ready(i, gpu_.stream());
+        }
+        (void)reducer.finish_backward(gpu_.stream());
+        for (std::size_t i = 0; i < params_.size(); ++i) copy(averages_[i], reducer.grad(i));
+    }
+    [[nodiscard]] CapturedStep capture() {
+        return reducer.capture(gpu_.stream(), [this] { run(); });
+    }
+    std::vector<std::vector<float>> averages() {
+        std::vector<std::vector<float>> all;
+        for (const Buffer& average : averages_) all.push_back(gpu_.to_host<float>(average));
+        return all;
+    }
+
+private:
+    void copy(const Buffer& to, const Buffer& from) {
+        const auto queued = gpu_.api().memcpy_async(detail::device_pointer(to.data), detail::device_pointer(from.data),
+                                                    from.bytes(), static_cast<CUstream>(gpu_.stream().handle));
+        detail::check_cuda(gpu_.api(), queued, "cuMemcpyAsync");
+    }
+    Gpu& gpu_;
+    const std::vector<ParamSpec> params_;
+    std::vector<Buffer> batch_;
+    std::vector<Buffer> averages_;
+
+public:
+    GradientReducer reducer;
+};
+
+}  // namespace
+
+TEST_CASE("gpu: 100 replays of a captured step have the averages of its calls", "[gpu][capture][reducer][ranks]") {
+    RETURN_IF_NO_GPU();
+    CHECK(complaints_of_ranks([](Context& context) -> std::string {
+              Gpu gpu(context.local_rank());
+              BatchStep step(context, gpu, small_model());
+              step.fill(context.rank(), 0);
+              step.run();
+              const CapturedStep captured = step.capture();
+              constexpr int kReplays = 100;
+              for (int i = 1; i <= kReplays; ++i) {
+                  const int batch = i % 5;
+                  step.fill(context.rank(), batch);
+                  step.run();
+                  const auto expected = step.averages();
+                  step.reducer.replay(captured, gpu.stream());
+                  if (step.averages() != expected) return fmt::format("other averages in replay {}; ", i);
+              }
+              const auto stats = step.reducer.stats();
+              const auto steps = static_cast<std::uint64_t>(1 + 2 * kReplays);
+              return stats.confirmed == steps ? "" : fmt::format("{} steps confirmed of {}; ", stats.confirmed, steps);
+          }) == "");
+}
+
+TEST_CASE("gpu: what a replay saves", "[gpu][check][capture][reducer]") {
+    RETURN_IF_NO_GPU();
+    Gpu gpu;
+    Context context = lone_context(Backend::Nccl);
+    for (const Model& model : models_of_torch()) {
+        BatchStep step(context, gpu, model.params);
+        for (int i = 0; i < 3; ++i) step.run();
+        const CapturedStep captured = step.capture();
+        std::vector<double> calls, replays;
+        for (int i = 0; i < repetitions(50, 3); ++i) {
+            gpu.finish();
+            auto begin = ddprun::Clock::now();
+            step.run();
+            gpu.finish();
+            calls.push_back(seconds_since(begin) * 1e3);
+            begin = ddprun::Clock::now();
+            step.reducer.replay(captured, gpu.stream());
+            gpu.finish();
+            replays.push_back(seconds_since(begin) * 1e3);
+        }
+        figure(fmt::format("step_by_calls_{}", model.name), quantile(calls, 0.5), "ms");
+        figure(fmt::format("step_by_replay_{}", model.name), quantile(replays, 0.5), "ms");
+    }
+}
+
+TEST_CASE("gpu: a replay that a peer does not make ends at its deadline, with zeros", "[gpu][check][capture][late]") {
+    RETURN_UNLESS_ONE_OF_SEVERAL();
+    Gpu gpu;
+    InitOptions options = options_of(Backend::Nccl);
+    options.timeout = std::chrono::seconds(2);
+    Context context = init_from_env(options);
+    BatchStep step(context, gpu, small_model());
+    step.fill(context.rank(), 0);
+    step.run();
+    const CapturedStep captured = step.capture();
+    step.reducer.replay(captured, gpu.stream());
+    gpu.finish();
+    if (context.rank() == 1) {
+        std::this_thread::sleep_for(std::chrono::seconds(5));
+        return;
+    }
+    const auto begin = ddprun::Clock::now();
+    step.reducer.replay(captured, gpu.stream());
+    CHECK_THROWS_AS(
+        [&] {
+            for (;;) {
+                std::this_thread::sleep_for(std::chrono::milliseconds(10));
+                step.reducer.replay(captured, gpu.stream());
+            }
+        }(),
+        Error);
+    gpu.finish();  // the kernels have left
+    figure_at_most("seconds_until_the_error_and_the_end", seconds_since(begin), "s", 4);
+    CHECK(gpu.to_host<std::uint32_t>(step.reducer.step_ok()).front() == 0);
 }
 
 TEST_CASE("gpu: what a step of the reducer costs", "[gpu][check][reducer][rates]") {

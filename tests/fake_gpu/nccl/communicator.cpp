@@ -136,11 +136,14 @@ ncclResult_t Communicator::launch(std::vector<Call> calls, CUstream stream) {
     const auto fault = faults().next("launch");
     const bool never = fault && fault->kind == Fault::Kind::Never;
     if (fault) fake::perform(*fault);
-    LaunchOrder::of_process().launch(meeting_.name, device_);
     Pending pending;
+    if (::ddp_fake_cuda_is_captured(stream) == 0) {
+        pending.task = make_task(std::move(calls));
+    } else {
+        pending.captured = std::move(calls);
+    }
     {
         const ddprun::Lock lock(mutex_);
-        pending.task.reset(new Task{*this, *group_, std::move(calls), ++launches_, faults().next("kernel")});
         pending.stream = stream;
         pending.tasks_before = ::ddp_fake_cuda_tasks(stream);
         if (!never) pending.ready_at = ddprun::Clock::now();
@@ -157,28 +160,68 @@ ncclResult_t Communicator::launch(std::vector<Call> calls, CUstream stream) {
     return put_on_stream(std::move(pending));
 }
 
+/// Makes the task of one launch, whose turn is next.
+std::unique_ptr<Communicator::Task> Communicator::make_task(std::vector<Call> calls) {
+    LaunchOrder::of_process().launch(meeting_.name, device_);
+    const ddprun::Lock lock(mutex_);
+    return std::unique_ptr<Task>(new Task{*this, *group_, std::move(calls), ++launches_, faults().next("kernel")});
+}
+
 ncclResult_t Communicator::put_on_stream(Pending pending) {
+    const std::vector<Call>& calls = pending.task != nullptr ? pending.task->calls : pending.captured;
     if (::ddp_fake_cuda_tasks(pending.stream) != pending.tasks_before) {
         return misuse(fmt::format("{}: work was put on the stream while the launch of {} there was in progress", text_,
-                                  name_of(pending.task->calls.front().kind)));
+                                  name_of(calls.front().kind)));
     }
     std::vector<const void*> memory;
-    for (const Call& call : pending.task->calls) {
+    for (const Call& call : calls) {
         for (const Range& range : memory_of(call, rank_, ranks_))
             if (range.bytes > 0) memory.push_back(range.begin);
     }
-    const auto run = [](void* argument) {
-        const std::unique_ptr<Task> task(static_cast<Task*>(argument));
-        task->communicator.run(*task);
-    };
+    if (pending.task == nullptr) {
+        const int captured = put_into_graph(std::move(pending.captured), pending.stream, memory);
+        if (captured == CUDA_SUCCESS) return ncclSuccess;
+        return refuse(ncclUnhandledCudaError, fmt::format("{}: the capture takes no kernel ({})", text_, captured));
+    }
     Task* const task = pending.task.release();
     tasks_.fetch_add(1);
-    const int enqueued = ::ddp_fake_cuda_call_with(pending.stream, run, task, memory.data(), memory.size());
+    const int enqueued =
+        ::ddp_fake_cuda_call_with(pending.stream, &Communicator::run_task, task, memory.data(), memory.size());
     if (enqueued == CUDA_SUCCESS) return ncclSuccess;
     const std::unique_ptr<Task> unused(task);
     tasks_.fetch_sub(1);
     end_turn(task->number);
     return refuse(ncclUnhandledCudaError, fmt::format("{}: the stream takes no kernel ({})", text_, enqueued));
+}
+
+/// The operations of one launch that are part of a graph. Each replay is a launch.
+struct Communicator::InGraph {
+    InGraph(Communicator& its_communicator, std::vector<Call> its_calls)
+        : communicator(its_communicator), calls(std::move(its_calls)) {
+        communicator.graph_calls_.fetch_add(1);
+    }
+    ~InGraph() { communicator.graph_calls_.fetch_sub(1); }
+    InGraph(const InGraph&) = delete;
+    InGraph& operator=(const InGraph&) = delete;
+
+    Communicator& communicator;
+    const std::vector<Call> calls;
+};
+
+int Communicator::put_into_graph(std::vector<Call> calls, CUstream stream, const std::vector<const void*>& memory) {
+    const auto make = [](void* argument) -> void* {
+        const auto& [communicator, launched] = *static_cast<const InGraph*>(argument);
+        communicator.tasks_.fetch_add(1);
+        return communicator.make_task(launched).release();
+    };
+    const auto release = [](void* argument) { delete static_cast<InGraph*>(argument); };
+    return ::ddp_fake_cuda_capture_call(stream, make, &Communicator::run_task, release,
+                                        new InGraph(*this, std::move(calls)), memory.data(), memory.size());
+}
+
+void Communicator::run_task(void* argument) {
+    const std::unique_ptr<Task> task(static_cast<Task*>(argument));
+    task->communicator.run(*task);
 }
 
 /// Runs on the thread of a stream.
@@ -250,6 +293,7 @@ ncclResult_t Communicator::finalize() {
 
 /// Waits for the operations that have been launched, and for all peers to do the same.
 void Communicator::flush(std::uint64_t number) {
+    while (graph_calls_.load() > 0 && !aborted()) std::this_thread::sleep_for(100us);  // as NCCL does
     if (await_turn(number)) {
         try {
             compare_orders();
@@ -324,6 +368,7 @@ ncclResult_t Communicator::abort() {
     turn_changed_.notify_all();
     if (fault && fault->kind == Fault::Kind::Wait) ::ddp_fake_cuda_wait_for_device(device_);
     while (ended_.load(std::memory_order_acquire) < begun_.load()) std::this_thread::sleep_for(100us);
+    while (graph_calls_.load() > 0) std::this_thread::sleep_for(100us);  // for ever, if the program keeps a graph
     const ddprun::Lock lock(mutex_);
     if (ended_.load(std::memory_order_acquire) == tasks_.load()) group_.reset();  // else a task may still begin
     return ncclSuccess;

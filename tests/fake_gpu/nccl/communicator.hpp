@@ -66,7 +66,8 @@ private:
     };
     /// A launch that a non-blocking communicator has not put on the stream yet.
     struct Pending {
-        std::unique_ptr<Task> task;
+        std::unique_ptr<Task> task;  ///< null: the stream is captured
+        std::vector<Call> captured;  ///< then
         CUstream stream = nullptr;
         unsigned tasks_before = 0;                       ///< of the stream, when NCCL was called
         std::optional<ddprun::TimePoint> ready_at = {};  ///< nothing: never
@@ -74,9 +75,13 @@ private:
 
     void connect() EXCLUDES(mutex_);
     [[nodiscard]] ncclResult_t connect_result() EXCLUDES(mutex_);
-    [[nodiscard]] ncclResult_t put_on_stream(Pending pending);
+    [[nodiscard]] ncclResult_t put_on_stream(Pending pending) EXCLUDES(mutex_);
+    [[nodiscard]] int put_into_graph(std::vector<Call> calls, CUstream stream, const std::vector<const void*>& memory);
+    [[nodiscard]] std::unique_ptr<Task> make_task(std::vector<Call> calls) EXCLUDES(mutex_);
     [[nodiscard]] ncclResult_t usable(std::string_view function) EXCLUDES(mutex_);
     [[nodiscard]] ncclResult_t keep(ncclResult_t error) EXCLUDES(mutex_);
+    struct InGraph;
+    static void run_task(void* argument);
     void run(Task& task);
     void take_part(Task& task);
     void fail(const Error& error);
@@ -104,7 +109,8 @@ private:
     std::uint64_t launches_ GUARDED_BY(mutex_) = 0;
 
     std::atomic<bool> aborted_{false};
-    std::atomic<std::uint64_t> tasks_{0};  ///< on streams; the end of the communicator is one, too
+    std::atomic<std::uint64_t> tasks_{0};        ///< on streams; the end of the communicator is one, too
+    std::atomic<std::uint64_t> graph_calls_{0};  ///< launches that graphs hold: NCCL's persistentRefs
     std::atomic<std::uint64_t> begun_{0};
     std::atomic<std::uint64_t> ended_{0};
     std::atomic<unsigned> device_error_{ncclSuccess};  ///< that NCCL has met in the background

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "ddp/bucket_plan.hpp"
@@ -91,6 +92,20 @@ struct BackwardResult {
     std::vector<bool> used = {};
 };
 
+/// A step that GradientReducer::capture has made into a CUDA graph. Frees it when destroyed. It may outlive its
+/// reducer, which frees the graph at its end.
+class CapturedStep {
+public:
+    /// Makes one that cannot be replayed.
+    CapturedStep() = default;
+
+private:
+    friend class GradientReducer;
+    struct State;
+    explicit CapturedStep(std::shared_ptr<State> state) : state_(std::move(state)) {}
+    std::shared_ptr<State> state_;
+};
+
 /// Averages gradients over the ranks of a group while backward is still running, as PyTorch's DistributedDataParallel
 /// does. It owns the buckets of one model's gradients, and the group that reduces them. Gradients are views into the
 /// buckets, so nothing is copied. One owner thread makes all calls but mark_ready and mark_unused, which any thread may
@@ -105,8 +120,8 @@ struct BackwardResult {
 /// mark declares that the gradient is complete once its stream has done what is enqueued there now. What is enqueued on
 /// the stream of finish_backward afterwards sees the averages. The stream of begin_backward has to come after all that
 /// has touched the gradients before, and other streams that compute gradients have to wait for it after the call.
-/// Streams stay valid until finish_backward has returned. A call on a stream that is being captured into a CUDA graph
-/// throws Error{InvalidArgument}.
+/// Streams stay valid until finish_backward has returned. Outside of capture() a call on a stream that is being
+/// captured into a CUDA graph throws Error{InvalidArgument}.
 ///
 /// If the group fails, the device may go on with gradients that were never exchanged. They are zero then, and the word
 /// of step_ok() is 0 from there on, so that an optimiser on the device can skip its step. The host learns of it from
@@ -157,6 +172,20 @@ public:
     /// naming every parameter that was not marked. After an error the reducer is unusable, here and on the peers, which
     /// get Error{Aborted} or {PeerLost} instead of waiting.
     BackwardResult finish_backward(Stream stream = {});
+
+    /// Captures a whole step into a CUDA graph, which replay() runs. `step` enqueues it on `stream`, not the default
+    /// stream, and on streams that wait for it: forward, one synchronised backward with all its calls, the optimiser.
+    /// Nothing of it is run, and it must not allocate or wait for the device. Collective: each rank captures the same
+    /// backward. Device memory only, after a synchronised backward (two with `rebuild`), without a hook, find_unused,
+    /// Join, or accumulated gradients, and for one reducer of a process; else Error{InvalidArgument}, and nothing has
+    /// happened. An exception of `step`, and Error{System} when CUDA makes no graph of it, end the reducer as an error
+    /// of finish_backward does.
+    [[nodiscard]] CapturedStep capture(Stream stream, const std::function<void()>& step);
+    /// Runs a captured step behind the work of `stream`, which goes on behind it. Counts as a synchronised backward:
+    /// collective, compared with the other ranks' backwards, with the group's deadline, and with the errors of
+    /// finish_backward. The graph reads and writes the addresses of its capture, so copy each batch to the same place.
+    /// Not in a backward, under Join or NoSync, with accumulated gradients, or after another bind().
+    void replay(const CapturedStep& step, Stream stream = {});
 
     /// While this guard lives, begin_backward() means begin_backward(false). Use it alike on all ranks.
     class NoSync {

@@ -11,6 +11,8 @@
 struct CUctx_st;
 struct CUevent_st;
 struct CUfunc_st;
+struct CUgraphExec_st;
+struct CUgraph_st;
 struct CUmod_st;
 struct CUstream_st;
 
@@ -21,6 +23,8 @@ using CUdevice = int;
 using CUdeviceptr = unsigned long long;
 using CUevent = CUevent_st*;
 using CUfunction = CUfunc_st*;
+using CUgraph = CUgraph_st*;
+using CUgraphExec = CUgraphExec_st*;
 using CUmodule = CUmod_st*;
 using CUstream = CUstream_st*;  ///< the runtime's cudaStream_t is the same; null: the legacy default stream
 
@@ -45,7 +49,11 @@ enum CUresult : unsigned {
 };
 enum CUstream_flags : unsigned { CU_STREAM_NON_BLOCKING = 1 };
 enum CUevent_flags : unsigned { CU_EVENT_DISABLE_TIMING = 2 };
-enum CUstreamCaptureMode : unsigned { CU_STREAM_CAPTURE_MODE_GLOBAL = 0, CU_STREAM_CAPTURE_MODE_RELAXED = 2 };
+enum CUstreamCaptureMode : unsigned {
+    CU_STREAM_CAPTURE_MODE_GLOBAL = 0,
+    CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1,
+    CU_STREAM_CAPTURE_MODE_RELAXED = 2,
+};
 enum CUstreamCaptureStatus : unsigned { CU_STREAM_CAPTURE_STATUS_NONE = 0, CU_STREAM_CAPTURE_STATUS_ACTIVE = 1 };
 enum CUmemorytype : unsigned { CU_MEMORYTYPE_DEVICE = 2 };
 enum CUdevice_attribute : unsigned {
@@ -60,6 +68,9 @@ enum CUpointer_attribute : unsigned {
     CU_POINTER_ATTRIBUTE_IS_MANAGED = 8,      ///< an unsigned
     CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9,  ///< an int
 };
+
+/// The handles of the default streams, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD in cuda.h, are 0 to this.
+inline constexpr std::uintptr_t kLastReservedStream = 2;
 
 // These are macros in cuda.h, CU_MEMHOSTALLOC_PORTABLE and so on.
 inline constexpr unsigned kHostAllocPortable = 1;
@@ -83,6 +94,12 @@ struct CudaApi {
     CUresult (*stream_wait_event)(CUstream stream, CUevent event, unsigned flags) = nullptr;
     CUresult (*stream_is_capturing)(CUstream stream, CUstreamCaptureStatus* status) = nullptr;
     CUresult (*thread_exchange_stream_capture_mode)(CUstreamCaptureMode* mode) = nullptr;
+    CUresult (*stream_begin_capture)(CUstream stream, CUstreamCaptureMode mode) = nullptr;
+    CUresult (*stream_end_capture)(CUstream stream, CUgraph* graph) = nullptr;
+    CUresult (*graph_instantiate)(CUgraphExec* instance, CUgraph graph, unsigned long long flags) = nullptr;
+    CUresult (*graph_launch)(CUgraphExec instance, CUstream stream) = nullptr;
+    CUresult (*graph_exec_destroy)(CUgraphExec instance) = nullptr;  ///< in flight: it is freed when it has ended
+    CUresult (*graph_destroy)(CUgraph graph) = nullptr;
     CUresult (*event_create)(CUevent* event, unsigned flags) = nullptr;
     CUresult (*event_record)(CUevent event, CUstream stream) = nullptr;
     CUresult (*event_query)(CUevent event) = nullptr;
@@ -128,6 +145,12 @@ struct CudaApi {
     ROW(stream_wait_event, cuStreamWaitEvent, )                                   \
     ROW(stream_is_capturing, cuStreamIsCapturing, )                               \
     ROW(thread_exchange_stream_capture_mode, cuThreadExchangeStreamCaptureMode, ) \
+    ROW(stream_begin_capture, cuStreamBeginCapture, _v2)                          \
+    ROW(stream_end_capture, cuStreamEndCapture, )                                 \
+    ROW(graph_instantiate, cuGraphInstantiate, WithFlags)                         \
+    ROW(graph_launch, cuGraphLaunch, )                                            \
+    ROW(graph_exec_destroy, cuGraphExecDestroy, )                                 \
+    ROW(graph_destroy, cuGraphDestroy, )                                          \
     ROW(event_create, cuEventCreate, )                                            \
     ROW(event_record, cuEventRecord, )                                            \
     ROW(event_query, cuEventQuery, )                                              \

@@ -23,6 +23,7 @@
 
 namespace ddp::detail {
 
+class CapturedGraph;
 class GroupDevice;
 
 /// A batch of sends and receives that a backend has taken over: it is done, or it is queued and start() has to follow.
@@ -68,6 +69,12 @@ public:
     /// Has `note` called once before an abort makes operations on the device end without a result; at once if that has
     /// happened. It must only write to memory. Backends of host memory never call it.
     virtual void before_abort(std::function<void()> /*note*/) {}
+    /// Has operations on this stream become part of the graph into which it is captured, instead of being run, until a
+    /// call with a null handle. submit() returns when they are in it. Throws Error{InvalidArgument} if another group of
+    /// the device has a graph. As submit(), and never called for a group of host memory.
+    virtual void capture_on(Stream /*stream*/) {}
+    /// Has the graph freed before the group ends or is aborted.
+    virtual void share(const std::shared_ptr<CapturedGraph>& /*graph*/) {}
     /// Fails everything that is queued, here and on the peers. Any thread.
     virtual void abort(std::string_view reason) = 0;
     /// Fails everything that is queued, here and on the peers, with the code and the culprits of `error`. Any thread.

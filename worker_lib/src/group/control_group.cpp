@@ -6,6 +6,7 @@
 namespace ddp::detail {
 
 bool is_for_control_group(const Operation& operation) {
+    if (operation.kind == OpKind::kReplay) return false;
     if (operation.kind == OpKind::kBarrier) return operation.stream.handle == nullptr;
     const auto is_host_memory = [](const Buffer& buffer) {
         return buffer.device == Device::Cpu && device_memory_complaint(buffer, "", "").empty();

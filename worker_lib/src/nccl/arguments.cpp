@@ -24,8 +24,8 @@ std::string task_complaint(const CudaApi& cuda, const NcclTask& task, int device
 
 std::string argument_complaint(const CudaApi& cuda, const NcclWork& work, int device) {
     if (work.is_barrier_of_hosts()) return {};  // has no buffer, and no caller's stream
-    // A replayed graph would repeat the call without its peers, its deadline or the watchdog.
-    const auto wrong = capture_complaint(cuda, work.caller());
+    // A graph of the program's would repeat the call without its peers, its deadline or the watchdog.
+    const auto wrong = work.is_captured() ? "" : capture_complaint(cuda, work.caller());
     if (wrong.empty()) return task_complaint(cuda, work.task(), device);
     return wrong + ": call the operation before or after the capture";
 }

@@ -42,6 +42,8 @@ public:
     [[nodiscard]] Arena& arena() override { return *arena_; }
     [[nodiscard]] GroupDevice* device() override { return device_.get(); }
     void before_abort(std::function<void()> note) override { queue_->before_abort(*group_, std::move(note)); }
+    void capture_on(Stream stream) override;
+    void share(const std::shared_ptr<CapturedGraph>& graph) override { group_->communicator->graphs().add(graph); }
     void abort(std::string_view reason) override;
     void fail(const Error& error) override { queue_->fail(*group_, ddp::detail::failure_of(error)); }
     void fail_with(std::function<std::optional<Error>()> other) override {
@@ -67,6 +69,7 @@ private:
     std::shared_ptr<GroupDevice> device_;
     std::shared_ptr<NcclGroup> group_;
     std::unique_ptr<DeviceArena> arena_;
+    Stream captured_;  ///< of capture_on()
 };
 
 NcclBackend::NcclBackend(const GroupSpec& spec, const GpuApi& api, const NcclLimits& limits, ddprun::TimePoint deadline)
@@ -120,7 +123,9 @@ void NcclBackend::warm_up(ddprun::TimePoint deadline) {
 /// stays usable. Any later error fails the group and its operations, also one that NCCL finds in the arguments: a
 /// non-blocking communicator keeps it and refuses all later calls.
 std::shared_ptr<NcclWork> NcclBackend::enqueue(NcclTask task) {
-    auto work = std::make_shared<NcclWork>(std::move(task), device_, handle_, limits_.longest_abort());
+    const Stream stream = std::visit([](const auto& one) { return one.stream; }, task);
+    const bool captured = captured_.handle != nullptr && stream.handle == captured_.handle;
+    auto work = std::make_shared<NcclWork>(std::move(task), device_, handle_, limits_.longest_abort(), captured);
     if (!failure()) {
         try {
             const DeviceScope scope(*device_);
@@ -136,7 +141,24 @@ std::shared_ptr<NcclWork> NcclBackend::enqueue(NcclTask task) {
         }
     }
     queue_->submit(*group_, work);
+    if (!captured) return work;
+    work->await_launch();  // calls that add to one graph must not be made at the same time
+    if (const auto failed = work->launched() ? std::nullopt : failure()) throw Error(*failed);
     return work;
+}
+
+void NcclBackend::capture_on(Stream stream) {
+    if (stream.handle == nullptr) {
+        queue_->end_capture(*group_);
+    } else if (!queue_->begin_capture(*group_)) {
+        throw Error(
+            ErrorCode::InvalidArgument,
+            fmt::format("{}: another reducer of CUDA device {} has a captured step. Graphs of two communicators "
+                        "that one process launches have been seen to block each other: capture the steps of "
+                        "one reducer only, or destroy the other CapturedStep first",
+                        group_->own_rank, device_->index()));
+    }
+    captured_ = stream;
 }
 
 /// Runs on the callback thread. An exception of a callback aborts the group, unless it has failed already.

@@ -205,6 +205,7 @@ Communicator::Communicator(const GpuApi& api, const GroupSpec& spec, std::shared
 }
 
 Communicator::~Communicator() {
+    graphs_.free_all();
     const ncclComm_t comm = std::exchange(comm_, nullptr);
     if (comm == nullptr) return;
     const auto work = [nccl = api_.nccl, device = device_, comm] {
@@ -221,11 +222,13 @@ ncclResult_t Communicator::state() const {
 }
 
 void Communicator::abort() {
+    graphs_.free_all();
     if (const ncclComm_t comm = std::exchange(comm_, nullptr); comm != nullptr)
         abort_in_order(api_.nccl, comm, Clock::now() + limits_.abort_timeout / 2);
 }
 
 void Communicator::finish(bool in_order) {
+    graphs_.free_all();
     const ncclComm_t comm = std::exchange(comm_, nullptr);
     if (comm == nullptr) return;
     const TimePoint deadline = Clock::now() + (in_order ? limits_.finish_timeout : ddprun::Duration::zero());

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "worker_lib/src/bootstrap/environment.hpp"
+#include "worker_lib/src/cuda/captured_graph.hpp"
 #include "worker_lib/src/cuda/group_device.hpp"
 #include "worker_lib/src/group/backend.hpp"
 #include "worker_lib/src/nccl/api.hpp"
@@ -67,6 +68,9 @@ public:
     Communicator& operator=(const Communicator&) = delete;
 
     [[nodiscard]] ncclComm_t get() const { return comm_; }
+    /// Returns the graphs with operations of this communicator, which it frees before it ends: NCCL would wait for
+    /// that for ever. Any thread.
+    [[nodiscard]] CapturedGraphs& graphs() { return graphs_; }
     /// Returns ncclInProgress while NCCL is launching a call, else the error that it has met; ncclSuccess: none.
     [[nodiscard]] ncclResult_t state() const;
     /// Has NCCL stop the kernels of the communicator, and frees it. May never return. After abort() or finish() it does
@@ -83,7 +87,8 @@ private:
     const std::shared_ptr<GroupDevice> device_;
     const NcclLimits limits_;
     const std::string earlier_error_;  // NCCL's last error before this communicator
-    ncclComm_t comm_ = nullptr;        // null from abort() or finish() on
+    CapturedGraphs graphs_;
+    ncclComm_t comm_ = nullptr;  // null from abort() or finish() on
 };
 
 }  // namespace ddp::detail

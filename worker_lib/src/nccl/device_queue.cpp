@@ -47,15 +47,22 @@ struct CallMarks {
     void in_progress() const { enter(fmt::format("{} (in progress)", nccl_function(work))); }
 };
 
-/// Puts the operation on the group's stream.
+/// Puts the operation on the group's stream, or into the graph of the caller's.
 ncclResult_t start(const NcclGroup& group, NcclWork& work, const CallMarks& marks) {
     marks.enter("cuStreamWaitEvent");
     work.follow_caller();
     marks.enter(nccl_function(work));
-    const ncclComm_t comm = group.communicator->get();
     const auto* const operation = std::get_if<Operation>(&work.task());
-    return operation != nullptr ? start(*operation, *group.target, comm)
-                                : start(std::get<TransferList>(work.task()).transfers, *group.target, comm);
+    NcclTarget target = *group.target;
+    if (work.is_replay()) {
+        const CudaApi& cuda = group.device->cuda();
+        check_cuda(cuda, cuda.graph_launch(operation->graph, target.stream), "cuGraphLaunch");
+        return ncclSuccess;
+    }
+    if (work.is_captured()) target.stream = work.caller();
+    const ncclComm_t comm = group.communicator->get();
+    return operation != nullptr ? start(*operation, target, comm)
+                                : start(std::get<TransferList>(work.task()).transfers, target, comm);
 }
 
 /// The state of a launch: it has failed, or NCCL is still connecting it to peers, or neither: it is on the stream.
@@ -108,7 +115,8 @@ Progress progress_of(const NcclGroup& group, NcclWork& work, bool asks_nccl, con
     return {.nccl_failure = failure_of_work(group, work, error_code_of(error), text)};
 }
 
-/// Returns whether the device has come to the oldest of the operations that are on the stream, or has failed.
+/// Returns whether the device has come to the oldest of the operations that are on the stream, or has failed. Not for a
+/// replay: its graph also holds work of the program, which goes on after NCCL's kernels have left.
 bool is_on_device(const GroupWatch::Works& works) {
     for (const auto& work : works) {
         if (!work->launched()) continue;
@@ -116,7 +124,7 @@ bool is_on_device(const GroupWatch::Works& works) {
         if (state == CUDA_SUCCESS) continue;
         if (state != CUDA_ERROR_NOT_READY) return true;
         work->mark_begun(false);
-        return work->has_begun();
+        return work->has_begun() && !work->is_replay();
     }
     return false;
 }
@@ -190,6 +198,7 @@ void DeviceQueue::submit(NcclGroup& group, std::shared_ptr<NcclWork> work) {
         } else {
             group.watch.add(work);
             if (!group.watch.failure()) to_launch_.push_back({&group, work});
+            if (group.watch.failure()) work->give_up_launch();
             if (group.closing) {  // by a callback
                 fail_now(group,
                          {.code = ErrorCode::Aborted,
@@ -229,6 +238,19 @@ void DeviceQueue::before_abort(NcclGroup& group, std::function<void()> note) {
     const ddprun::Lock lock(mutex_);
     if (group.watch.failure()) return note();
     group.before_abort = std::move(note);
+}
+
+bool DeviceQueue::begin_capture(NcclGroup& group) {
+    const ddprun::Lock lock(mutex_);
+    group.is_capturing = std::ranges::all_of(groups_, [&](const auto& other) {
+        return other.get() == &group || (!other->is_capturing && other->communicator->graphs().empty());
+    });
+    return group.is_capturing;
+}
+
+void DeviceQueue::end_capture(NcclGroup& group) {
+    const ddprun::Lock lock(mutex_);
+    group.is_capturing = false;
 }
 
 void DeviceQueue::notice_idle_callbacks() {
@@ -362,6 +384,7 @@ bool DeviceQueue::step_group(NcclGroup& group) {
 void DeviceQueue::fail_now(NcclGroup& group, Failure failure, bool shares) {
     if (group.watch.failure()) return;
     group.watch.fail(std::move(failure));
+    for (const auto& work : group.watch.works()) work->give_up_launch();
     if (group.before_abort) group.before_abort();
     group.state = State::kAborting;
     group.failed_at = Clock::now();
@@ -461,12 +484,13 @@ bool DeviceQueue::is_in_call(const NcclGroup& group, TimePoint now) const {
 }
 
 /// Returns whether the abort of a group may go on after its deadline: it frees memory, and so waits for all other work
-/// of the device. If that takes too long, it fails the groups that have such work, once.
+/// of the device; and it waits for the end of a capture with operations of the group. If that takes too long, it fails
+/// the groups that have such work, once.
 bool DeviceQueue::may_wait(NcclGroup& group, TimePoint now) {
     if (is_in_call(group, now)) return false;
     if (now >= group.failed_at + group.limits.abort_timeout + group.limits.program_timeout)
         return !std::exchange(group.has_failed_others, true) && fail_others(group);
-    return !group.is_on_device || std::ranges::any_of(groups_, [&](const auto& other) {
+    return !group.is_on_device || group.is_capturing || std::ranges::any_of(groups_, [&](const auto& other) {
         if (other.get() == &group || other->watch.works().empty()) return false;
         return other->state == State::kRunning || now < other->failed_at + other->limits.abort_timeout;
     });

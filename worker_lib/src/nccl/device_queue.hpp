@@ -62,8 +62,10 @@ struct NcclGroup : std::enable_shared_from_this<NcclGroup> {
     ddprun::TimePoint abort_deadline;
     bool is_late = false;  ///< the abort_deadline had passed at the last look, and the second look is still to come
     bool has_failed_others = false;  ///< because its abort waited for them
-    bool is_on_device = true;  ///< an operation has begun there and not ended before the abort, or that is not known
-    bool is_starting = true;   ///< the program does not have it yet
+    /// An operation has begun there and not ended before the abort, or that is not known. A replay does not count.
+    bool is_on_device = true;
+    bool is_starting = true;  ///< the program does not have it yet
+    bool is_capturing = false;
     bool closing = false;
     bool is_behind = false;  ///< since `closing`, the queue has found that the oldest operation goes on
     std::function<std::optional<Error>()> other_failure;  ///< of a group that fails with this one, or none
@@ -95,6 +97,10 @@ public:
     void hand_out(NcclGroup& group) EXCLUDES(mutex_);
     /// Sets NcclGroup::before_abort, see BackendImpl::before_abort.
     void before_abort(NcclGroup& group, std::function<void()> note) EXCLUDES(mutex_);
+    /// From now on operations of the group are captured. Returns false, and changes nothing, if another group of the
+    /// device has a graph.
+    [[nodiscard]] bool begin_capture(NcclGroup& group) EXCLUDES(mutex_);
+    void end_capture(NcclGroup& group) EXCLUDES(mutex_);
     /// Has threads in remove() look again.
     void notice_idle_callbacks() EXCLUDES(mutex_);
 

@@ -74,6 +74,7 @@ std::string_view nccl_function(const Operation& operation) {
         case OpKind::kReduce: return "ncclReduce";
         case OpKind::kReduceScatter: return "ncclReduceScatter";
         case OpKind::kAllGather: return "ncclAllGather";
+        case OpKind::kReplay: return "cuGraphLaunch";
         default: return kMessagesFunction;
     }
 }

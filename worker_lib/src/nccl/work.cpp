@@ -16,13 +16,14 @@ RecordEntry entry_of(const NcclTask& task) {
 }  // namespace
 
 NcclWork::NcclWork(NcclTask task, std::shared_ptr<GroupDevice> device,
-                   std::shared_ptr<BackendHandle<BackendImpl>> backend, ddprun::Duration longest_abort)
+                   std::shared_ptr<BackendHandle<BackendImpl>> backend, ddprun::Duration longest_abort, bool captured)
     : WorkState(std::visit([](const auto& one) { return one.seq; }, task),
                 std::visit([](const auto& one) { return one.deadline; }, task), entry_of(task)),
       task_(std::move(task)),
       device_(std::move(device)),
       backend_(std::move(backend)),
-      longest_abort_(longest_abort) {}
+      longest_abort_(longest_abort),
+      captured_(captured) {}
 
 NcclWork::~NcclWork() {
     for (CUevent event : {start_, end_})
@@ -30,12 +31,14 @@ NcclWork::~NcclWork() {
 }
 
 void NcclWork::record_caller() {
+    if (captured_) return;
     start_ = device_->acquire_event();
     end_ = device_->acquire_event();
     if (!is_barrier_of_hosts()) record_on_callers_stream(device_->cuda(), start_, *this, device_->index());
 }
 
 void NcclWork::follow_caller() {
+    if (captured_) return;  // it is on the caller's stream
     const CudaApi& cuda = device_->cuda();
     if (!is_barrier_of_hosts())
         check_cuda(cuda, cuda.stream_wait_event(device_->stream(), start_, 0), "cuStreamWaitEvent");
@@ -44,7 +47,7 @@ void NcclWork::follow_caller() {
 }
 
 void NcclWork::record_end() {
-    check_cuda(device_->cuda(), device_->cuda().event_record(end_, device_->stream()), "cuEventRecord");
+    if (!captured_) check_cuda(device_->cuda(), device_->cuda().event_record(end_, device_->stream()), "cuEventRecord");
     launched_.store(true, std::memory_order_release);
     settle();
 }
@@ -63,6 +66,11 @@ std::vector<WorkState::Callback> NcclWork::finish(std::exception_ptr error) {
 bool NcclWork::is_barrier_of_hosts() const {
     const auto* const operation = std::get_if<Operation>(&task_);
     return operation != nullptr && operation->kind == OpKind::kBarrier && operation->stream.handle == nullptr;
+}
+
+bool NcclWork::is_replay() const {
+    const auto* const operation = std::get_if<Operation>(&task_);
+    return operation != nullptr && operation->kind == OpKind::kReplay;
 }
 
 CUstream NcclWork::caller() const {
@@ -106,7 +114,7 @@ void NcclWork::note_abort(std::string_view reason) const {
     if (!batch->record_entries.empty()) batch->record_entries.front().aborted(reason);
 }
 
-CUresult NcclWork::query() const { return device_->cuda().event_query(end_); }
+CUresult NcclWork::query() const { return captured_ ? CUDA_SUCCESS : device_->cuda().event_query(end_); }
 
 void NcclWork::mark_begun(bool ended) {
     if (begun_) return;
@@ -118,7 +126,8 @@ void NcclWork::mark_begun(bool ended) {
 void NcclWork::wait() {
     if (is_barrier_of_hosts()) return WorkState::wait();
     // A wait for an event that has not been recorded would be none. The queue fails what it cannot launch in time.
-    settled_.wait(false, std::memory_order_acquire);
+    await_launch();
+    if (captured_ && launched()) return;
     if (done() || !launched()) return WorkState::wait();  // throws the error, or returns at once
     const DeviceScope scope(*device_);                    // Stream{} is this device's default stream
     if (const auto wrong = wait_complaint(device_->cuda(), caller()); !wrong.empty()) refuse(*this, wrong);

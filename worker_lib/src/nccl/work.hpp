@@ -18,13 +18,18 @@ using NcclTask = std::variant<Operation, TransferList>;
 class NcclWork final : public WorkState {
 public:
     /// longest_abort   NcclLimits::longest_abort() of the group. See grace().
+    /// captured        it becomes a part of the graph into which the caller's stream is captured
     NcclWork(NcclTask task, std::shared_ptr<GroupDevice> device, std::shared_ptr<BackendHandle<BackendImpl>> backend,
-             ddprun::Duration longest_abort);
+             ddprun::Duration longest_abort, bool captured);
     ~NcclWork() override;
 
     [[nodiscard]] const NcclTask& task() const { return task_; }
     /// Returns whether it is a barrier without a stream, which orders nothing on the device.
     [[nodiscard]] bool is_barrier_of_hosts() const;
+    /// Returns whether it has ended when NCCL has put it into a graph. It has no events: replays have those.
+    [[nodiscard]] bool is_captured() const { return captured_; }
+    /// Returns whether it launches a graph, instead of calling NCCL.
+    [[nodiscard]] bool is_replay() const;
     /// Returns the caller's stream, whose work at the time of the call comes before the operation.
     [[nodiscard]] CUstream caller() const;
     [[nodiscard]] const Participant& owner() const override { return backend_->owner(); }
@@ -51,6 +56,13 @@ public:
     void mark_begun(bool ended);
     /// Returns whether mark_begun() has seen the start. Any thread.
     [[nodiscard]] bool has_begun() const { return begun_; }
+    /// Returns when it has been launched, or has ended without; a captured one also when it will not be launched.
+    void await_launch() const { settled_.wait(false, std::memory_order_acquire); }
+    /// Ends await_launch() of a captured operation, whose group has failed: the abort waits for the end of the capture,
+    /// and so for the caller.
+    void give_up_launch() {
+        if (captured_) settle();
+    }
     /// Calls end(), and wakes threads in wait().
     [[nodiscard]] std::vector<Callback> finish(std::exception_ptr error);
 
@@ -75,6 +87,7 @@ private:
     const std::shared_ptr<GroupDevice> device_;
     const std::shared_ptr<BackendHandle<BackendImpl>> backend_;
     const ddprun::Duration longest_abort_;
+    const bool captured_;
     CUevent start_ = nullptr;  // both from device_'s pool, since record_caller(); on the caller's stream at first
     CUevent end_ = nullptr;
     std::atomic<bool> launched_ = false;

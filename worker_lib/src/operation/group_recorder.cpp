@@ -52,7 +52,7 @@ public:
     [[nodiscard]] const auto& of(ReduceOp op) const { return reduces_[static_cast<std::size_t>(op)]; }
 
 private:
-    std::array<Name, static_cast<std::size_t>(OpKind::kAllToAllV) + 1> kinds_{};
+    std::array<Name, static_cast<std::size_t>(kLastOpKind) + 1> kinds_{};
     std::array<std::array<char, 8>, static_cast<std::size_t>(DType::F64) + 1> dtypes_{};
     std::array<std::array<char, 8>, static_cast<std::size_t>(ReduceOp::BitXor) + 1> reduces_{};
 };
@@ -73,7 +73,7 @@ layout::Operation entry_of(const Operation& operation, ddprun::TimePoint now) {
     if (!operation.label.empty()) ddprun::copy_cut(entry.tag, operation.label);
     if (has_root(operation.kind)) entry.peer = operation.root;
     if (reduces(operation.kind)) entry.reduce = table.of(operation.reduce_op);
-    if (operation.kind != OpKind::kBarrier) {
+    if (has_buffer(operation.kind)) {
         entry.count = operation.compared_count();
         entry.input_count = operation.buffer.count;
         entry.output_count = operation.result().count;

@@ -23,19 +23,20 @@ std::string_view to_string(OpKind kind) {
         case OpKind::kScatterV: return "scatter_v";
         case OpKind::kAllToAll: return "all_to_all";
         case OpKind::kAllToAllV: return "all_to_all_v";
+        case OpKind::kReplay: return "replay";
     }
     return "unknown operation";
 }
 
 std::size_t Operation::compared_count() const {
-    if (kind == OpKind::kBarrier || kind == OpKind::kAllToAllV) return 0;
+    if (!has_buffer(kind) || kind == OpKind::kAllToAllV) return 0;
     return counts.empty() ? part().count : std::accumulate(counts.begin(), counts.end(), std::size_t{0});
 }
 
 std::string describe(const Operation& operation) {
     std::string text = fmt::format("#{} {}", operation.seq, to_string(operation.kind));
     if (reduces(operation.kind)) text += fmt::format(" {}", ddp::to_string(operation.reduce_op));
-    if (operation.kind != OpKind::kBarrier) {
+    if (has_buffer(operation.kind)) {
         text += fmt::format(" {}", ddp::to_string(operation.part().dtype));
         if (operation.kind != OpKind::kAllToAllV) text += fmt::format("[{}]", operation.compared_count());
     }

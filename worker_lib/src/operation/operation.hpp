@@ -12,6 +12,8 @@
 #include "ddp/types.hpp"
 #include "worker_lib/src/recorder/flight_recorder.hpp"
 
+struct CUgraphExec_st;
+
 namespace ddp::detail {
 
 enum class OpKind : std::uint8_t {
@@ -28,11 +30,15 @@ enum class OpKind : std::uint8_t {
     kScatterV,
     kAllToAll,
     kAllToAllV,
+    kReplay,  ///< of a CUDA graph with operations of the group, see docs/design/040-captured-steps.md
 };
+inline constexpr OpKind kLastOpKind = OpKind::kReplay;
 [[nodiscard]] std::string_view to_string(OpKind kind);
 [[nodiscard]] constexpr bool reduces(OpKind kind) {
     return kind == OpKind::kAllReduce || kind == OpKind::kReduce || kind == OpKind::kReduceScatter;
 }
+/// Returns whether an operation of this kind has a buffer.
+[[nodiscard]] constexpr bool has_buffer(OpKind kind) { return kind != OpKind::kBarrier && kind != OpKind::kReplay; }
 [[nodiscard]] constexpr bool gathers(OpKind kind) { return kind == OpKind::kGather || kind == OpKind::kGatherV; }
 [[nodiscard]] constexpr bool scatters(OpKind kind) { return kind == OpKind::kScatter || kind == OpKind::kScatterV; }
 /// Returns whether all ranks pass the same list, with the count of each rank's part. kAllToAllV is not such a kind:
@@ -62,7 +68,8 @@ struct Operation {
     ReduceOp reduce_op = ReduceOp::Sum;
     int root = 0;
     Stream stream;
-    std::string label;  ///< OpOptions::label
+    CUgraphExec_st* graph = nullptr;  ///< kReplay
+    std::string label;                ///< OpOptions::label
     std::uint64_t seq = 0;
     ddprun::Duration timeout{};  ///< `deadline` is that long after the call
     ddprun::TimePoint deadline;

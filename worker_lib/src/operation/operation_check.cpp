@@ -124,7 +124,8 @@ private:
                 return expect("output", out, *sum(operation_.receive_counts, ranks_),
                               says("the sum of the counts to receive"));
             case OpKind::kBroadcast:
-            case OpKind::kBarrier: break;
+            case OpKind::kBarrier:
+            case OpKind::kReplay: break;
         }
         return {};
     }
@@ -210,7 +211,7 @@ std::string stream_complaint(const Stream& stream, Backend backend) {
 }
 
 std::string complaint(const Operation& operation, const GroupSpec& spec, Backend backend) {
-    if (operation.kind == OpKind::kBarrier) return stream_complaint(operation.stream, backend);
+    if (!has_buffer(operation.kind)) return stream_complaint(operation.stream, backend);
     const char* const name = operation.output ? "input" : "buffer";
     if (auto text = buffer_complaint(operation.buffer, name, backend); !text.empty()) return text;
     if (operation.output) {

@@ -42,9 +42,8 @@ void DeviceGradients::check_first(Stream stream, std::string_view call) {
 void DeviceGradients::check(Stream stream, std::string_view call) {
     const CudaApi& cuda = device_->cuda();
     const DeviceScope scope(*device_);
-    std::string wrong = capture_complaint(cuda, handle(stream));
-    if (wrong.empty()) wrong = ready_.capture_complaint(handle(stream));
-    if (!wrong.empty()) refuse(fmt::format("{}: {}: make the call before or after the capture", call, wrong));
+    if (const std::string wrong = capture_complaint(handle(stream)); !wrong.empty())
+        refuse(fmt::format("{}: {}", call, wrong));
     if (std::ranges::find(checked_, handle(stream)) != checked_.end()) return;
     const CUresult recorded = cuda.event_record(event_, handle(stream));
     if (recorded == CUDA_ERROR_INVALID_HANDLE) {
@@ -55,6 +54,16 @@ void DeviceGradients::check(Stream stream, std::string_view call) {
     }
     check_cuda(cuda, recorded, "cuEventRecord on the caller's stream");
     checked_.push_back(handle(stream));
+}
+
+std::string DeviceGradients::capture_complaint(CUstream stream) const {
+    std::string wrong = detail::capture_complaint(device_->cuda(), stream);
+    if (captured_) {
+        if (!wrong.empty()) return {};
+        return "its stream does not take part in the capture. Have it wait for an event of the captured stream first";
+    }
+    if (wrong.empty()) wrong = ready_.capture_complaint(stream);
+    return wrong.empty() ? wrong : wrong + ": make the call before or after the capture";
 }
 
 void DeviceGradients::check(const Buffer& external, std::string_view call) {
@@ -144,8 +153,13 @@ void DeviceGradients::unpack(std::size_t bucket, double factor) {
 
 void DeviceGradients::end(Stream stream) {
     const DeviceScope scope(*device_);
-    words_->write_done(++ended_, device_->stream());
+    if (!captured_) words_->write_done(++ended_, device_->stream());
     order(device_->stream(), handle(stream));
+}
+
+void DeviceGradients::end_replay(Stream stream) {
+    const DeviceScope scope(*device_);
+    words_->write_done(++ended_, handle(stream));
 }
 
 std::uint64_t DeviceGradients::confirmed(std::uint64_t /*ended*/) const { return words_->confirmed(ended_); }

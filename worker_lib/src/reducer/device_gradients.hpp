@@ -24,6 +24,12 @@ public:
     /// Returns the words by which the group declares on the device that it has been given up.
     [[nodiscard]] const std::shared_ptr<StepWords>& words() const { return words_; }
 
+    [[nodiscard]] const std::shared_ptr<GroupDevice>& device() const { return device_; }
+    /// From now on the caller's streams are, or are not, captured into a CUDA graph. Not in a backward.
+    void set_captured(bool captured) { captured_ = captured; }
+    /// Counts a synchronised backward whose averages a replay on `stream` has left.
+    void end_replay(Stream stream);
+
     [[nodiscard]] Stream stream() const override { return {device_->stream()}; }
     void check_first(Stream stream, std::string_view call) override;
     void check(Stream stream, std::string_view call) override;
@@ -43,6 +49,8 @@ private:
     void zero(const Buffer& buffer, CUstream stream) const;
     /// Makes `follower` wait for what is enqueued on `leader` now.
     void order(CUstream leader, CUstream follower);
+    /// Returns why a call on the stream cannot be made now, as to captures; empty: it can.
+    [[nodiscard]] std::string capture_complaint(CUstream stream) const;
 
     const std::shared_ptr<GroupDevice> device_;  ///< with the stream of the exchange
     const GradientStorage& storage_;
@@ -54,6 +62,7 @@ private:
     std::vector<CUstream> checked_;  ///< streams that are known to be of this device, since check_first()
     std::vector<CopyChunk> chunks_;  ///< of the bucket that is packed or unpacked
     std::uint64_t ended_ = 0;        ///< synchronised backwards
+    bool captured_ = false;
 };
 
 }  // namespace ddp::detail

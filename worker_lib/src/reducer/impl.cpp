@@ -53,6 +53,7 @@ std::unique_ptr<detail::GradientMemory> GradientReducer::Impl::make_memory() {
     detail::BackendImpl& backend = group_->impl_->backend();
     if (device_ == Device::Cpu) return std::make_unique<detail::HostGradients>(*storage_);
     auto memory = std::make_unique<detail::DeviceGradients>(*backend.device(), group_->arena(), *storage_);
+    capture_.emplace(*group_, *memory);
     backend.before_abort([words = memory->words()] { words->give_up(); });
     return memory;
 }
@@ -114,6 +115,7 @@ void GradientReducer::Impl::bind(std::size_t i, Buffer external) {
         refuse(name +
                " holds gradients of backwards without sync, which would be lost. Bind it before the first of them");
     storage_->bind(i, external);
+    ++binds_;
 }
 
 void GradientReducer::Impl::begin(bool sync, Stream stream) {
@@ -124,14 +126,13 @@ void GradientReducer::Impl::begin(bool sync, Stream stream) {
         if (!phase_.is_idle()) refuse("begin_backward: the previous backward was not ended by finish_backward");
         next_.check(sync);
         memory_->check_first(stream, "begin_backward");
+        if (capture_) capture_->begin_backward(sync);
     }
     if (options_.check_every_step) detail::agree_on_step(*group_, statistics_.steps(), sync);
     next_.begin();  // not before: when ranks disagree, all may try again
     const std::uint64_t number = statistics_.count_backward();
     or_fail([&] {
-        if (device_ == Device::Cuda) {
-            if (const auto failure = group_->impl_->failure()) throw Error(*failure);  // no call has waited for it
-        }
+        throw_failure_of_group();
         if (sync) check_step(number);
         if (may_rebuild_ && statistics_.steps() > 0) rebuild_plan(stream);
         const ddprun::Lock lock(mutex_);
@@ -256,8 +257,82 @@ BackwardResult GradientReducer::Impl::finish(Stream stream) {
     phase_.end();
     marks_.end(sync);
     statistics_.end(now);
-    if (sync) statistics_.count_step(storage_->bucket_bytes(), exposed);
+    if (sync && !(capture_ && capture_->is_running())) statistics_.count_step(storage_->bucket_bytes(), exposed);
     return step;
+}
+
+/// On a device no call waits for what the group has done.
+void GradientReducer::Impl::throw_failure_of_group() const {
+    if (device_ == Device::Cpu) return;
+    if (const auto failure = group_->impl_->failure()) throw Error(*failure);
+}
+
+void GradientReducer::Impl::check_capture() const {
+    constexpr std::string_view kLeftOut = ", of which a replay would leave out what it does on the host";
+    if (device_ == Device::Cpu)
+        refuse(
+            "capture: the gradients are in host memory, and CUDA graphs hold work of a device. Use a group of "
+            "Backend::Nccl with ReducerOptions::device left out");
+    if (options_.hook) refuse("capture: this reducer has a hook" + std::string(kLeftOut));
+    if (options_.find_unused) refuse("capture: this reducer has find_unused" + std::string(kLeftOut));
+    if (statistics_.steps() == 0)
+        refuse("capture: NCCL connects and allocates in its first operation. Make a synchronised backward before");
+    if (may_rebuild_ && statistics_.steps() == 1)
+        refuse(
+            "capture: the buckets move in the next begin_backward (ReducerOptions::rebuild). Make a second "
+            "synchronised backward before");
+}
+
+void GradientReducer::Impl::check_whole_step(Stream stream, std::string_view call) {
+    const std::string name(call);
+    const ddprun::Lock lock(mutex_);
+    phase_.refuse_if_failed();
+    if (!phase_.is_idle()) refuse(name + ": a backward is going on. End it by finish_backward before");
+    if (capture_ && capture_->is_running())
+        refuse(name + ": a capture is going on. Call it when capture() has returned");
+    if (const auto what = next_.decided_by(); !what.empty())
+        refuse(name + ": a " + std::string(what) + " is active, and a captured step is one whole step of all ranks");
+    if (marks_.has_accumulated())
+        refuse(name +
+               ": gradients of backwards without sync are accumulated, and a captured step has none. Make a "
+               "synchronised backward before");
+    memory_->check_first(stream, call);
+}
+
+std::shared_ptr<CapturedStep::State> GradientReducer::Impl::capture(Stream stream, const std::function<void()>& step) {
+    check_capture();
+    check_whole_step(stream, "capture");
+    capture_->check(stream);
+    auto captured = std::make_shared<CapturedStep::State>();
+    or_fail([&] {
+        throw_failure_of_group();
+        captured->graph = capture_->run(stream, step);
+    });
+    captured->reducer = this;
+    captured->binds = binds_;
+    return captured;
+}
+
+void GradientReducer::Impl::replay(const CapturedStep::State& step, Stream stream) {
+    check_whole_step(stream, "replay");
+    // The graph of a reducer that has ended is freed, and so is that of a failed group, which has an error of its own.
+    const bool has_graph = step.graph->instance() != nullptr || group_->impl_->failure();
+    if (step.reducer != this || !has_graph)
+        refuse("replay: the step was captured by another reducer. Capture one by this reducer");
+    if (step.binds != binds_)
+        refuse(
+            "replay: gradients were bound after the capture, and the step would use the earlier buffers. Capture it "
+            "again");
+    if (options_.check_every_step) detail::agree_on_step(*group_, statistics_.steps(), true);
+    const std::uint64_t number = statistics_.count_backward();
+    or_fail([&] {
+        throw_failure_of_group();
+        check_step(number);
+        capture_->replay(*step.graph, stream);
+    });
+    last_stream_ = stream;
+    const ddprun::Lock lock(mutex_);
+    statistics_.count_step(storage_->bucket_bytes(), {});
 }
 
 /// Completes all gradients that were not fully marked, for UnusedPolicy::Zero.

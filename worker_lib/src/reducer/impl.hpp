@@ -2,7 +2,7 @@
 // GradientReducer::Impl: composes the parts of a reducer into one backward after another, and ends the reducer on all
 // ranks when one of them fails. The parts: GradientMarks (which gradients are complete), GradientStorage (where they
 // are), GradientMemory (copies and factors), BucketExchange (launch and averages), BucketFinisher (its thread),
-// NextBackward, ReducerPhase, BackwardStatistics.
+// NextBackward, StepCapture, ReducerPhase, BackwardStatistics.
 //
 // mark() and stats() run on any thread, all else on the owner's. `mutex_` guards the state that marking changes, and
 // makes the launches one sequence. Gradients are copied and cleared outside of it, by the thread that has claimed them.
@@ -22,10 +22,18 @@
 #include "worker_lib/src/reducer/next_backward.hpp"
 #include "worker_lib/src/reducer/phase.hpp"
 #include "worker_lib/src/reducer/statistics.hpp"
+#include "worker_lib/src/reducer/step_capture.hpp"
 #include "worker_lib/src/reducer/timeline.hpp"
 #include "worker_lib/src/util/forks.hpp"
 
 namespace ddp {
+
+/// The graph, and what it was made of.
+struct CapturedStep::State {
+    std::shared_ptr<detail::CapturedGraph> graph;
+    const void* reducer = nullptr;  ///< its Impl
+    std::uint64_t binds = 0;
+};
 
 class GradientReducer::Impl {
 public:
@@ -42,6 +50,8 @@ public:
     void begin(bool sync, Stream stream);
     void mark(std::size_t i, bool unused, Stream stream);
     BackwardResult finish(Stream stream);
+    [[nodiscard]] std::shared_ptr<CapturedStep::State> capture(Stream stream, const std::function<void()>& step);
+    void replay(const CapturedStep::State& step, Stream stream);
     void sync_parameters(std::span<const Buffer> params, int root, Stream stream);
     void verify_parameters(std::span<const Buffer> params, Stream stream);
     [[nodiscard]] const BucketPlan& plan() const { return storage_->plan(); }
@@ -61,6 +71,10 @@ public:
 private:
     void check_index(std::size_t i) const;
     [[nodiscard]] std::unique_ptr<detail::GradientMemory> make_memory();
+    /// Throws Error{InvalidArgument} "CALL: …" if no whole step can be captured or replayed now.
+    void check_whole_step(Stream stream, std::string_view call) EXCLUDES(mutex_);
+    void check_capture() const;
+    void throw_failure_of_group() const;
     void check_step(std::uint64_t number);
     void finish_step_check() noexcept;
     void rebuild_plan(Stream stream);
@@ -93,6 +107,8 @@ private:
     detail::TimelineRow timeline_;
     std::optional<detail::GradientStorage> storage_;
     std::unique_ptr<detail::GradientMemory> memory_;
+    std::optional<detail::StepCapture> capture_;  ///< if the gradients are device memory
+    std::uint64_t binds_ = 0;                     ///< calls of bind(): a captured step knows the buffers before it
     detail::NextBackward next_;
     Stream last_stream_;                             ///< of the last finish_backward, for shadow()
     std::shared_ptr<detail::WorkState> step_check_;  ///< the barrier of check_step(), which may be in flight

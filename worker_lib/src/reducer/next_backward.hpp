@@ -1,6 +1,8 @@
 #pragma once
 // NextBackward: checks which kind of backward may begin next, as no_sync() and Join decide. The reducer's owner thread.
 
+#include <string_view>
+
 namespace ddp::detail {
 
 class NextBackward {
@@ -24,6 +26,11 @@ public:
     void end_epoch() { expected_ = Expected::kNone; }
     /// Returns whether an announced backward has not begun.
     [[nodiscard]] bool is_owed() const { return expected_ == Expected::kSync || expected_ == Expected::kNoSync; }
+
+    /// Returns what decides about backwards besides their calls: a Join, or a NoSync; empty: nothing does.
+    [[nodiscard]] std::string_view decided_by() const {
+        return joins_ > 0 ? "Join" : no_sync_guards_ > 0 ? "NoSync" : "";
+    }
 
     /// Throws Error{InvalidArgument} if a Join is active and its more() has not announced a backward with this `sync`,
     /// or has returned false.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "worker_lib/src/reducer/impl.hpp"
+#include "worker_lib/src/reducer/refuse.hpp"
 
 namespace ddp {
 
@@ -28,6 +29,13 @@ void GradientReducer::begin_backward(bool sync, Stream stream) { impl_->begin(sy
 void GradientReducer::mark_ready(std::size_t i, Stream stream) { impl_->mark(i, false, stream); }
 void GradientReducer::mark_unused(std::size_t i, Stream stream) { impl_->mark(i, true, stream); }
 BackwardResult GradientReducer::finish_backward(Stream stream) { return impl_->finish(stream); }
+CapturedStep GradientReducer::capture(Stream stream, const std::function<void()>& step) {
+    return CapturedStep(impl_->capture(stream, step));
+}
+void GradientReducer::replay(const CapturedStep& step, Stream stream) {
+    if (step.state_ == nullptr) detail::refuse("replay: the CapturedStep is empty, or has been moved from");
+    impl_->replay(*step.state_, stream);
+}
 void GradientReducer::sync_parameters(List<Buffer> params, int root, Stream stream) {
     impl_->sync_parameters(params.elements(), root, stream);
 }

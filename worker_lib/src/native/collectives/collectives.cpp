@@ -47,6 +47,7 @@ void run_collective(const CollectiveContext& context, const Operation& operation
         case OpKind::kAllToAllV: move_blocks(context, operation, own); break;
         case OpKind::kBroadcast: broadcast(context, operation, own.input); break;
         case OpKind::kBarrier: barrier(context, operation); break;
+        case OpKind::kReplay: break;  // of a device's group only
     }
 }
 
