@@ -54,6 +54,9 @@ struct ShardOptions {
     std::optional<DType> reduce_dtype = std::nullopt;
     /// How many units are gathered ahead of the one that computes. Sharding::Full needs memory for prefetch + 1 units.
     int prefetch = 1;
+    /// true: if all ranks of the group share a node, a unit is no copy but the pages of their parts, read-only. false:
+    /// units are always copied, for ranks that read the memory of other NUMA nodes slowly.
+    bool mapped = true;
 };
 
 /// This rank's part of one parameter.
@@ -68,6 +71,9 @@ struct Shard {
 /// compute together: they are gathered by one all_gather before they compute, and their gradients are reduced by one
 /// reduce_scatter afterwards. The tensors of a unit lie end to end, aligned to 32 elements, and each rank owns an equal
 /// range of them, so that no tensor has to be divisible.
+///
+/// Inside a node nothing is gathered (ShardOptions::mapped): each parameter is in the node's memory once, and the ranks
+/// only wait for each other's updates. Ranges are whole pages then, and Full needs no more time or memory than GradOp.
 ///
 /// It splits two groups of its own, one for gathers and one for reductions, so a gather ahead never waits behind a
 /// reduction. Host memory: groups on NCCL are refused. One owner thread makes all calls. Every rank of the
@@ -88,7 +94,7 @@ public:
         Scope& operator=(Scope&&) = delete;
         ~Scope();
         /// Returns parameter `i` of the unit, whole, of ShardOptions::param_dtype. Do not write to it: an optimiser
-        /// writes to shards().
+        /// writes to shards(). Inside a node (ShardOptions::mapped) a write is a SIGSEGV.
         [[nodiscard]] ConstBuffer param(std::size_t i) const;
         /// Returns the same as a span of T. Throws Error{InvalidArgument} if it is of another type.
         template <Element T>
@@ -134,12 +140,13 @@ public:
     ShardedParameters(ShardedParameters&&) noexcept;
 
     /// Writes the values of this rank's part: `values` is called with the index of a parameter, its first element in
-    /// the part, and the memory. So no rank ever holds the whole model. Call it before the first scope. Ranks that hold
-    /// the same part (replicas; all, with Sharding::None) have to write the same values: nothing compares them.
+    /// the part, and the memory. So no rank ever holds the whole model. All ranks call it. Not while a scope exists.
+    /// Ranks that hold the same part (replicas; all, with Sharding::None) have to write the same values: nothing
+    /// compares them.
     void fill(const std::function<void(std::size_t param, std::size_t begin, Buffer part)>& values);
-    /// Declares that shards() were written, so that units are gathered again. Needed only if that was not between
-    /// finish_backward(Reduce::All) and the next scope: an evaluation before the update, for example. All ranks call
-    /// it. Not while a scope exists. Waits for gathers in flight.
+    /// Declares that shards() will be written before the next scope, so that units are gathered again. Needed only if
+    /// there was a scope after finish_backward(Reduce::All): an evaluation before the update, for example. All ranks
+    /// call it, before they write: it waits until no rank reads parameters. Not while a scope exists.
     void changed();
 
     /// Gathers a unit, unless it is whole already. Begins gathers of the units that followed it the last time.

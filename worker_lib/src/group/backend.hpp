@@ -4,6 +4,7 @@
 // submits them. A backend runs them in the order of submit().
 
 #include <cassert>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -64,6 +65,9 @@ public:
     /// Returns whether an operation up to number `last` has not ended, as far as the backend knows at once. Any thread.
     [[nodiscard]] virtual bool is_busy(std::uint64_t /*last*/) const { return false; }
     [[nodiscard]] virtual Arena& arena() = 0;
+    /// Returns where this process maps the arenas of all ranks, by rank; empty unless all share its node. A number of
+    /// bytes from there is the same allocation on all of them, if they allocate the same.
+    [[nodiscard]] virtual std::vector<const std::byte*> arenas() const { return {}; }
     /// Returns the CUDA device whose memory the group takes; null: it takes host memory.
     [[nodiscard]] virtual GroupDevice* device() { return nullptr; }
     /// Has `note` called once before an abort makes operations on the device end without a result; at once if that has

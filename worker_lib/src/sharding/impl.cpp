@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -36,11 +38,13 @@ ShardedParameters::Impl::Impl(ProcessGroup& group, std::vector<std::vector<Param
     or_fail([&] {
         for (std::size_t u = 0; u < units_.size(); ++u)
             labels_.push_back(fmt::format("unit {} {}", u, units_[u].front().name));
-        layout_ = detail::lay_out_units(units_, static_cast<std::size_t>(gathering_->size()));
         const Sharding sharding = options_.sharding;
-        gathers_.emplace(
-            *gathering_, layout_,
-            detail::GatherOptions{types.main, types.gathered, sharding != Sharding::Full, options_.prefetch, labels_});
+        detail::GatherOptions gathers{types.main, types.gathered, sharding != Sharding::Full, options_.prefetch,
+                                      labels_};
+        const std::size_t page = choose_mapping(gathers);
+        layout_ = detail::lay_out_units(units_, static_cast<std::size_t>(gathering_->size()),
+                                        page > 0 ? page / size_of(types.gathered) : detail::kShardAlignment);
+        gathers_.emplace(*gathering_, layout_, std::move(gathers));
         reductions_.emplace(
             *reducing_, replicas_.get(), layout_,
             detail::ReductionOptions{types.main, types.reduced,
@@ -58,6 +62,20 @@ void ShardedParameters::Impl::make_groups(ProcessGroup& group) {
     reducing_ = group.split(color, rank_, "shard reductions");
     ProcessGroup* const replicas = shards ? options_.replicas : &group;
     if (replicas != nullptr && replicas->size() > 1) replicas_ = replicas->split(0, replicas->rank(), "shard replicas");
+}
+
+std::size_t ShardedParameters::Impl::choose_mapping(detail::GatherOptions& gathers) {
+    if (options_.mapped) gathers.arenas = detail::GroupImpl::of(*gathering_).backend().arenas();
+    // Replicas need equal parts. The group of a replica may have several nodes, or a node with larger pages.
+    std::array<std::int64_t, 2> largest{gathers.arenas.empty() ? 1 : 0,
+                                        static_cast<std::int64_t>(detail::page_bytes())};
+    if (replicas_ != nullptr) replicas_->all_reduce(std::span(largest), ReduceOp::Max, {.label = "pages"}).wait();
+    if (largest[0] != 0) {
+        gathers.arenas.clear();
+        return 0;
+    }
+    gathers.keep = true;
+    return static_cast<std::size_t>(largest[1]);
 }
 
 void ShardedParameters::Impl::make_shards() {
@@ -109,8 +127,8 @@ void ShardedParameters::Impl::check_unit(std::size_t unit, std::string_view call
 void ShardedParameters::Impl::fill(const std::function<void(std::size_t, std::size_t, Buffer)>& values) {
     check_call("fill");
     if (in_backward_) refuse("fill: a backward is going on. Fill before the first scope");
-    for (const Shard& shard : shards_) values(shard.param, shard.begin, shard.values);
     changed();
+    for (const Shard& shard : shards_) values(shard.param, shard.begin, shard.values);
 }
 
 void ShardedParameters::Impl::changed() {

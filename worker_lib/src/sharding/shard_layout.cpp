@@ -5,22 +5,23 @@
 namespace ddp::detail {
 namespace {
 
-std::size_t align(std::size_t elements) { return (elements + kShardAlignment - 1) / kShardAlignment * kShardAlignment; }
+std::size_t round_up(std::size_t elements, std::size_t unit) { return (elements + unit - 1) / unit * unit; }
 
 }  // namespace
 
-ShardLayout lay_out_units(const std::vector<std::vector<ParamSpec>>& units, std::size_t ranks) {
+ShardLayout lay_out_units(const std::vector<std::vector<ParamSpec>>& units, std::size_t ranks,
+                          std::size_t granularity) {
     ShardLayout layout{.ranks = ranks, .units = {}};
     std::size_t params = 0;
     for (const std::vector<ParamSpec>& specs : units) {
         const std::size_t offset = layout.parts();
         ShardLayout::Unit& unit = layout.units.emplace_back();
         for (const ParamSpec& spec : specs) {
-            const std::size_t begin = align(unit.elements);
+            const std::size_t begin = round_up(unit.elements, kShardAlignment);
             unit.slots.push_back({params++, begin, spec.count});
             unit.elements = begin + spec.count;
         }
-        unit.part = align((unit.elements + ranks - 1) / ranks);
+        unit.part = round_up((unit.elements + ranks - 1) / ranks, granularity);
         unit.part_offset = offset;
     }
     return layout;

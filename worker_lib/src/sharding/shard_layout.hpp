@@ -43,10 +43,12 @@ struct ShardLayout {
     [[nodiscard]] Range range(std::size_t unit, const Slot& slot, std::size_t rank) const;
 };
 
-/// Lays the tensors of each unit end to end, each aligned to kShardAlignment elements, and rounds the parts up to that.
-[[nodiscard]] ShardLayout lay_out_units(const std::vector<std::vector<ParamSpec>>& units, std::size_t ranks);
-
 /// 128 bytes of f32.
 inline constexpr std::size_t kShardAlignment = 32;
+
+/// Lays the tensors of each unit end to end, each aligned to kShardAlignment elements, and rounds the parts up to
+/// `granularity` elements, a multiple of that.
+[[nodiscard]] ShardLayout lay_out_units(const std::vector<std::vector<ParamSpec>>& units, std::size_t ranks,
+                                        std::size_t granularity = kShardAlignment);
 
 }  // namespace ddp::detail

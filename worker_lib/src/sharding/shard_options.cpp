@@ -35,9 +35,10 @@ std::vector<std::string> describe(const Units& units, const ShardOptions& option
     const DType main = units.empty() || units[0].empty() ? DType::F32 : units[0][0].dtype;
     const auto name = [&](const std::optional<DType>& type) { return to_string(type.value_or(main)); };
     std::vector<std::string> items;
-    items.push_back(fmt::format("Sharding::{}, {} replicas, parameters of {}, gradients of {}, prefetch {}",
+    items.push_back(fmt::format("Sharding::{}, {} replicas, parameters of {}, gradients of {}, prefetch {}, {}",
                                 name_of(options.sharding), options.replicas == nullptr ? 0 : options.replicas->size(),
-                                name(options.param_dtype), name(options.reduce_dtype), options.prefetch));
+                                name(options.param_dtype), name(options.reduce_dtype), options.prefetch,
+                                options.mapped ? "mapped" : "copied"));
     for (std::size_t u = 0; u < units.size(); ++u) {
         for (std::size_t i = 0; i < units[u].size(); ++i) {
             const ParamSpec& spec = units[u][i];

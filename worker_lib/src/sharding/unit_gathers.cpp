@@ -1,6 +1,7 @@
 #include "worker_lib/src/sharding/unit_gathers.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include "worker_lib/src/reducer/values.hpp"
@@ -8,7 +9,7 @@
 namespace ddp::detail {
 
 UnitGathers::UnitGathers(ProcessGroup& group, const ShardLayout& layout, GatherOptions options)
-    : group_(group), layout_(layout), options_(options), units_(layout.units.size()) {
+    : group_(group), layout_(layout), options_(std::move(options)), units_(layout.units.size()) {
     const std::size_t count = units_.size();
     for (Order& order : orders_) order.next.resize(count);
     for (std::size_t u = 0; u + 1 < count; ++u) {
@@ -19,27 +20,50 @@ UnitGathers::UnitGathers(ProcessGroup& group, const ShardLayout& layout, GatherO
 }
 
 void UnitGathers::allocate() {
-    Arena& arena = group_.arena();
     const std::size_t main_size = size_of(options_.main);
     const std::size_t size = size_of(options_.gathered);
     const auto own = static_cast<std::size_t>(group_.rank());
+    const bool in_place = options_.keep && !maps();  // the input of a gather lies in its whole unit
     std::byte* parts = nullptr;
     std::byte* inputs = nullptr;
-    const bool apart = !options_.keep || converts();  // else the part is in its whole unit
-    if (apart) parts = static_cast<std::byte*>(arena.allocate(layout_.parts() * main_size));
-    if (converts() && !options_.keep) inputs = static_cast<std::byte*>(arena.allocate(layout_.parts() * size));
+    if (!in_place || converts()) parts = allocate_pages(layout_.parts() * main_size);
+    if (!in_place) inputs = converts() ? allocate_pages(layout_.parts() * size) : parts;
+    if (maps()) map_units(inputs);
     const std::size_t blocks =
         options_.keep ? units_.size() : std::min(units_.size(), static_cast<std::size_t>(options_.prefetch) + 1);
-    for (std::size_t b = 0; b < blocks; ++b) {
+    for (std::size_t b = blocks_.size(); b < blocks; ++b) {
         const std::size_t elements = options_.keep ? layout_.whole(b) : layout_.largest_unit();
-        blocks_.push_back({.memory = static_cast<std::byte*>(arena.allocate(elements * size))});
+        blocks_.push_back({.memory = static_cast<std::byte*>(group_.arena().allocate(elements * size))});
     }
     for (std::size_t u = 0; u < units_.size(); ++u) {
         Unit& unit = units_[u];
         const auto& [elements, part, offset, slots] = layout_.units[u];
-        std::byte* const in_place = options_.keep ? blocks_[u].memory + own * part * size : nullptr;
-        unit.part = apart ? parts + offset * main_size : in_place;
-        unit.input = in_place != nullptr ? in_place : converts() ? inputs + offset * size : unit.part;
+        unit.input = in_place ? blocks_[u].memory + own * part * size : inputs + offset * size;
+        unit.part = parts != nullptr ? parts + offset * main_size : unit.input;
+    }
+}
+
+/// Returns memory of the arena; if units are mapped, it begins with a page.
+std::byte* UnitGathers::allocate_pages(std::size_t bytes) {
+    const std::size_t page = maps() ? page_bytes() : 1;
+    auto* const memory = static_cast<std::byte*>(group_.arena().allocate(bytes + page - 1));
+    return memory + (page - reinterpret_cast<std::uintptr_t>(memory) % page) % page;
+}
+
+/// Makes a block of each unit, of the pages of all ranks' inputs. They are at the same offset in each arena, because
+/// the group is this object's and all ranks allocate the same.
+void UnitGathers::map_units(const std::byte* inputs) {
+    const std::size_t size = size_of(options_.gathered);
+    const std::ptrdiff_t begin = inputs - options_.arenas[static_cast<std::size_t>(group_.rank())];
+    std::size_t bytes = 0;
+    for (std::size_t u = 0; u < units_.size(); ++u) bytes += layout_.whole(u) * size;
+    view_.emplace(bytes);
+    std::size_t at = 0;
+    for (const auto& [elements, part, offset, slots] : layout_.units) {
+        blocks_.push_back({.memory = view_->data() + at});
+        for (std::size_t rank = 0; rank * part < elements; ++rank)  // without parts that are padding alone
+            view_->show(at + rank * part * size, options_.arenas[rank] + begin + offset * size, part * size);
+        at += part * layout_.ranks * size;
     }
 }
 
@@ -58,6 +82,7 @@ void UnitGathers::changed() {
         if (unit.block) blocks_[*unit.block] = {.memory = blocks_[*unit.block].memory};
         unit.block.reset();
     }
+    if (maps()) group_.barrier({.label = "update"}).wait();
 }
 
 void UnitGathers::end_pass() {
@@ -120,9 +145,10 @@ bool UnitGathers::begin(std::size_t index, bool needed) {
     const std::size_t part = layout_.units[index].part;
     if (converts() && unit.outdated) narrow({unit.part, part, options_.main}, {unit.input, part, options_.gathered});
     unit.outdated = false;
-    unit.gather =
-        group_.all_gather({unit.input, part, options_.gathered},
-                          {block.memory, layout_.whole(index), options_.gathered}, {.label = options_.labels[index]});
+    const OpOptions label{.label = options_.labels[index]};
+    unit.gather = maps() ? group_.barrier(label)
+                         : group_.all_gather({unit.input, part, options_.gathered},
+                                             {block.memory, layout_.whole(index), options_.gathered}, label);
     unit.block = taken;
     block.unit = index;
     block.expected = !needed;

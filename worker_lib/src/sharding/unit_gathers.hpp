@@ -2,6 +2,9 @@
 // UnitGathers: this rank's part of each unit, and the memory in which units are whole. It gathers a unit when a scope
 // opens it, and ahead of that the units that are expected next. The owner's thread only.
 //
+// If all ranks share a node, units are mapped: the pages of all parts, end to end and read-only. A gather is then a
+// barrier, after which no rank writes to its part. Else the parts are copied.
+//
 // Units that may be freed share a few blocks. A block keeps its unit until another one needs it, so the units that end
 // a forward are still whole when backward begins. All ranks open the same scopes, so all choose the same blocks.
 
@@ -13,6 +16,7 @@
 #include <vector>
 
 #include "ddp/process_group.hpp"
+#include "worker_lib/src/sharding/read_only_view.hpp"
 #include "worker_lib/src/sharding/shard_layout.hpp"
 
 namespace ddp::detail {
@@ -23,6 +27,9 @@ struct GatherOptions {
     bool keep = false;                    ///< whole units have memory of their own, and are freed by changed() alone
     int prefetch = 1;                     ///< units gathered ahead
     std::span<const std::string> labels;  ///< of the units' operations
+    /// BackendImpl::arenas() of the group, with which units are mapped; empty: they are copied. Mapped parts are whole
+    /// pages (lay_out_units), and `keep` is set.
+    std::vector<const std::byte*> arenas = {};
 };
 
 class UnitGathers {
@@ -38,13 +45,14 @@ public:
     [[nodiscard]] bool has_open() const;
     /// Ends a forward or a backward: nothing is gathered ahead of its last unit.
     void end_pass();
-    /// Declares that the parts have been written. Waits for gathers in flight.
+    /// Declares that the parts will be written. Waits for gathers in flight, and, if units are mapped, until no rank
+    /// has a scope: each of them calls this then.
     void changed();
 
 private:
     struct Unit {
         std::byte* part = nullptr;   ///< of type main
-        std::byte* input = nullptr;  ///< of its all_gather; the part itself if the types are the same
+        std::byte* input = nullptr;  ///< of its gather; the part itself if the types are the same
         bool outdated = true;        ///< the part has changed since it was converted to `input`
         std::optional<std::size_t> block;
         int open = 0;  ///< scopes
@@ -63,7 +71,10 @@ private:
     };
 
     [[nodiscard]] bool converts() const { return options_.main != options_.gathered; }
+    [[nodiscard]] bool maps() const { return !options_.arenas.empty(); }
     void allocate();
+    [[nodiscard]] std::byte* allocate_pages(std::size_t bytes);
+    void map_units(const std::byte* inputs);
     /// Returns the block for a unit; nothing if all are in use and the unit is not `needed` now.
     [[nodiscard]] std::optional<std::size_t> take_block(std::size_t unit, bool needed);
     /// Begins a gather. Returns false if there is no block.
@@ -73,6 +84,7 @@ private:
     const ShardLayout& layout_;
     const GatherOptions options_;
     std::vector<Unit> units_;
+    std::optional<ReadOnlyView> view_;  ///< the mapped units
     std::vector<Block> blocks_;
     std::array<Order, 2> orders_;  ///< forward, backward
     std::uint64_t time_ = 0;

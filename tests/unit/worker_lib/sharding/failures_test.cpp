@@ -53,6 +53,7 @@ std::vector<std::string> texts_of(const std::function<void(Context&, ShardedPara
 TEST_CASE("A6: an exception in a scope ends it on all ranks, with the unit's name", "[sharding]") {
     const bool backward = GENERATE(false, true);
     const auto sharding = GENERATE(Sharding::Full, Sharding::GradOp, Sharding::Optimizer);
+    const bool mapped = GENERATE(true, false);
     const auto begin = std::chrono::steady_clock::now();
     const auto texts = texts_of(
         [&](Context& context, ShardedParameters& model) {
@@ -67,7 +68,7 @@ TEST_CASE("A6: an exception in a scope ends it on all ranks, with the unit's nam
             }
             model.finish_backward();
         },
-        {.sharding = sharding});
+        {.sharding = sharding, .mapped = mapped});
     CHECK(texts[0] == "out of memory");
     CHECK_THAT(texts[1], Contains(backward ? "an exception ended the backward scope of unit 1 ('fc1.weight')"
                                            : "an exception ended the forward scope of unit 1 ('fc1.weight')"));
@@ -75,11 +76,14 @@ TEST_CASE("A6: an exception in a scope ends it on all ranks, with the unit's nam
 }
 
 TEST_CASE("A6: scopes in another order on one rank are a mismatch that names both units", "[sharding]") {
-    const auto texts = texts_of([](Context& context, ShardedParameters& model) {
-        const std::size_t first = context.rank() == 0 ? 1 : 2;
-        static_cast<void>(model.forward(first));
-        static_cast<void>(model.forward(3 - first));
-    });
+    const bool mapped = GENERATE(true, false);
+    const auto texts = texts_of(
+        [](Context& context, ShardedParameters& model) {
+            const std::size_t first = context.rank() == 0 ? 1 : 2;
+            static_cast<void>(model.forward(first));
+            static_cast<void>(model.forward(3 - first));
+        },
+        {.mapped = mapped});
     for (const std::string& text : texts) {
         CHECK_THAT(text, Contains("unit 1 fc1.weight") && Contains("unit 2 fc2.weight") && Contains("labels"));
     }

@@ -155,11 +155,12 @@ void check_training(const LocalWorld& world, Training training) {
 TEST_CASE("A1: every strategy trains as the closed form", "[sharding]") {
     const auto sharding = GENERATE(Sharding::Full, Sharding::GradOp, Sharding::Optimizer, Sharding::None);
     const int ranks = GENERATE(1, 2, 3, 4);
-    CAPTURE(static_cast<int>(sharding), ranks);
-    check_training({.ranks_per_node = {ranks}}, {.options = {.sharding = sharding}});
+    const bool mapped = GENERATE(true, false);
+    CAPTURE(static_cast<int>(sharding), ranks, mapped);
+    check_training({.ranks_per_node = {ranks}}, {.options = {.sharding = sharding, .mapped = mapped}});
 }
 
-TEST_CASE("A2: all strategies give the same bits, whatever is gathered ahead", "[sharding]") {
+TEST_CASE("A2: all strategies give the same bits, whatever is gathered ahead, if units are copied", "[sharding]") {
     const int ranks = GENERATE(2, 3, 4);
     const bool adam = GENERATE(false, true);
     const LocalWorld world{.ranks_per_node = {ranks}};
@@ -167,8 +168,8 @@ TEST_CASE("A2: all strategies give the same bits, whatever is gathered ahead", "
     for (const Sharding sharding : {Sharding::Full, Sharding::GradOp, Sharding::Optimizer, Sharding::None}) {
         for (const int prefetch : {0, 1, 3}) {
             CAPTURE(static_cast<int>(sharding), prefetch, ranks);
-            for (const Run& run :
-                 train<float>(world, {.options = {.sharding = sharding, .prefetch = prefetch}, .adam = adam})) {
+            const ShardOptions options{.sharding = sharding, .prefetch = prefetch, .mapped = false};
+            for (const Run& run : train<float>(world, {.options = options, .adam = adam})) {
                 CHECK(run.losses == expected.losses);
                 CHECK(run.params == expected.params);
             }
@@ -205,9 +206,10 @@ TEST_CASE("A5: micro-batches train as one large batch, with each way to accumula
 TEST_CASE("bf16 parameters and gradients: close to f32, and the same bits with every strategy", "[sharding]") {
     const bool reduced = GENERATE(false, true);
     const bool micro = GENERATE(false, true);
+    const bool mapped = GENERATE(true, false);
     const LocalWorld world{.ranks_per_node = {3}};
     const auto run = [&](Sharding sharding) {
-        Training training{.options = {.sharding = sharding, .param_dtype = ddp::DType::BF16}};
+        Training training{.options = {.sharding = sharding, .param_dtype = ddp::DType::BF16, .mapped = mapped}};
         if (reduced) training.options.reduce_dtype = ddp::DType::BF16;
         if (micro) training.micro = {Reduce::Shard, Reduce::All};
         return train<float>(world, training);
@@ -230,11 +232,12 @@ TEST_CASE("bf16 parameters and gradients: close to f32, and the same bits with e
 TEST_CASE("scopes may be moved, nested, repeated in a backward, and opened for an evaluation", "[sharding]") {
     const auto sharding = GENERATE(Sharding::Full, Sharding::Optimizer);
     const int prefetch = GENERATE(0, 1, 3);
+    const bool mapped = GENERATE(true, false);
     const LocalWorld world{.ranks_per_node = {2}};
     const Run expected = train<float>(world, {.options = {.sharding = sharding}})[0];
     for (const auto& losses : run_ranks(world, [&](Context& context) {
              ShardedParameters first(context.world(), Mlp<float>::units(),
-                                     {.sharding = sharding, .prefetch = prefetch});
+                                     {.sharding = sharding, .prefetch = prefetch, .mapped = mapped});
              first.fill(Mlp<float>::fill);
              Optimizer<float> optimizer(Optimizer<float>::Kind::kSgd, first.size());
              ShardedParameters model = std::move(first);

@@ -20,6 +20,14 @@ ConnectedPeers::ConnectedPeers(const GroupSpec& spec, Connected& connected)
     if (!connected.leaders.empty()) watch_.emplace(node_, spec.generation, std::move(connected.leaders));
 }
 
+std::vector<const std::byte*> ConnectedPeers::arenas() const {
+    if (topology_.nodes.size() != 1) return {};
+    std::vector<const std::byte*> arenas(members_.size());
+    for (int i = 0; i < node_.ranks.size(); ++i)
+        arenas[static_cast<std::size_t>(node_.ranks.rank_at(i))] = node_.ranks.heap(i);
+    return arenas;
+}
+
 std::optional<Error> ConnectedPeers::failure() const {
     const auto failure = node_.failure.for_this_rank();
     return failure ? std::optional(to_error(*failure, group_, node_.ranks.self())) : std::nullopt;

@@ -27,6 +27,8 @@ public:
     [[nodiscard]] const Topology& topology() const { return topology_; }
     [[nodiscard]] const std::vector<Member>& members() const { return members_; }
     [[nodiscard]] HeapArena& arena() { return arena_; }
+    /// Returns as BackendImpl::arenas().
+    [[nodiscard]] std::vector<const std::byte*> arenas() const;
     [[nodiscard]] Node& node() { return node_; }
     [[nodiscard]] const Node& node() const { return node_; }
     /// Returns null on ranks that exchange no messages with other nodes.

@@ -1,0 +1,195 @@
+// Ranks that are processes: one is killed in a scope, one writes to parameters, and all of them share memory.
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "ddp/ddp.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/worker_lib/support/processes.hpp"
+
+using Catch::Contains;
+using ddp::Context;
+using ddp::Error;
+using ddp::ErrorCode;
+using ddp::ParamSpec;
+using ddp::Shard;
+using ddp::ShardedParameters;
+using ddp::Sharding;
+using ddp::ShardOptions;
+using ddp::testing::LocalWorld;
+using ddp::testing::now_ms;
+using ddp::testing::Processes;
+
+namespace {
+
+constexpr std::chrono::minutes kNoDeadline{5};  // no test waits for a deadline
+
+void fill_with(ShardedParameters& model, float value) {
+    model.fill([&](std::size_t, std::size_t, ddp::Buffer part) { std::ranges::fill(part.as<float>(), value); });
+}
+
+/// Kills this process, and leaves the time of its death to the test.
+void die(Context& context) {
+    context.store().set("died", std::to_string(now_ms()));
+    ::raise(SIGKILL);
+}
+
+}  // namespace
+
+TEST_CASE("A6: peers of a rank that is killed in a scope get PeerLost naming a unit, within 1 s", "[sharding]") {
+    const bool in_backward = GENERATE(false, true);
+    const bool mapped = GENERATE(true, false);
+    const auto sharding = GENERATE(Sharding::Full, Sharding::Optimizer);
+    CAPTURE(in_backward, mapped, static_cast<int>(sharding));
+    Processes processes({.ranks_per_node = {3}, .timeout = kNoDeadline}, [&](Context& context) -> std::string {
+        ShardedParameters model(context.world(), {{{"fc0", 9'000}}, {{"fc1", 9'000}}, {{"fc2", 9'000}}},
+                                {.sharding = sharding, .mapped = mapped});
+        try {
+            for (int step = 0;; ++step) {
+                const bool dies = context.rank() == 1 && step == 1;
+                for (std::size_t u = 0; u < 3; ++u) {
+                    const auto scope = model.forward(u);
+                    if (dies && !in_backward && u == 1) die(context);
+                }
+                model.begin_backward();
+                for (std::size_t u = 3; u-- > 0;) {
+                    const auto scope = model.backward(u);
+                    std::ranges::fill(scope.grad<float>(0), 1.0f);
+                    if (dies && u == 1) die(context);
+                }
+                model.finish_backward();
+            }
+        } catch (const Error& error) {
+            return std::to_string(now_ms()) + (error.code() == ErrorCode::PeerLost ? " lost " : " other ") +
+                   error.what();
+        }
+    });
+    for (const std::size_t rank : {0u, 2u}) {
+        const std::string words = processes.words(rank);
+        INFO(words);
+        CHECK_THAT(words, Contains(" lost ") && Contains("rank 1") && Contains("'unit "));
+        const std::int64_t died = std::stoll(processes.store().get("died", std::chrono::seconds(30)));
+        CHECK(std::stoll(words) - died < 1'000);
+    }
+}
+
+TEST_CASE("A7: a write to a mapped parameter ends that rank, and changes no rank's parameters", "[sharding]") {
+    const std::size_t element = GENERATE(0u, 4'095u);  // of the writer's own part, and of its peer's
+    const auto sharding = GENERATE(Sharding::Full, Sharding::Optimizer, Sharding::None);
+    Processes processes({.ranks_per_node = {2}, .timeout = kNoDeadline}, [&](Context& context) -> std::string {
+        ShardedParameters model(context.world(), {{{"w", 4'096}}}, {.sharding = sharding});
+        fill_with(model, 7);
+        const auto scope = model.forward(0);
+        const std::span<const float> whole = scope.param<float>(0);
+        if (context.rank() == 0) {
+            ::signal(SIGSEGV, SIG_DFL);  // not that of the test program
+            const_cast<float&>(whole[element]) = 1;
+            return "has written";
+        }
+        std::string words;
+        try {
+            context.world().barrier().wait();
+        } catch (const Error& error) {
+            words = error.code() == ErrorCode::PeerLost ? "lost" : error.what();
+        }
+        const auto is_filled = [](std::span<const float> values) {
+            return std::ranges::all_of(values, [](float value) { return value == 7; });
+        };
+        for (const Shard& shard : model.shards())
+            if (!is_filled(shard.values.as<float>())) words += ", its part has changed";
+        if (!is_filled(whole)) words += ", the unit has changed";
+        return words;
+    });
+    const int status = processes.wait(0);
+    CHECK(WIFSIGNALED(status));
+    CHECK(WTERMSIG(status) == SIGSEGV);
+    CHECK(processes.words(1) == "lost");
+}
+
+#if !defined(__SANITIZE_ADDRESS__)  // whose own memory would be counted
+
+namespace {
+
+constexpr std::size_t kLayers = 12;
+constexpr std::size_t kWidth = 1024;
+constexpr double kUnitMiB = kWidth * kWidth * sizeof(float) / 1048576.0;
+
+/// Returns this process's share of the memory that it maps, in MiB.
+double own_mib() {
+    std::ifstream rollup("/proc/self/smaps_rollup");
+    for (std::string line; std::getline(rollup, line);) {
+        if (line.starts_with("Pss:")) return std::stod(line.substr(4)) / 1024;
+    }
+    return -1;
+}
+
+/// Returns the average over the ranks of the memory that they have taken since `before`, while all of them are here.
+double average_since(double before, Context& context) {
+    context.world().barrier().wait();
+    double taken = own_mib() - before;
+    context.world().all_reduce(taken, ddp::ReduceOp::Avg).wait();
+    return taken;
+}
+
+/// Returns the peak of two steps with Adam.
+double peak_of_training(Context& context, const ShardOptions& options) {
+    const double before = average_since(0, context);
+    std::vector<std::vector<ParamSpec>> units(kLayers, {{"", kWidth * kWidth}});
+    ShardedParameters model(context.world(), units, options);
+    fill_with(model, 0.5f);
+    std::vector<float> first(model.size()), second(model.size());
+    double peak = 0;
+    for (int step = 0; step < 2; ++step) {
+        float sum = 0;
+        const auto read = [&](const ShardedParameters::Scope& scope) {
+            for (const float value : scope.param<float>(0)) sum += value;
+        };
+        for (std::size_t u = 0; u < kLayers; ++u) read(model.forward(u));
+        peak = std::max(peak, average_since(before, context));
+        model.begin_backward();
+        for (std::size_t u = kLayers; u-- > 0;) {
+            const auto scope = model.backward(u);
+            read(scope);
+            std::ranges::fill(scope.grad<float>(0), sum * 1e-9f);
+        }
+        model.finish_backward();
+        std::size_t k = 0;
+        for (const Shard& shard : model.shards()) {
+            const auto values = shard.values.as<float>(), grads = shard.grad.as<float>();
+            for (std::size_t i = 0; i < values.size(); ++i, ++k) {
+                first[k] = 0.9f * first[k] + 0.1f * grads[i];
+                second[k] = 0.999f * second[k] + 0.001f * grads[i] * grads[i];
+                values[i] -= 0.001f * first[k] / (std::sqrt(second[k]) + 1e-8f);
+            }
+        }
+        peak = std::max(peak, average_since(before, context));
+    }
+    return peak;
+}
+
+}  // namespace
+
+TEST_CASE("A8: mapped, a node has each parameter once, and two gradients of units for each rank", "[sharding]") {
+    const int ranks = GENERATE(2, 4);
+    const auto sharding = GENERATE(Sharding::Full, Sharding::GradOp);
+    const bool mapped = GENERATE(true, false);
+    if (!mapped && sharding != Sharding::Full) return;
+    Processes processes({.ranks_per_node = {ranks}, .timeout = kNoDeadline}, [&](Context& context) {
+        return std::to_string(peak_of_training(context, {.sharding = sharding, .mapped = mapped}));
+    });
+    // Parameters, gradients and two moments in parts; 2 gradients of units; copied: 2 units.
+    const double parts = 4 * kLayers * kUnitMiB / ranks;
+    const double expected = parts + (mapped ? 2 : 4) * kUnitMiB;
+    const double found = std::stod(processes.words(0));
+    CAPTURE(ranks, mapped, expected);
+    CHECK(found > expected * 0.95);  // it is what was computed
+    CHECK(found < expected * 1.1);
+}
+
+#endif
