@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "ddp/buffer.hpp"
@@ -45,8 +46,9 @@ struct OuterOptions {
 /// on all ranks. Keeps 8 bytes per parameter, and room for what is sent.
 ///
 /// Inside a node use a GradientReducer, and LocalSteps between the ranks of equal local rank. One thread makes all
-/// calls. Every rank makes as many, which nothing compares: a rank with a step more sends other values. Host memory
-/// only.
+/// calls, and every rank as many. An exchange compares the number of the step: Error{Mismatch} names both if a rank has
+/// loaded another state, or has forgotten an exchange in flight by a restore() that the others did not call. Host
+/// memory only.
 class LocalSteps {
     class Impl;
 
@@ -63,13 +65,13 @@ public:
     /// a fragment. Throws as a collective does; the parameters are those of this rank then, and restore() is possible.
     bool step();
     /// Sets all parameters to their values after their last synchronisation, on this rank. Waits for an exchange in
-    /// flight, and forgets it, also if it fails. Every rank calls it after the same step: nothing compares that.
+    /// flight, and forgets it, also if it fails. Every rank calls it after the same step.
     void restore();
     /// Returns θ, v and the number of steps, for a Checkpointer. The memory lives as long as this object. Throws
     /// Error{InvalidArgument} while an exchange is in flight: save after a step() that has returned true. The
     /// parameters are not in it, and differ between ranks with several fragments or keep_local: save them, too, or
-    /// restore() first.
-    [[nodiscard]] std::vector<NamedBuffer> state();
+    /// restore() first. The names begin with `prefix`: pass one of its own for each of several objects in a checkpoint.
+    [[nodiscard]] std::vector<NamedBuffer> state(std::string_view prefix = "local_steps");
 
 private:
     std::unique_ptr<Impl> impl_;

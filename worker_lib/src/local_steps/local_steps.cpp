@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "worker_lib/src/group/agreement.hpp"
@@ -141,13 +142,13 @@ public:
         steps_ -= steps_ % (options_.every / options_.fragments);
     }
 
-    [[nodiscard]] std::vector<NamedBuffer> state() {
+    [[nodiscard]] std::vector<NamedBuffer> state(std::string_view prefix) {
         if (in_flight_)
             refuse("LocalSteps::state: an exchange is in flight. Save after a step() that has returned true");
-        std::vector<NamedBuffer> state{{"local_steps.steps", steps_}};
+        std::vector<NamedBuffer> state{{fmt::format("{}.steps", prefix), steps_}};
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
-            state.push_back({fmt::format("local_steps.{}.synchronised", i), synchronised_[i]});
-            if (!velocity_[i].empty()) state.push_back({fmt::format("local_steps.{}.velocity", i), velocity_[i]});
+            state.push_back({fmt::format("{}.{}.synchronised", prefix, i), synchronised_[i]});
+            if (!velocity_[i].empty()) state.push_back({fmt::format("{}.{}.velocity", prefix, i), velocity_[i]});
         }
         return state;
     }
@@ -178,7 +179,9 @@ private:
         }
         const Buffer wire = wire_of(fragment);
         if (narrow_ != nullptr) detail::narrow(change_.first(fragment.elements), wire);
-        exchange_ = group_->all_reduce(wire, ReduceOp::Avg, {.label = fmt::format("fragment {}", index)});
+        // Labels are compared: a rank that has made another number of steps must not average another change.
+        const std::string label = fmt::format("step {}, fragment {}", steps_, index);
+        exchange_ = group_->all_reduce(wire, ReduceOp::Avg, {.label = label});
         in_flight_ = index;
     }
 
@@ -235,6 +238,6 @@ LocalSteps::~LocalSteps() = default;
 LocalSteps::LocalSteps(LocalSteps&&) noexcept = default;
 bool LocalSteps::step() { return impl_->step(); }
 void LocalSteps::restore() { impl_->restore(); }
-std::vector<NamedBuffer> LocalSteps::state() { return impl_->state(); }
+std::vector<NamedBuffer> LocalSteps::state(std::string_view prefix) { return impl_->state(prefix); }
 
 }  // namespace ddp

@@ -163,6 +163,33 @@ TEST_CASE("restore is possible after the failure of an exchange", "[local_steps]
     CHECK(found[0]);
 }
 
+TEST_CASE("ranks that synchronise in different steps get the numbers of both", "[local_steps]") {
+    const bool by_restore = GENERATE(true, false);
+    for (const auto& error : errors_of({.ranks_per_node = {2}}, [&](Context& context) {
+             Trainer trainer(context);
+             trainer.train(5);  // the exchange of step 5 is in flight
+             if (by_restore) {
+                 if (context.rank() == 1) trainer.outer.restore();  // forgets it, and sends again after step 5
+             } else {
+                 trainer.train(1);
+                 if (context.rank() == 1) trainer.outer.state().at(0).buffer.as<std::uint64_t>()[0] = 4;
+             }
+             trainer.train(6);
+         })) {
+        REQUIRE(error);
+        CHECK(error->code() == ddp::ErrorCode::Mismatch);
+        CHECK_THAT(error->what(), Contains("step 5") && Contains("step 7"));
+    }
+}
+
+TEST_CASE("a prefix distinguishes the states of two objects", "[local_steps]") {
+    const auto names = run_ranks({}, [](Context& context) {
+        Trainer trainer(context);
+        return std::pair(trainer.outer.state().at(0).name, trainer.outer.state("generator").at(1).name);
+    });
+    CHECK(names[0] == std::pair<std::string, std::string>("local_steps.steps", "generator.0.synchronised"));
+}
+
 TEST_CASE("a saved state goes on with the same bits", "[local_steps]") {
     const auto found = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
         Trainer whole(context);
