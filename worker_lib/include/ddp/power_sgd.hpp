@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "ddp/bucket_plan.hpp"
@@ -33,6 +34,9 @@ struct PowerSgdOptions {
     /// Every that many compressed steps the ranks average what they have not sent, so that what lasts on one rank alone
     /// does not grow for ever. Costs a plain all_reduce of the compressed gradients. 0: never.
     std::uint64_t settle_every = 500;
+    /// Averages gradients exactly inside each node, and sends factors between the nodes' first ranks alone, which do
+    /// all of the computing. Nodes may have different numbers of ranks. On a single node nothing is compressed.
+    bool between_nodes = false;
     std::uint64_t seed = 0;  ///< of the random numbers
 };
 
@@ -59,9 +63,11 @@ public:
     /// rounding only.
     void settle();
     /// Returns the factors, what was not sent, and the number of steps, for a Checkpointer. Call settle() before
-    /// save(), because the values of rank 0 are saved. The memory lives as long as the hook.
-    [[nodiscard]] std::vector<NamedBuffer> state();
-    /// Returns how many bytes this rank has given to collectives instead of whole gradients.
+    /// save(), because the values of rank 0 are saved. Their names begin with `prefix`: pass one of its own for each
+    /// of several hooks in a checkpoint. The memory lives as long as the hook.
+    [[nodiscard]] std::vector<NamedBuffer> state(std::string_view prefix = "power_sgd");
+    /// Returns how many bytes this rank has given to collectives, without those inside its node if factors are sent
+    /// between nodes. For comparison with the bytes of the gradients.
     [[nodiscard]] std::uint64_t bytes_sent() const;
 
 private:

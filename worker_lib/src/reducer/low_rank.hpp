@@ -27,8 +27,11 @@ void add_and_multiply(const MatrixShape& shape, std::span<const float> gradient,
 /// Sets `right` to the product of the transposed matrix and `left`: Q = Mᵀ P.
 void multiply_transposed(const MatrixShape& shape, std::span<const float> matrix, std::span<const float> left,
                          std::span<float> right);
-/// Adds a multiple of the product of the factors: M += factor P Qᵀ.
-void add_product(const MatrixShape& shape, float factor, std::span<const float> left, std::span<const float> right,
-                 std::span<float> matrix);
+/// Subtracts the product of the factors: M -= P Qᵀ.
+void subtract_product(const MatrixShape& shape, std::span<const float> left, std::span<const float> right,
+                      std::span<float> matrix);
+/// Sets the matrix to the product of the factors: M = P Qᵀ.
+void set_to_product(const MatrixShape& shape, std::span<const float> left, std::span<const float> right,
+                    std::span<float> matrix);
 
 }  // namespace ddp::detail

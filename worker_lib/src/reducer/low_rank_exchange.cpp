@@ -10,6 +10,7 @@
 #include "worker_lib/src/group/agreement.hpp"
 #include "worker_lib/src/reducer/refuse.hpp"
 #include "worker_lib/src/reducer/values.hpp"
+#include "worker_lib/src/util/error.hpp"
 #include "worker_lib/src/util/float_environment.hpp"
 
 namespace ddp::detail {
@@ -99,7 +100,19 @@ void LowRankExchange::prepare(ProcessGroup& group, const BucketPlan& plan) {
         refuse(
             fmt::format("PowerSgd: one hook was passed to two reducers, of the groups '{}' and '{}'. Make one for each",
                         group_->name(), group.name()));
+    if (group_ == nullptr) release();  // what a reducer has left whose construction failed
     agree(group);
+    const std::array<std::size_t, 2> needed = memory_needed(plan);
+    if (options_.between_nodes && !nodes_) nodes_.emplace(group);
+    exchanging_ = nodes_ ? nodes_->between() : &group;
+    for (std::size_t k = 0; exchanging_ != nullptr && k < needed.size(); ++k) {
+        if (needed[k] > memory_[k].size()) memory_[k] = exchanging_->arena().allocate<float>(needed[k]);
+    }
+    group_ = &group;  // last: a reducer whose construction fails never calls release()
+}
+
+/// Returns how many elements the left and the right factors of any bucket have at most.
+std::array<std::size_t, 2> LowRankExchange::memory_needed(const BucketPlan& plan) const {
     std::array<std::size_t, 2> needed{};
     for (const BucketPlan::Bucket& bucket : plan.buckets) {
         std::array<std::size_t, 2> sizes{};
@@ -110,25 +123,24 @@ void LowRankExchange::prepare(ProcessGroup& group, const BucketPlan& plan) {
             sizes[0] += shape.rank > 0 ? shape.left() : specs_[param].count;
             sizes[1] += shape.right();
         }
-        for (std::size_t k = 0; k < sizes.size(); ++k) needed[k] = std::max(needed[k], sizes[k]);
+        for (std::size_t k = 0; k < needed.size(); ++k) needed[k] = std::max(needed[k], sizes[k]);
     }
-    for (std::size_t k = 0; k < needed.size(); ++k) {
-        if (needed[k] > memory_[k].size()) memory_[k] = group.arena().allocate<float>(needed[k]);
-    }
-    group_ = &group;  // last: a reducer whose construction fails never calls release()
+    return needed;
 }
 
 void LowRankExchange::release() {
-    group_ = nullptr;
+    group_ = exchanging_ = nullptr;
     memory_ = {};
+    nodes_.reset();
 }
 
 /// Collective. Throws Error{Mismatch} unless all ranks have the same options and shapes.
 void LowRankExchange::agree(ProcessGroup& group) const {
-    std::vector<std::string> items{fmt::format(
-        "rank {}, start_step {}, min_compression_rate {}, warm_start {}, error_feedback {}, settle_every {}, seed {}",
-        options_.rank, options_.start_step, options_.min_compression_rate, options_.warm_start, options_.error_feedback,
-        options_.settle_every, options_.seed)};
+    std::vector<std::string> items{
+        fmt::format("rank {}, start_step {}, min_compression_rate {}, warm_start {}, error_feedback {}, settle_every "
+                    "{}, between_nodes {}, seed {}",
+                    options_.rank, options_.start_step, options_.min_compression_rate, options_.warm_start,
+                    options_.error_feedback, options_.settle_every, options_.between_nodes, options_.seed)};
     for (const ParamSpec& spec : specs_)
         items.push_back(
             fmt::format("'{}' of {} elements, shape [{}]", spec.name, spec.count, fmt::join(spec.shape, ", ")));
@@ -136,17 +148,16 @@ void LowRankExchange::agree(ProcessGroup& group) const {
 }
 
 bool LowRankExchange::has_factors(const GradBucket& bucket) const {
-    return steps_ >= options_.start_step &&
+    return steps_ >= options_.start_step && !(nodes_ && nodes_->nodes() == 1) &&
            std::ranges::any_of(bucket.gradients, [this](const Gradient& one) { return is_compressed(one); });
 }
 
-void LowRankExchange::all_reduce(std::span<float> values, ReduceOp op, const std::string& label) {
+Work LowRankExchange::all_reduce(std::span<float> values, ReduceOp op, const std::string& label) {
     bytes_sent_.fetch_add(values.size_bytes(), std::memory_order_relaxed);
-    group_->all_reduce(values, op, {.label = label}).wait();
+    return exchanging_->all_reduce(values, op, {.label = label});
 }
 
-void LowRankExchange::complete(const GradBucket& bucket) {
-    const ScopedFloatEnvironment floats;
+void LowRankExchange::check_counts(const GradBucket& bucket) const {
     for (const Gradient& gradient : bucket.gradients) {
         const ParamSpec& spec = specs_[gradient.param];
         if (gradient.values.count != spec.count)
@@ -155,16 +166,38 @@ void LowRankExchange::complete(const GradBucket& bucket) {
                             "list to both",
                             gradient.param, spec.name, spec.count, gradient.values.count));
     }
-    if (has_factors(bucket)) {
-        exchange(bucket);
-    } else {
-        bytes_sent_.fetch_add(bucket.buffer.bytes(), std::memory_order_relaxed);
-        group_->all_reduce(bucket.buffer, ReduceOp::Avg, {.label = fmt::format("bucket {}", bucket.index)}).wait();
+}
+
+void LowRankExchange::complete(const GradBucket& bucket) {
+    const ScopedFloatEnvironment floats;
+    try {
+        check_counts(bucket);
+        if (!has_factors(bucket))
+            average_whole(bucket);
+        else if (nodes_)
+            average_between_nodes(bucket);
+        else
+            average_factors(bucket);
+    } catch (...) {
+        if (nodes_) nodes_->abort(caught());  // the reducer aborts its own group alone
+        throw;
     }
     if (bucket.last) ++steps_;
 }
 
-void LowRankExchange::exchange(const GradBucket& bucket) {
+void LowRankExchange::average_whole(const GradBucket& bucket) {
+    bytes_sent_.fetch_add(bucket.buffer.bytes(), std::memory_order_relaxed);
+    group_->all_reduce(bucket.buffer, ReduceOp::Avg, {.label = fmt::format("bucket {}", bucket.index)}).wait();
+}
+
+void LowRankExchange::average_between_nodes(const GradBucket& bucket) {
+    const std::string label = fmt::format("bucket {}", bucket.index);
+    nodes_->reduce(bucket.buffer, steps_ + 1, label);
+    if (exchanging_ != nullptr) average_factors(bucket);
+    nodes_->broadcast(bucket.buffer, label);
+}
+
+void LowRankExchange::average_factors(const GradBucket& bucket) {
     const std::string label = fmt::format("bucket {}", bucket.index);
     const std::uint64_t compressed_steps = steps_ - options_.start_step;
     if (options_.error_feedback && options_.settle_every > 0 && compressed_steps > 0 &&
@@ -181,18 +214,21 @@ void LowRankExchange::exchange(const GradBucket& bucket) {
         else
             add_and_multiply(param.shape, slice.values, param.right, param.residual, slice.left);
     }
-    all_reduce(left, ReduceOp::Sum, label + " left");
+    all_reduce(left, ReduceOp::Sum, label + " left").wait();
     for (const Slice& slice : slices) {
         if (!slice.right.empty()) project(slice);
     }
-    all_reduce(right, ReduceOp::Avg, label + " right");
+    Work exchange_of_right = all_reduce(right, ReduceOp::Avg, label + " right");
+    for (const Slice& slice : slices) {
+        if (!slice.right.empty()) keep_residual(slice);  // meanwhile
+    }
+    exchange_of_right.wait();
     for (const Slice& slice : slices) {
         if (slice.right.empty()) {
             std::ranges::copy(slice.left, slice.values.begin());
-            scale(slice.values, 1.0 / group_->size());
+            scale(slice.values, 1.0 / exchanging_->size());
         } else {
-            std::ranges::fill(slice.values, 0.0f);
-            add_product(params_[slice.param].shape, 1, slice.left, slice.right, slice.values);
+            set_to_product(params_[slice.param].shape, slice.left, slice.right, slice.values);
             keep_factor(slice.param, slice.right);
             if (!std::isfinite(slice.left[0])) drop(slice.param);
         }
@@ -218,15 +254,22 @@ std::vector<LowRankExchange::Slice> LowRankExchange::slices_of(const GradBucket&
     return slices;
 }
 
-/// Makes the left factor orthonormal, sets this rank's right one, and takes their product from the residual.
+/// Makes the left factor orthonormal, and sets this rank's right one.
 void LowRankExchange::project(const Slice& slice) {
     Param& param = params_[slice.param];
     // The left factors have the same bits on all ranks, so all find the same ones that are not finite.
     if (!orthonormalise(param.shape, slice.left))
         std::ranges::fill(slice.left, std::numeric_limits<float>::quiet_NaN());
     multiply_transposed(param.shape, param.residual, slice.left, slice.right);
+    std::ranges::copy(slice.right,
+                      param.right.begin());  // for keep_residual(), because the slice is about to be averaged
+}
+
+/// Takes the product of this rank's factors from gradient + residual.
+void LowRankExchange::keep_residual(const Slice& slice) {
+    Param& param = params_[slice.param];
     if (options_.error_feedback)
-        add_product(param.shape, -1, slice.left, slice.right, param.residual);
+        subtract_product(param.shape, slice.left, param.right, param.residual);
     else
         std::ranges::fill(param.residual, 0.0f);
 }
@@ -239,7 +282,8 @@ void LowRankExchange::drop(std::size_t param) {
 
 void LowRankExchange::settle_residual(std::size_t param) {
     std::vector<float>& residual = params_[param].residual;
-    if (!residual.empty()) all_reduce(residual, ReduceOp::Avg, "residual of " + specs_[param].name);
+    if (!residual.empty() && exchanging_ != nullptr)
+        all_reduce(residual, ReduceOp::Avg, "residual of " + specs_[param].name).wait();
 }
 
 void LowRankExchange::settle() {
@@ -247,12 +291,12 @@ void LowRankExchange::settle() {
     for (std::size_t i = 0; i < params_.size(); ++i) settle_residual(i);
 }
 
-std::vector<NamedBuffer> LowRankExchange::state() {
-    std::vector<NamedBuffer> state{{"power_sgd.steps", steps_}};
+std::vector<NamedBuffer> LowRankExchange::state(std::string_view prefix) {
+    std::vector<NamedBuffer> state{{fmt::format("{}.steps", prefix), steps_}};
     for (std::size_t i = 0; i < params_.size(); ++i) {
         if (params_[i].shape.rank == 0) continue;
-        state.push_back({fmt::format("power_sgd.{}.right", i), params_[i].right});
-        state.push_back({fmt::format("power_sgd.{}.residual", i), params_[i].residual});
+        state.push_back({fmt::format("{}.{}.right", prefix, i), params_[i].right});
+        state.push_back({fmt::format("{}.{}.residual", prefix, i), params_[i].residual});
     }
     return state;
 }

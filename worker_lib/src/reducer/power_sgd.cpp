@@ -22,7 +22,7 @@ Work PowerSgd::launch(const GradBucket&) { return {}; }  // complete() does all,
 void PowerSgd::complete(const GradBucket& bucket) { exchange_->complete(bucket); }
 void PowerSgd::release() { exchange_->release(); }
 void PowerSgd::settle() { exchange_->settle(); }
-std::vector<NamedBuffer> PowerSgd::state() { return exchange_->state(); }
+std::vector<NamedBuffer> PowerSgd::state(std::string_view prefix) { return exchange_->state(prefix); }
 std::uint64_t PowerSgd::bytes_sent() const { return exchange_->bytes_sent(); }
 
 }  // namespace ddp

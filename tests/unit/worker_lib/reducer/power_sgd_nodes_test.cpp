@@ -1,0 +1,117 @@
+// PowerSgdOptions::between_nodes: gradients are averaged inside each node, and factors are sent between nodes alone.
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ddp/ddp.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/worker_lib/reducer/power_sgd_model.hpp"
+#include "tests/unit/worker_lib/support/local_world.hpp"
+#include "tests/unit/worker_lib/support/world_errors.hpp"
+
+using Catch::Contains;
+using ddp::Context;
+using ddp::GradientReducer;
+using ddp::PowerSgd;
+using ddp::PowerSgdOptions;
+using ddp::testing::run_ranks;
+using namespace ddp::testing::power_sgd;
+
+namespace {
+
+struct BetweenNodes {
+    Values weight, bias;
+    double residual = 0;  ///< norm, after settle()
+    std::uint64_t bytes_sent = 0;
+    bool operator==(const BetweenNodes&) const = default;
+};
+
+/// Two steps of the model with PowerSgdOptions::between_nodes, by rank.
+std::vector<BetweenNodes> between_nodes(std::vector<int> ranks_per_node, int factor_rank, bool between = true) {
+    return run_ranks({.ranks_per_node = std::move(ranks_per_node)}, [&](Context& context) {
+        const auto hook = std::make_shared<PowerSgd>(
+            kModel,
+            PowerSgdOptions{.rank = factor_rank, .start_step = 0, .min_compression_rate = 1, .between_nodes = between});
+        GradientReducer reducer(context.world(), kModel, {.hook = hook});
+        for (std::size_t s = 0; s < 2; ++s) run_backward(reducer, s, context.rank());
+        const std::uint64_t bytes_sent = hook->bytes_sent();
+        hook->settle();
+        return BetweenNodes{copy(reducer.grad<float>(0)), copy(reducer.grad<float>(1)),
+                            norm(copy(hook->state().at(2).buffer.as<float>())), bytes_sent};
+    });
+}
+
+/// The mean of the first `ranks` ranks' gradients in the second step.
+double mean_gradient(std::size_t k, int ranks, double offset) {
+    double sum = 0;
+    for (int rank = 0; rank < ranks; ++rank) sum += gradient(k, 1, rank, offset);
+    return sum / ranks;
+}
+
+}  // namespace
+
+TEST_CASE("PowerSgd between nodes: the average is that of all ranks, also of nodes of different sizes", "[power_sgd]") {
+    const auto ranks_per_node = GENERATE(std::vector{2, 2}, std::vector{3, 1}, std::vector{1, 1, 1}, std::vector{3});
+    const int ranks = std::accumulate(ranks_per_node.begin(), ranks_per_node.end(), 0);
+    CAPTURE(ranks_per_node);
+    const auto found = between_nodes(ranks_per_node, 2);  // two columns hold any sum of these gradients
+    for (std::size_t k = 0; k < 30; ++k) CHECK(found[0].weight[k] == Approx(mean_gradient(k, ranks, 0.2)).margin(2e-6));
+    for (std::size_t k = 0; k < 3; ++k) CHECK(found[0].bias[k] == Approx(mean_gradient(k, ranks, 0.1)).margin(1e-6));
+    for (const BetweenNodes& one : found) {
+        CHECK(std::memcmp(one.weight.data(), found[0].weight.data(), 30 * sizeof(float)) == 0);
+        CHECK(one.bias == found[0].bias);
+    }
+}
+
+TEST_CASE("PowerSgd between nodes: only the first rank of a node sends factors, those of its node", "[power_sgd]") {
+    const auto found = between_nodes({2, 2}, 1);
+    const std::uint64_t factors = 2 * (6 + 3 + 5) * sizeof(float);  // the left one, the bias, the right one; two steps
+    CHECK(found[0].bytes_sent == factors);
+    CHECK(found[1].bytes_sent == 0);
+    CHECK(found[2].bytes_sent == factors);
+    CHECK(found[0].residual > 0.1);
+    CHECK(found[0].residual == found[2].residual);  // settled
+    CHECK(found[1].residual == 0);
+    // One rank in each node: as without the option.
+    CHECK(between_nodes({1, 1}, 1) == between_nodes({1, 1}, 1, false));
+    // A single node: nothing is compressed.
+    const auto single = between_nodes({2}, 1);
+    CHECK(single[0].residual == 0);
+    for (std::size_t k = 0; k < 30; ++k) CHECK(single[0].weight[k] == Approx(mean_gradient(k, 2, 0.2)).margin(1e-6));
+}
+
+TEST_CASE("PowerSgd between nodes: a rank that leaves ends the exchange of all nodes at once", "[power_sgd]") {
+    const auto began = std::chrono::steady_clock::now();
+    const auto texts = run_ranks({.ranks_per_node = {2, 2}}, [](Context& context) -> std::string {
+        const auto hook = std::make_shared<PowerSgd>(
+            kModel, PowerSgdOptions{.start_step = 0, .min_compression_rate = 1, .between_nodes = true});
+        GradientReducer reducer(context.world(), kModel, {.hook = hook});
+        run_backward(reducer, 0, context.rank());
+        if (context.rank() == 3) return "it has left";
+        try {
+            run_backward(reducer, 1, context.rank());
+        } catch (const ddp::Error& error) {
+            return error.what();
+        }
+        return "no error";
+    });
+    CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(10));
+    for (std::size_t rank = 0; rank < 3; ++rank) CHECK_THAT(texts[rank], Contains("global rank 3"));
+}
+
+TEST_CASE("PowerSgd between nodes: ranks of different steps are no average", "[power_sgd]") {
+    for (const auto& error : ddp::testing::errors_of({.ranks_per_node = {2, 2}}, [](Context& context) {
+             const auto hook = std::make_shared<PowerSgd>(
+                 kModel, PowerSgdOptions{.start_step = 0, .min_compression_rate = 1, .between_nodes = true});
+             GradientReducer reducer(context.world(), kModel, {.hook = hook});
+             if (context.rank() == 1) hook->state().at(0).buffer.as<std::uint64_t>()[0] = 7;  // of another checkpoint
+             run_backward(reducer, 0, context.rank());
+         })) {
+        REQUIRE(error);
+        CHECK_THAT(error->what(), Contains("step 1") && Contains("step 8"));
+    }
+}
