@@ -3,6 +3,7 @@
 #include <cstring>
 #include <memory>
 #include <numeric>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +17,7 @@
 using Catch::Contains;
 using ddp::Context;
 using ddp::GradientReducer;
+using ddp::ParamSpec;
 using ddp::PowerSgd;
 using ddp::PowerSgdOptions;
 using ddp::testing::run_ranks;
@@ -82,6 +84,33 @@ TEST_CASE("PowerSgd between nodes: only the first rank of a node sends factors, 
     const auto single = between_nodes({2}, 1);
     CHECK(single[0].residual == 0);
     for (std::size_t k = 0; k < 30; ++k) CHECK(single[0].weight[k] == Approx(mean_gradient(k, 2, 0.2)).margin(1e-6));
+}
+
+TEST_CASE("PowerSgd between nodes: a plan that is rebuilt changes no average", "[power_sgd]") {
+    const auto found = run_ranks({.ranks_per_node = {2, 1}}, [](Context& context) {
+        std::vector<ParamSpec> params;
+        for (int i = 0; i < 6; ++i) params.push_back({"p" + std::to_string(i), 30, ddp::DType::F32, 1, {6, 5}});
+        const auto hook = std::make_shared<PowerSgd>(
+            params, PowerSgdOptions{.rank = 2, .start_step = 0, .min_compression_rate = 1, .between_nodes = true});
+        GradientReducer reducer(
+            context.world(), params,
+            {.limits = {.bucket_cap_bytes = 400, .first_bucket_cap_bytes = 100}, .rebuild = true, .hook = hook});
+        const ddp::BucketPlan before = reducer.plan();
+        for (std::size_t step = 0; step < 3; ++step) {
+            reducer.begin_backward();
+            for (std::size_t i = 0; i < params.size(); ++i) {  // the other way round than the first plan
+                const std::span<float> values = reducer.grad<float>(i);
+                for (std::size_t k = 0; k < values.size(); ++k) values[k] = gradient(k, 1, context.rank(), 0.2);
+                reducer.mark_ready(i);
+            }
+            reducer.finish_backward();
+        }
+        return std::pair(!(reducer.plan() == before), copy(reducer.grad<float>(5)));
+    });
+    for (const auto& [rebuilt, values] : found) {
+        CHECK(rebuilt);
+        for (std::size_t k = 0; k < 30; ++k) CHECK(values[k] == Approx(mean_gradient(k, 3, 0.2)).margin(2e-6));
+    }
 }
 
 TEST_CASE("PowerSgd between nodes: a rank that leaves ends the exchange of all nodes at once", "[power_sgd]") {
