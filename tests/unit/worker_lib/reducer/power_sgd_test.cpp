@@ -121,6 +121,56 @@ TEST_CASE("P1: the factors of the first step are PyTorch's", "[power_sgd]") {
     for (std::size_t i = 0; i < 4; ++i) CHECK(columns[i] == Approx(orthonormal[i]).margin(1e-6));
 }
 
+namespace {
+
+/// The algorithm with one column, in f64 and plain loops, for all ranks together.
+class PlainLoops {
+public:
+    explicit PlainLoops(int ranks) : sums_(static_cast<std::size_t>(ranks), std::vector<double>(30)) {
+        for (std::size_t j = 0; j < 5; ++j) right_[j] = std::cos(0.8 * static_cast<double>(j));
+    }
+
+    /// Returns the average of the matrix.
+    std::vector<double> step(std::size_t number) {
+        std::vector<double> left(6), mean(5), average(30);
+        for (std::size_t w = 0; w < sums_.size(); ++w) {
+            for (std::size_t k = 0; k < 30; ++k) {
+                sums_[w][k] += double{gradient(k, number, static_cast<int>(w), 0.2)};
+                left[k / 5] += sums_[w][k] * right_[k % 5];
+            }
+        }
+        double squares = 0;
+        for (const double value : left) squares += value * value;
+        for (double& value : left) value /= std::sqrt(squares);
+        for (std::vector<double>& sum : sums_) {
+            std::vector<double> own(5);
+            for (std::size_t k = 0; k < 30; ++k) own[k % 5] += sum[k] * left[k / 5];
+            for (std::size_t k = 0; k < 30; ++k) sum[k] -= left[k / 5] * own[k % 5];
+            for (std::size_t j = 0; j < 5; ++j) mean[j] += own[j] / static_cast<double>(sums_.size());
+        }
+        for (std::size_t k = 0; k < 30; ++k) average[k] = left[k / 5] * mean[k % 5];
+        right_ = mean;
+        return average;
+    }
+
+private:
+    std::vector<std::vector<double>> sums_;  ///< gradient and residual, by rank
+    std::vector<double> right_ = std::vector<double>(5);
+};
+
+}  // namespace
+
+TEST_CASE("P1: averages of three and four ranks equal those of plain loops", "[power_sgd]") {
+    const int ranks = GENERATE(3, 4);
+    const std::vector<Step> steps = three_steps(ranks, 1)[0];
+    PlainLoops plain(ranks);
+    for (std::size_t s = 0; s < 3; ++s) {
+        CAPTURE(ranks, s);
+        const std::vector<double> average = plain.step(s);
+        for (std::size_t k = 0; k < 30; ++k) CHECK(double{steps[s].weight[k]} == Approx(average[k]).margin(1e-5));
+    }
+}
+
 TEST_CASE("P1: all ranks have the same bits", "[power_sgd]") {
     const int ranks = GENERATE(3, 4);
     const auto found = three_steps(ranks, 2);
