@@ -261,8 +261,7 @@ void LowRankExchange::project(const Slice& slice) {
     if (!orthonormalise(param.shape, slice.left))
         std::ranges::fill(slice.left, std::numeric_limits<float>::quiet_NaN());
     multiply_transposed(param.shape, param.residual, slice.left, slice.right);
-    std::ranges::copy(slice.right,
-                      param.right.begin());  // for keep_residual(), because the slice is about to be averaged
+    std::ranges::copy(slice.right, param.right.begin());  // for keep_residual(): the slice is averaged meanwhile
 }
 
 /// Takes the product of this rank's factors from gradient + residual.

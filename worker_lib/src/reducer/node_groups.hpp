@@ -21,7 +21,7 @@ public:
     [[nodiscard]] ProcessGroup* between() const { return between_.get(); }
 
     /// Leaves the node's part in `values` of its first rank: the mean of all nodes' parts is that of all ranks. Nodes
-    /// of more ranks weigh more. step   the operations of all ranks have to be of the same one
+    /// of more ranks weigh more. The ranks compare `step`, also in the operations that follow.
     void reduce(const Buffer& values, std::uint64_t step, const std::string& label);
     /// Copies the first rank's values to the other ranks of the node.
     void broadcast(const Buffer& values, const std::string& label);
