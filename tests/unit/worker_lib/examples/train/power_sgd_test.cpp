@@ -26,9 +26,9 @@ struct Result {
     double bytes_per_step = 0;  ///< that a rank gives to collectives, once gradients are compressed
 };
 
-/// The shapes of the parameters, in the order of Model::kNames.
+/// The parameters in the order of Model::kNames. A weight has a row for each input of its layer.
 std::vector<ddp::ParamSpec> specs_of(Model<float>& model, const train::ModelShape& shape) {
-    const std::vector<std::size_t> rows{256, shape.hidden1, 1, shape.hidden2, 1, 256, 1};
+    const std::vector<std::size_t> rows{256, shape.context * shape.embedding, 1, shape.hidden1, 1, shape.hidden2, 1};
     std::vector<ddp::ParamSpec> specs;
     for (const auto parameter : model.parameters()) {
         const std::size_t i = specs.size();
@@ -96,7 +96,7 @@ TEST_CASE("P3: with PowerSgd of rank 4 train's model learns as well, from a twen
     const train::Text text = some_text();
     const train::Options options{.global_batch = 64,
                                  .rate = 0.0125f,  // the default of `train` for this batch
-                                 .shape = {.context = 8, .embedding = 32, .hidden1 = 256, .hidden2 = 256}};
+                                 .shape = {.context = 8, .embedding = 32, .hidden1 = 320, .hidden2 = 224}};
     const Result plain = train_with(0, text, options);
     const Result compressed = train_with(4, text, options);
     std::size_t whole = 0;
