@@ -41,8 +41,9 @@ struct PowerSgdOptions {
 };
 
 /// Sends each matrix of f32 gradients as the product of two thin factors (Vogels et al. 2019, "PowerSGD"); all other
-/// gradients whole. The first dimension of ParamSpec::shape is that of the rows. The averages have the same bits on all
-/// ranks. It computes on a thread of the reducer, and pays where a rank has less than some 10 Gbit/s to the others.
+/// gradients whole. The first dimension of ParamSpec::shape is that of the rows, which lie one after another in memory:
+/// a matrix cut into other rows is not of low rank, and trains worse. The averages have the same bits on all ranks. It
+/// computes on a thread of the reducer, and pays where a rank has less than some 10 Gbit/s to the others.
 ///
 /// What was not sent is kept per parameter (error feedback), and costs as much memory as the compressed gradients. Host
 /// memory only. One reducer uses it. A gradient that is not finite becomes NaN in all its elements on all ranks, and
