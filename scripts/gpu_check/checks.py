@@ -213,8 +213,8 @@ def launches(trial):
 
 @check(15, 2, "graph captures", "captures beside work in flight go on; a captured step is right in 100 replays, and ends at its deadline", 60)
 def captures(trial):
-    cases(trial, "[capture]~[reducer]", "captures", seconds=15)
-    cases(trial, "[capture][reducer]", "a reducer's step")
+    cases(trial, "[capture]~[reducer]~[late]", "captures", seconds=15)
+    cases(trial, "[capture][reducer]~[ranks]", "a reducer's step")
     cases(trial, "[capture][reducer][ranks]", "with a peer", 2)
     cases(trial, "[capture][late]", "a missing peer", 2)
 

@@ -1,15 +1,17 @@
 // A worker of tests of captured steps, over the fakes of NCCL and the CUDA driver.
 //
-// usage: captured_steps_job equal | lost | slow | refused | thrown | outlived | left | second
+// usage: captured_steps_job equal | lost | slow | late | refused | broken | mixed | half | thrown | outlived | second
 //
 // equal     trains by calls and by replays, and compares all bits. Prints the number of trainings, or the first
 //           difference. The last rank comes late to some replays
 // lost      the last rank ends before its second replay. Prints what the others find on the device and on the host
 // slow      the same, with an optimiser that takes 2 s of the graph
-// refused   prints the errors of captures and replays that cannot be right, then trains on
-// thrown    the function of rank 1 throws in the capture
-// outlived  reducers that end before their captured steps, one of them in a replay
-// second    a second reducer captures, before and after the first one's captured step is gone
+// late      the last rank ends before the capture of the others, one of whose steps is in flight; their function takes
+// 3 s refused   prints the errors of captures and replays that cannot be right, then trains on broken    prints the
+// errors of functions that make no graph mixed     one rank replays while the other makes calls; prints the error of
+// rank 0 half      one rank captures while the other makes calls; the same thrown    the function of rank 1 throws in
+// the capture outlived  reducers that end before their captured steps, one of them in a replay second    a second
+// reducer captures, before and after the first one's captured step is gone
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -55,6 +57,7 @@ struct Case {
     bool in_callback = false;  ///< the optimiser runs for each bucket when it has its averages
     bool slow = false;         ///< gradients take time: a missing wait shows as a difference
     std::chrono::milliseconds optimiser_takes{};
+    std::chrono::milliseconds host_takes{};  ///< in the middle of a backward
 };
 
 float value_of(const Buffer& buffer, std::size_t i) {
@@ -103,6 +106,7 @@ public:
         reducer->begin_backward(true, main_);
         gpu_.order(main_, side_);
         for (std::size_t i = kParams.size(); i-- > 0;) {
+            if (i == 1) std::this_thread::sleep_for(row_.host_takes);
             const Stream stream = i % 2 == 0 ? main_ : side_;
             gpu_.launch(stream, [gradient = reducer->grad(i), weight = weights_[i], batch = batch_,
                                  takes = row_.slow ? 3ms : 0ms] {
@@ -221,6 +225,60 @@ void lost(Context& context, Gpu& gpu, std::chrono::milliseconds optimiser_takes)
                stats.confirmed, failed - called < 5s + optimiser_takes ? "soon" : "late", error);
 }
 
+/// Returns the first error of a call that is repeated.
+std::string first_error(const std::function<void(int step)>& call) {
+    std::string error = "accepted";
+    for (int step = 1; error == "accepted"; ++step) {
+        error = error_of([&] { call(step); });
+        std::this_thread::sleep_for(10ms);
+    }
+    return error;
+}
+
+void late(Context& context, Gpu& gpu) {
+    Training warm(context, gpu, {}), training(context, gpu, {.host_takes = 3s});
+    warm.by_calls(0, 1);
+    training.by_calls(0, 1);
+    gpu.finish(warm.stream());
+    gpu.finish(training.stream());
+    context.world().barrier().wait();
+    if (context.rank() == context.world_size() - 1) std::_Exit(0);  // which ddprun takes for its end
+    warm.by_calls(1, 2);
+    fmt::print("rank {}: {}\n", context.rank(), error_of([&] { (void)training.capture(); }));
+}
+
+void broken(Context& context, Gpu& gpu) {
+    std::vector<std::string> texts;
+    const auto attempt = [&](const std::function<void(Training&)>& step) {
+        Training training(context, gpu, {});
+        training.by_calls(0, 1);
+        gpu.finish(training.stream());
+        texts.push_back(error_of([&] { (void)training.reducer->capture(training.stream(), [&] { step(training); }); }));
+        texts.push_back(error_of([&] { training.by_calls(1, 2); }));
+    };
+    attempt([](Training& training) { training.reducer->begin_backward(true, training.stream()); });
+    attempt([&](Training& training) {
+        training.step();
+        const Stream side = gpu.make_stream();
+        gpu.order(training.stream(), side);
+        gpu.launch(side, [] {});
+    });
+    if (context.rank() == 0) fmt::print("{}\n", fmt::join(texts, "\n"));
+}
+
+void mixed(Context& context, Gpu& gpu, bool both_capture) {
+    Training training(context, gpu, {});
+    training.by_calls(0, 1);
+    std::optional<CapturedStep> captured;
+    const bool calls = context.rank() == 1;
+    const std::string error = first_error([&](int step) {
+        if (!captured && (both_capture || !calls)) captured = training.capture();
+        if (calls || !captured) return training.by_calls(step, step + 1);
+        training.replay(*captured, step);
+    });
+    if (context.rank() == 0) fmt::print("{}\n", error);
+}
+
 void refused(Context& context, Gpu& gpu) {
     std::vector<std::string> texts;
     const auto attempt = [&](const std::function<void()>& call) { texts.push_back(error_of(call)); };
@@ -246,10 +304,20 @@ void refused(Context& context, Gpu& gpu) {
         attempt([&] { reducer.begin_backward(true, outside); });
         attempt([&] { reducer.begin_backward(false, training.stream()); });
         attempt([&] { (void)reducer.capture(training.stream(), [] {}); });
+        std::thread([&] { attempt([&] { reducer.mark_ready(0, training.stream()); }); }).join();
         attempt([&] { (void)context.world().all_reduce(word, ddp::ReduceOp::Sum, {.stream = training.stream()}); });
         training.step();
         attempt([&] { reducer.begin_backward(true, training.stream()); });
     });
+    {
+        ddp::Join join(context.world(), reducer);
+        attempt([&] { (void)training.capture(); });
+    }
+    GradientReducer used(context.world(), {{"a", 4}}, {.find_unused = true});
+    attempt([&] { (void)used.capture(training.stream(), [] {}); });
+    Training rebuilt(context, gpu, {.rebuild = true});
+    rebuilt.by_calls(0, 1);
+    attempt([&] { (void)rebuilt.capture(); });
     training.replay(captured, 2);
     reducer.bind(0, gpu.allocate(kParams[0].count, DType::F32));
     attempt([&] { reducer.replay(captured, training.stream()); });
@@ -282,13 +350,11 @@ void thrown(Context& context, Gpu& gpu) {
         }
         text += fmt::format(", then {}", error_of([&] { training.by_calls(1, 2); }));
     } else {
-        text = "accepted";
         std::optional<CapturedStep> captured;
-        text = error_of([&] { captured = training.capture(); });
-        for (int step = 1; text == "accepted"; ++step) {
-            text = error_of([&] { training.replay(*captured, step); });
-            std::this_thread::sleep_for(10ms);
-        }
+        text = first_error([&](int step) {
+            if (!captured) captured = training.capture();
+            training.replay(*captured, step);
+        });
     }
     fmt::print("rank {}: {}\n", context.rank(), text);
 }
@@ -331,6 +397,10 @@ int run(const std::string& mode) {
     if (mode == "equal") equal(context, gpu);
     if (mode == "lost") lost(context, gpu, 0ms);
     if (mode == "slow") lost(context, gpu, 2s);
+    if (mode == "late") late(context, gpu);
+    if (mode == "broken") broken(context, gpu);
+    if (mode == "mixed") mixed(context, gpu, true);
+    if (mode == "half") mixed(context, gpu, false);
     if (mode == "refused") refused(context, gpu);
     if (mode == "thrown") thrown(context, gpu);
     if (mode == "outlived") outlived(context, gpu);

@@ -59,8 +59,8 @@ TEST_CASE("calls on wrong streams and with wrong memory are refused, and the bac
     const std::vector<std::string> lines = lines_of(output_of("device-refused", 2, "refused"));
     REQUIRE(lines.size() == 12);
     const std::string captured =
-        ": its stream is being captured into a CUDA graph, of which calls of ddp are a part in "
-        "GradientReducer::capture only: make the call before or after the capture";
+        ": its stream is being captured into a CUDA graph, and calls of ddp can be captured only by "
+        "GradientReducer::capture: make the call before or after the capture";
     CHECK_THAT(lines[0], Contains("begin_backward" + captured));
     CHECK_THAT(lines[1], Contains("zero_grads" + captured));
     CHECK_THAT(lines[2], Contains("begin_backward: the stream belongs to another device"));

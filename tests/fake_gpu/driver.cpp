@@ -291,7 +291,7 @@ DDP_FAKE_EXPORT CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
 
 DDP_FAKE_EXPORT CUresult cuGraphInstantiateWithFlags(CUgraphExec* instance, CUgraph graph, unsigned long long flags) {
     return call("cuGraphInstantiate", Needs::Context, [&] {
-        if (graph == nullptr || flags != 0) return kInvalidValue;
+        if (graph == nullptr || (flags & ~8ULL) != 0) return kInvalidValue;
         const auto& made = *reinterpret_cast<const std::shared_ptr<const Graph>*>(graph);
         *instance = reinterpret_cast<CUgraphExec>(new GraphInstance(made));
         return CUDA_SUCCESS;

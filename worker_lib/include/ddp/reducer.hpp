@@ -92,8 +92,8 @@ struct BackwardResult {
     std::vector<bool> used = {};
 };
 
-/// A step that GradientReducer::capture has made into a CUDA graph. Frees it when destroyed. It may outlive its
-/// reducer, which frees the graph at its end.
+/// A step that GradientReducer::capture has made into a CUDA graph, which is freed with its last copy, or with its
+/// reducer.
 class CapturedStep {
 public:
     /// Makes one that cannot be replayed.
@@ -173,18 +173,21 @@ public:
     /// get Error{Aborted} or {PeerLost} instead of waiting.
     BackwardResult finish_backward(Stream stream = {});
 
-    /// Captures a whole step into a CUDA graph, which replay() runs. `step` enqueues it on `stream`, not the default
-    /// stream, and on streams that wait for it: forward, one synchronised backward with all its calls, the optimiser.
-    /// Nothing of it is run, and it must not allocate or wait for the device. Collective: each rank captures the same
-    /// backward. Device memory only, after a synchronised backward (two with `rebuild`), without a hook, find_unused,
-    /// Join, or accumulated gradients, and for one reducer of a process; else Error{InvalidArgument}, and nothing has
-    /// happened. An exception of `step`, and Error{System} when CUDA makes no graph of it, end the reducer as an error
-    /// of finish_backward does.
+    /// Captures a whole step into a CUDA graph, which replay() runs. `step` enqueues it on `stream`, not a default
+    /// stream, and on streams that wait for it first and that it waits for at the end: forward, one synchronised
+    /// backward with all its calls, the optimiser. Nothing of it is run. It must not allocate, wait for the device or
+    /// for other ranks, and one thread makes all its calls. What it does on the host happens once, as on_bucket_done.
+    /// Collective: all ranks capture then. Device memory only, after a synchronised backward (two with `rebuild`),
+    /// without a hook, find_unused, Join, NoSync or accumulated gradients, and for one reducer of a process; else
+    /// Error{InvalidArgument}, and nothing has happened. An exception of `step`, a step without a whole backward
+    /// (InvalidArgument), and Error{System} when CUDA makes no graph of it, end the reducer as an error of
+    /// finish_backward does.
     [[nodiscard]] CapturedStep capture(Stream stream, const std::function<void()>& step);
     /// Runs a captured step behind the work of `stream`, which goes on behind it. Counts as a synchronised backward:
-    /// collective, compared with the other ranks' backwards, with the group's deadline, and with the errors of
+    /// collective, compared with what the other ranks do, with the group's deadline, and with the errors of
     /// finish_backward. The graph reads and writes the addresses of its capture, so copy each batch to the same place.
-    /// Not in a backward, under Join or NoSync, with accumulated gradients, or after another bind().
+    /// Waits while four replays are in flight. Not in a backward, under Join or NoSync, with accumulated gradients, or
+    /// after another bind().
     void replay(const CapturedStep& step, Stream stream = {});
 
     /// While this guard lives, begin_backward() means begin_backward(false). Use it alike on all ranks.

@@ -55,6 +55,8 @@ enum CUstreamCaptureMode : unsigned {
     CU_STREAM_CAPTURE_MODE_RELAXED = 2,
 };
 enum CUstreamCaptureStatus : unsigned { CU_STREAM_CAPTURE_STATUS_NONE = 0, CU_STREAM_CAPTURE_STATUS_ACTIVE = 1 };
+/// Kernels of a graph keep the priority of the stream on which they were captured. From CUDA 11.7 on.
+enum CUgraphInstantiate_flags : unsigned { CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY = 8 };
 enum CUmemorytype : unsigned { CU_MEMORYTYPE_DEVICE = 2 };
 enum CUdevice_attribute : unsigned {
     CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16,

@@ -15,8 +15,8 @@ std::string capture_complaint(const CudaApi& cuda, CUstream stream) {
     }
     // Anything else that is wrong with the stream shows when it is used.
     if (asked != CUDA_SUCCESS || status == CU_STREAM_CAPTURE_STATUS_NONE) return {};
-    return "its stream is being captured into a CUDA graph, of which calls of ddp are a part in "
-           "GradientReducer::capture only";
+    return "its stream is being captured into a CUDA graph, and calls of ddp can be captured only by "
+           "GradientReducer::capture";
 }
 
 std::string memory_complaint(const CudaApi& cuda, const Buffer& buffer, std::string_view name, int device) {

@@ -15,8 +15,10 @@ CUgraphExec CapturedGraph::instance() const {
 }
 
 void CapturedGraph::free() {
-    const ddprun::Lock lock(mutex_);
-    const CUgraphExec instance = std::exchange(instance_, nullptr);
+    const CUgraphExec instance = [this] {
+        const ddprun::Lock lock(mutex_);
+        return std::exchange(instance_, nullptr);
+    }();
     if (instance == nullptr) return;
     try {
         const DeviceScope scope(*device_);
@@ -55,7 +57,8 @@ StreamCapture::StreamCapture(std::shared_ptr<GroupDevice> device, CUstream strea
     : device_(std::move(device)), stream_(stream) {
     const DeviceScope scope(*device_);
     const CudaApi& cuda = device_->cuda();
-    check_cuda(cuda, cuda.stream_begin_capture(stream_, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "cuStreamBeginCapture");
+    check_cuda(cuda, cuda.stream_begin_capture(stream_, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+               "capture: cuStreamBeginCapture of the stream");
 }
 
 StreamCapture::~StreamCapture() {
@@ -81,9 +84,9 @@ std::shared_ptr<CapturedGraph> StreamCapture::end() {
                                 cuda_error_text(cuda, result)));
     }
     CUgraphExec instance = nullptr;
-    const CUresult made = cuda.graph_instantiate(&instance, graph, 0);
+    const CUresult made = cuda.graph_instantiate(&instance, graph, CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY);
     (void)cuda.graph_destroy(graph);  // the instance keeps what it needs
-    check_cuda(cuda, made, "cuGraphInstantiate of the captured step");
+    check_cuda(cuda, made, "capture: cuGraphInstantiate of the step");
     return std::make_shared<CapturedGraph>(device_, instance);
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 // StreamCapture makes a CUDA graph of what is enqueued while it lasts, a CapturedGraph. CapturedGraphs are those of one
-// group, which frees them before its communicator: NCCL does not end one of which a graph holds operations.
+// group, which frees them before its communicator: NCCL does not end one while a graph holds its operations.
 //
 // See docs/design/040-captured-steps.md.
 

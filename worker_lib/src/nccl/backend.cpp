@@ -141,9 +141,7 @@ std::shared_ptr<NcclWork> NcclBackend::enqueue(NcclTask task) {
         }
     }
     queue_->submit(*group_, work);
-    if (!captured) return work;
-    work->await_launch();  // calls that add to one graph must not be made at the same time
-    if (const auto failed = work->launched() ? std::nullopt : failure()) throw Error(*failed);
+    if (captured) work->await_launch();  // calls that add to one graph must not be made at the same time
     return work;
 }
 

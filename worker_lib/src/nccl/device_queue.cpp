@@ -115,6 +115,15 @@ Progress progress_of(const NcclGroup& group, NcclWork& work, bool asks_nccl, con
     return {.nccl_failure = failure_of_work(group, work, error_code_of(error), text)};
 }
 
+/// Has the caller of a captured operation go on, for the abort waits for the end of the capture. Not while NCCL adds to
+/// the graph, which the caller would end.
+void end_launch_in_capture(const NcclGroup& group, const GroupWatch::Works& works) {
+    if (std::ranges::none_of(works, [](const auto& work) { return work->is_captured() && !work->launched(); })) return;
+    const TimePoint limit = Clock::now() + group.limits.call_wait();
+    for (Backoff backoff; group.communicator->state() == ncclInProgress && Clock::now() < limit;) backoff.pause();
+    for (const auto& work : works) work->give_up_launch();
+}
+
 /// Returns whether the device has come to the oldest of the operations that are on the stream, or has failed. Not for a
 /// replay: its graph also holds work of the program, which goes on after NCCL's kernels have left.
 bool is_on_device(const GroupWatch::Works& works) {
@@ -251,6 +260,9 @@ bool DeviceQueue::begin_capture(NcclGroup& group) {
 void DeviceQueue::end_capture(NcclGroup& group) {
     const ddprun::Lock lock(mutex_);
     group.is_capturing = false;
+    if (group.state != State::kAborting) return;
+    group.abort_deadline = Clock::now() + group.limits.abort_timeout;  // for what has waited for this
+    group.is_late = false;
 }
 
 void DeviceQueue::notice_idle_callbacks() {
@@ -384,7 +396,6 @@ bool DeviceQueue::step_group(NcclGroup& group) {
 void DeviceQueue::fail_now(NcclGroup& group, Failure failure, bool shares) {
     if (group.watch.failure()) return;
     group.watch.fail(std::move(failure));
-    for (const auto& work : group.watch.works()) work->give_up_launch();
     if (group.before_abort) group.before_abort();
     group.state = State::kAborting;
     group.failed_at = Clock::now();
@@ -423,6 +434,7 @@ void DeviceQueue::abort(NcclGroup& group) {
         works = group.watch.works();
     }
     const bool on_device = is_on_device(works);
+    end_launch_in_capture(group, works);
     works.clear();
     {
         const ddprun::Lock lock(mutex_);
@@ -532,11 +544,15 @@ bool DeviceQueue::is_stuck(NcclGroup& group, TimePoint now) {
 std::string DeviceQueue::last_line(NcclGroup& group, TimePoint now) {
     const std::string late =
         fmt::format("did not return within {}", ddprun::rounded_seconds_text(now - group.failed_at));
-    const std::string text =
-        fmt::format("{} {}", is_in_call(group, now) ? "a call of NCCL or CUDA" : "ncclCommAbort", late);
-    const std::string line =
-        fmt::format("{}; after that {}: CUDA device {} does not answer, and this process ends with code {}",
-                    group.watch.failure()->cause, text, group.device->index(), ddprun::exit_code::kDeviceStuck);
+    const std::string text = fmt::format("{} {}",
+                                         is_in_call(group, now) ? "a call of NCCL or CUDA"
+                                         : group.is_capturing   ? "the function of GradientReducer::capture"
+                                                                : "ncclCommAbort",
+                                         late);
+    const std::string who = group.is_capturing ? "NCCL waits for the end of the capture"
+                                               : fmt::format("CUDA device {} does not answer", group.device->index());
+    const std::string line = fmt::format("{}; after that {}: {}, and this process ends with code {}",
+                                         group.watch.failure()->cause, text, who, ddprun::exit_code::kDeviceStuck);
     group.watch.add_to_cause(fmt::format("; and {}, so this process ends", text));
     if (!group.watch.works().empty()) group.watch.works().front()->note_abort(line);
     return line;

@@ -1,5 +1,6 @@
 #include "worker_lib/src/nccl/work.hpp"
 
+#include <optional>
 #include <utility>
 
 #include "worker_lib/src/nccl/arguments.hpp"
@@ -128,6 +129,11 @@ void NcclWork::wait() {
     // A wait for an event that has not been recorded would be none. The queue fails what it cannot launch in time.
     await_launch();
     if (captured_ && launched()) return;
+    if (captured_) {  // the abort, and so the end of the operation, waits for the end of the capture
+        std::optional<Error> failure;
+        (void)backend_->with([&](BackendImpl& backend) { failure = backend.failure(); });
+        if (failure) throw Error(*failure);
+    }
     if (done() || !launched()) return WorkState::wait();  // throws the error, or returns at once
     const DeviceScope scope(*device_);                    // Stream{} is this device's default stream
     if (const auto wrong = wait_complaint(device_->cuda(), caller()); !wrong.empty()) refuse(*this, wrong);

@@ -126,14 +126,14 @@ void GradientReducer::Impl::begin(bool sync, Stream stream) {
         if (!phase_.is_idle()) refuse("begin_backward: the previous backward was not ended by finish_backward");
         next_.check(sync);
         memory_->check_first(stream, "begin_backward");
-        if (capture_) capture_->begin_backward(sync);
+        if (capture_) capture_->check_backward(sync);
     }
     if (options_.check_every_step) detail::agree_on_step(*group_, statistics_.steps(), sync);
     next_.begin();  // not before: when ranks disagree, all may try again
     const std::uint64_t number = statistics_.count_backward();
     or_fail([&] {
         throw_failure_of_group();
-        if (sync) check_step(number);
+        if (sync) check_step(number, capture_ && capture_->is_running() ? "capture" : "backward");
         if (may_rebuild_ && statistics_.steps() > 0) rebuild_plan(stream);
         const ddprun::Lock lock(mutex_);
         if (sync) memory_->begin(stream);
@@ -143,15 +143,17 @@ void GradientReducer::Impl::begin(bool sync, Stream stream) {
     marks_.begin(sync);
     exchange_->begin();
     phase_.begin(sync);
+    if (capture_) capture_->note_begin();
     statistics_.begin(ddprun::Clock::now());
 }
 
 /// Compares the numbers of the ranks' backwards, so that buckets of different ones are not taken for each other's. The
 /// native backend does that with every operation. NCCL compares nothing, so there a barrier of the hosts does, which no
 /// thread waits for: if it fails, so does a later call.
-void GradientReducer::Impl::check_step(std::uint64_t number) {
+/// kind   "backward", "capture", or "replay": all ranks do the same
+void GradientReducer::Impl::check_step(std::uint64_t number, std::string kind) {
     group_->impl_->set_step(number);
-    if (device_ == Device::Cuda) step_check_ = detail::WorkState::of(group_->barrier({.label = "backward"}));
+    if (device_ == Device::Cuda) step_check_ = detail::WorkState::of(group_->barrier({.label = std::move(kind)}));
 }
 
 /// Waits for the barrier of the last backward, if the reducer ends without a failure. A rank that left in the middle of
@@ -196,6 +198,7 @@ void GradientReducer::Impl::mark(std::size_t i, bool unused, Stream stream) {
         phase_.refuse_if_failed();
         if (!phase_.in_backward())
             refuse("parameter '" + specs_[i].name + "' was marked outside begin_backward … finish_backward");
+        if (capture_) capture_->check_thread(unused ? "mark_unused" : "mark_ready");
         // Host memory has no streams, and a virtual call would cost a noticeable part of a mark.
         if (device_ == Device::Cuda) memory_->check(stream, unused ? "mark_unused" : "mark_ready");
         const detail::Fill claimed = marks_.claim(i, unused);
@@ -257,6 +260,7 @@ BackwardResult GradientReducer::Impl::finish(Stream stream) {
     phase_.end();
     marks_.end(sync);
     statistics_.end(now);
+    if (capture_) capture_->note_end();
     if (sync && !(capture_ && capture_->is_running())) statistics_.count_step(storage_->bucket_bytes(), exposed);
     return step;
 }
@@ -268,26 +272,22 @@ void GradientReducer::Impl::throw_failure_of_group() const {
 }
 
 void GradientReducer::Impl::check_capture() const {
-    constexpr std::string_view kLeftOut = ", of which a replay would leave out what it does on the host";
-    if (device_ == Device::Cpu)
-        refuse(
-            "capture: the gradients are in host memory, and CUDA graphs hold work of a device. Use a group of "
-            "Backend::Nccl with ReducerOptions::device left out");
+    constexpr std::string_view kLeftOut = ", and a replay would leave out what that does on the host";
     if (options_.hook) refuse("capture: this reducer has a hook" + std::string(kLeftOut));
     if (options_.find_unused) refuse("capture: this reducer has find_unused" + std::string(kLeftOut));
     if (statistics_.steps() == 0)
-        refuse("capture: NCCL connects and allocates in its first operation. Make a synchronised backward before");
-    if (may_rebuild_ && statistics_.steps() == 1)
+        refuse("capture: NCCL connects and allocates in its first operation. Make a synchronised backward first");
+    if (may_rebuild_)
         refuse(
-            "capture: the buckets move in the next begin_backward (ReducerOptions::rebuild). Make a second "
-            "synchronised backward before");
+            "capture: the buckets may move in the next begin_backward (ReducerOptions::rebuild). Make another "
+            "synchronised backward first");
 }
 
 void GradientReducer::Impl::check_whole_step(Stream stream, std::string_view call) {
     const std::string name(call);
     const ddprun::Lock lock(mutex_);
     phase_.refuse_if_failed();
-    if (!phase_.is_idle()) refuse(name + ": a backward is going on. End it by finish_backward before");
+    if (!phase_.is_idle()) refuse(name + ": a backward is going on. End it by finish_backward first");
     if (capture_ && capture_->is_running())
         refuse(name + ": a capture is going on. Call it when capture() has returned");
     if (const auto what = next_.decided_by(); !what.empty())
@@ -295,30 +295,34 @@ void GradientReducer::Impl::check_whole_step(Stream stream, std::string_view cal
     if (marks_.has_accumulated())
         refuse(name +
                ": gradients of backwards without sync are accumulated, and a captured step has none. Make a "
-               "synchronised backward before");
+               "synchronised backward first");
     memory_->check_first(stream, call);
 }
 
 std::shared_ptr<CapturedStep::State> GradientReducer::Impl::capture(Stream stream, const std::function<void()>& step) {
-    check_capture();
+    if (!capture_)
+        refuse(
+            "capture: the gradients are in host memory, and CUDA graphs hold work of a device. Use a group of "
+            "Backend::Nccl with ReducerOptions::device left out");
     check_whole_step(stream, "capture");
-    capture_->check(stream);
+    check_capture();
+    const detail::StepCapture::Span span = capture_->begin(stream);
     auto captured = std::make_shared<CapturedStep::State>();
+    captured->reducer = this;
+    captured->binds = binds_;
     or_fail([&] {
         throw_failure_of_group();
         captured->graph = capture_->run(stream, step);
     });
-    captured->reducer = this;
-    captured->binds = binds_;
     return captured;
 }
 
 void GradientReducer::Impl::replay(const CapturedStep::State& step, Stream stream) {
     check_whole_step(stream, "replay");
-    // The graph of a reducer that has ended is freed, and so is that of a failed group, which has an error of its own.
-    const bool has_graph = step.graph->instance() != nullptr || group_->impl_->failure();
-    if (step.reducer != this || !has_graph)
-        refuse("replay: the step was captured by another reducer. Capture one by this reducer");
+    or_fail([&] { throw_failure_of_group(); });  // which has freed the graph
+    if (step.reducer != this || step.graph->instance() == nullptr)
+        refuse(
+            "replay: another reducer has captured the step, or the one that has is gone. Capture it by this reducer");
     if (step.binds != binds_)
         refuse(
             "replay: gradients were bound after the capture, and the step would use the earlier buffers. Capture it "
@@ -326,13 +330,13 @@ void GradientReducer::Impl::replay(const CapturedStep::State& step, Stream strea
     if (options_.check_every_step) detail::agree_on_step(*group_, statistics_.steps(), true);
     const std::uint64_t number = statistics_.count_backward();
     or_fail([&] {
-        throw_failure_of_group();
-        check_step(number);
+        check_step(number, "replay");
         capture_->replay(*step.graph, stream);
+        const ddprun::Lock lock(mutex_);
+        capture_->count_replay(stream);
+        statistics_.count_step(storage_->bucket_bytes(), {});
     });
     last_stream_ = stream;
-    const ddprun::Lock lock(mutex_);
-    statistics_.count_step(storage_->bucket_bytes(), {});
 }
 
 /// Completes all gradients that were not fully marked, for UnusedPolicy::Zero.

@@ -75,7 +75,7 @@ private:
     void check_whole_step(Stream stream, std::string_view call) EXCLUDES(mutex_);
     void check_capture() const;
     void throw_failure_of_group() const;
-    void check_step(std::uint64_t number);
+    void check_step(std::uint64_t number, std::string kind);
     void finish_step_check() noexcept;
     void rebuild_plan(Stream stream);
     void complete(std::size_t i, Stream stream);

@@ -57,7 +57,8 @@ DDP_NCCL_FUNCTIONS_OF_2_28_7(DDP_CHECK)
 #undef DDP_CHECK
 
 static_assert(std::is_same_v<CUcontext, ::CUcontext> && std::is_same_v<CUevent, ::CUevent> &&
-              std::is_same_v<CUfunction, ::CUfunction> && std::is_same_v<CUmodule, ::CUmodule> &&
+              std::is_same_v<CUfunction, ::CUfunction> && std::is_same_v<CUgraph, ::CUgraph> &&
+              std::is_same_v<CUgraphExec, ::CUgraphExec> && std::is_same_v<CUmodule, ::CUmodule> &&
               std::is_same_v<CUstream, ::CUstream> && std::is_same_v<CUstream, ::cudaStream_t> &&
               std::is_same_v<CUdevice, ::CUdevice> && std::is_same_v<CUdeviceptr, ::CUdeviceptr> &&
               std::is_same_v<ncclComm_t, ::ncclComm_t>);
@@ -77,7 +78,9 @@ DDP_CHECK(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
 DDP_CHECK(CU_STREAM_NON_BLOCKING)
 DDP_CHECK(CU_EVENT_DISABLE_TIMING)
 DDP_CHECK(CU_STREAM_CAPTURE_MODE_GLOBAL)
+DDP_CHECK(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
 DDP_CHECK(CU_STREAM_CAPTURE_MODE_RELAXED)
+DDP_CHECK(CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY)
 DDP_CHECK(CU_STREAM_CAPTURE_STATUS_NONE)
 DDP_CHECK(CU_STREAM_CAPTURE_STATUS_ACTIVE)
 DDP_CHECK(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
