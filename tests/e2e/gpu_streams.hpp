@@ -22,7 +22,7 @@
 namespace e2e {
 
 /// The rank's fake device. A kernel is any function: the fake's device memory is host memory. Kernels stay until the
-/// end, for graphs that run them again.
+/// end, for graphs that run them again. One thread.
 class Gpu {
 public:
     explicit Gpu(int index) : cuda_(*ddp::detail::load_cuda()), index_(index) { device_.emplace(cuda_, index); }
@@ -34,8 +34,9 @@ public:
     void launch(ddp::Stream stream, std::function<void()> kernel) {
         const ddp::detail::DeviceScope scope(*device_);
         const auto run = [](void* argument) { (*static_cast<std::function<void()>*>(argument))(); };
-        kernels_.push_back(std::move(kernel));
-        if (call_(static_cast<CUstream_st*>(stream.handle), run, &kernels_.back()) != 0)
+        static auto& kernels = *new std::deque<std::function<void()>>;  // streams may run when the process ends
+        kernels.push_back(std::move(kernel));
+        if (call_(static_cast<CUstream_st*>(stream.handle), run, &kernels.back()) != 0)
             throw std::runtime_error("the fake refuses a kernel");
     }
     /// Makes `follower` wait for what is on `leader` now.
@@ -94,7 +95,6 @@ private:
     Call* const call_ = driver_call<Call>("ddp_fake_cuda_call");
     std::optional<ddp::detail::GroupDevice> device_;
     std::vector<std::unique_ptr<ddp::detail::GroupDevice>> streams_;
-    std::deque<std::function<void()>> kernels_;
 };
 
 /// Returns the code and the text of the error that a call throws.
