@@ -86,7 +86,7 @@ void backward(const float* __restrict weight, const Matrix& in, const Matrix& de
 class Trainer {
 public:
     Trainer(ddp::Context& context, const ddp::ShardOptions& options)
-        : model_(context.world(), std::vector(kLayers, std::vector<ddp::ParamSpec>{{"", kWidth * kWidth}}), options),
+        : model_(context.world(), units(), options),
           first_(model_.size()),
           second_(model_.size()),
           activations_(kLayers + 1, Matrix(kSamples * kWidth)) {
@@ -133,6 +133,13 @@ public:
     }
 
 private:
+    static std::vector<std::vector<ddp::ParamSpec>> units() {
+        std::vector<std::vector<ddp::ParamSpec>> units;
+        for (std::size_t u = 0; u < kLayers; ++u)
+            units.push_back({{"fc" + std::to_string(u) + ".weight", kWidth * kWidth}});
+        return units;
+    }
+
     ddp::ShardedParameters model_;
     std::vector<float> first_, second_;
     std::vector<Matrix> activations_;

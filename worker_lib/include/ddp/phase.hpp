@@ -10,7 +10,8 @@
 namespace DDP_EXPORT ddp {
 
 /// Sets this rank's phase ("eval", "checkpoint", …) until the next call. Up to 64 bytes are shown. Costs a lock and a
-/// few stores. Any thread. Does nothing when the launcher is not ddprun.
+/// few stores. Any thread. Does nothing when the launcher is not ddprun. Without a call, the phase of a rank in a scope
+/// of ShardedParameters is "forward of unit 3 fc1.weight".
 void set_phase(std::string_view text);
 
 /// Notes that this rank begins a step of the training, numbered over the whole job: after a restart the numbers go on

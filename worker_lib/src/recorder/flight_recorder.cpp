@@ -162,6 +162,16 @@ void FlightRecorder::leave(bool by_exception, const GroupEntry& group) {
 
 void FlightRecorder::set_phase(std::string_view text) {
     const ddprun::Lock lock(mutex_);
+    program_sets_phase_ = true;
+    store_phase(text);
+}
+
+void FlightRecorder::set_default_phase(std::string_view text) {
+    const ddprun::Lock lock(mutex_);
+    if (!program_sets_phase_) store_phase(text);
+}
+
+void FlightRecorder::store_phase(std::string_view text) {
     layout::Phase phase;
     phase.since = now();
     ddprun::copy_cut(phase.text, text);

@@ -44,7 +44,10 @@ public:
     void abort(std::string_view reason, const GroupEntry& group) EXCLUDES(mutex_);
     /// Records that the program destroys the group, which has not failed.
     void leave(bool by_exception, const GroupEntry& group);
+    /// As ddp::set_phase().
     void set_phase(std::string_view text) EXCLUDES(mutex_);
+    /// Sets a phase that the library knows by itself, unless the program has ever set one. Empty: none.
+    void set_default_phase(std::string_view text) EXCLUDES(mutex_);
     /// Returns the slot for the call in which a CUDA device's thread is; null: there is none for that device.
     [[nodiscard]] ddprun::flight_record::Guarded<ddprun::flight_record::DeviceCall>* device_call(int device);
     /// As Context::preempted().
@@ -55,11 +58,13 @@ public:
     [[nodiscard]] bool agree_to_stop();
 
 private:
+    void store_phase(std::string_view text) REQUIRES(mutex_);
     static void write(const EntrySlot& claim, ddprun::flight_record::Operation& entry);
 
     ddprun::flight_record::Memory& memory_;
     ddprun::Mutex mutex_;  ///< also guards groups, aborts and phase of the memory
     std::uint32_t groups_ GUARDED_BY(mutex_) = 0;
+    bool program_sets_phase_ GUARDED_BY(mutex_) = false;
 };
 
 /// Returns the recorder of this process, whose memory the agent handed over by DDPRUN_RECORDER_FD; taken at the first

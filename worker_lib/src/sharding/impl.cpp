@@ -10,6 +10,7 @@
 
 #include "common/text/list.hpp"
 #include "worker_lib/src/group/group_impl.hpp"
+#include "worker_lib/src/recorder/flight_recorder.hpp"
 #include "worker_lib/src/reducer/refuse.hpp"
 #include "worker_lib/src/reducer/values.hpp"
 #include "worker_lib/src/sharding/shard_options.hpp"
@@ -104,6 +105,11 @@ std::string ShardedParameters::Impl::name_of(std::size_t unit) const {
     return fmt::format("unit {} ('{}')", unit, units_[unit].front().name);
 }
 
+void ShardedParameters::Impl::show_scope(std::string_view kind, std::size_t unit) const {
+    detail::FlightRecorder* const recorder = detail::process_recorder();
+    if (recorder != nullptr) recorder->set_default_phase(fmt::format("{} of {}", kind, labels_[unit]));
+}
+
 void ShardedParameters::Impl::fail() noexcept {
     if (failure_) return;  // a consequence of the first failure
     failure_ = std::current_exception();
@@ -139,6 +145,7 @@ void ShardedParameters::Impl::changed() {
 
 void ShardedParameters::Impl::open(std::size_t unit) {
     check_unit(unit, "forward");
+    show_scope("forward", unit);
     params_[unit] = or_fail([&] { return gathers_->open(unit, in_backward_); });
 }
 
@@ -148,6 +155,7 @@ void ShardedParameters::Impl::open_with_grad(std::size_t unit) {
     if (reductions_->was_opened(unit))
         refuse(fmt::format("backward: {} has had its scope in this backward. Compute all of its gradients in one",
                            name_of(unit)));
+    show_scope("backward", unit);
     or_fail([&] {
         params_[unit] = gathers_->open(unit, true);
         grads_[unit] = reductions_->open(unit);
@@ -156,8 +164,9 @@ void ShardedParameters::Impl::open_with_grad(std::size_t unit) {
 
 void ShardedParameters::Impl::close(std::size_t unit, bool with_grad, bool by_exception) noexcept {
     gathers_->close(unit);
-    if (failure_) return;
+    if (failure_) return;  // the flight record keeps the scope that it came in
     try {
+        if (detail::FlightRecorder* const recorder = detail::process_recorder()) recorder->set_default_phase("");
         if (by_exception)
             throw Error(ErrorCode::Aborted, fmt::format("an exception ended the {} scope of {}. See its output",
                                                         with_grad ? "backward" : "forward", name_of(unit)));

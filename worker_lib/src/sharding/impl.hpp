@@ -50,6 +50,8 @@ private:
     [[nodiscard]] Buffer view(const Buffer& whole, std::size_t unit, std::size_t i) const;
     /// Returns "unit 3 ('fc1.weight')", with the name of its first parameter.
     [[nodiscard]] std::string name_of(std::size_t unit) const;
+    /// Shows in the flight record which scope this rank is in: its latest operation may be a gather ahead.
+    void show_scope(std::string_view kind, std::size_t unit) const;
     /// Ends the groups with the exception that is being handled.
     void fail() noexcept;
     /// Runs an action in which the peers take part. If it throws, all ranks fail.

@@ -23,6 +23,22 @@ TEST_CASE("a phase and a group overwrite one whose store was interrupted", "[wor
     CHECK(std::string_view(phase.text.data()) == "after");
 }
 
+TEST_CASE("a phase that the library sets does not replace the program's", "[worker_lib]") {
+    const auto memory = std::make_unique<layout::Memory>();
+    FlightRecorder recorder(*memory);
+    const auto shown = [&] {
+        layout::Phase phase;
+        return memory->phase.load(phase) ? std::string(phase.text.data()) : "no phase";
+    };
+    recorder.set_default_phase("forward of unit 1");
+    CHECK(shown() == "forward of unit 1");
+    recorder.set_default_phase("");
+    CHECK(shown().empty());
+    recorder.set_phase("training");
+    recorder.set_default_phase("forward of unit 2");
+    CHECK(shown() == "training");
+}
+
 TEST_CASE("the times of the first step and of the first new one are kept", "[worker_lib]") {
     const auto memory = std::make_unique<layout::Memory>();
     FlightRecorder recorder(*memory);
