@@ -7,6 +7,7 @@
 #include "ddp/bucket_plan.hpp"
 #include "ddp/buffer.hpp"
 #include "ddp/checkpoint.hpp"
+#include "ddp/checkpoint_state.hpp"
 #include "ddp/collectives.hpp"
 #include "ddp/comm_hook.hpp"
 #include "ddp/context.hpp"

@@ -14,10 +14,12 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "ddp/bucket_plan.hpp"
 #include "ddp/buffer.hpp"
+#include "ddp/checkpoint_state.hpp"
 #include "ddp/export.hpp"
 #include "ddp/process_group.hpp"
 #include "ddp/types.hpp"
@@ -174,6 +176,12 @@ public:
     /// Collective. `out` is ignored elsewhere. Not in a backward. Wrong arguments are refused on this rank
     /// alone, as in a collective of ProcessGroup.
     void whole(std::size_t param, Buffer out, int root = -1);
+
+    /// Returns this rank's part of every parameter, for a Checkpointer: the values, or with arguments the elements of
+    /// `parallel` that belong to them, as `<parameter><suffix>`. `parallel` is an array of size() elements of an
+    /// optimiser, in the order of shards(). After a load of values call changed(). Throws Error{InvalidArgument} for
+    /// another number of elements.
+    [[nodiscard]] std::vector<NamedShard> state(std::string_view suffix = {}, Buffer parallel = {}) const;
 
 private:
     std::unique_ptr<Impl> impl_;

@@ -4,8 +4,11 @@
 
 #include <cstdio>
 #include <exception>
+#include <new>
 
 #include "common/mutex.hpp"
+#include "ddp/error.hpp"
+#include "worker_lib/src/group/group_impl.hpp"
 #include "worker_lib/src/util/signal_masked_thread.hpp"
 
 namespace ddp::detail {
@@ -19,7 +22,10 @@ struct BackgroundSave::Result {
 };
 
 BackgroundSave::~BackgroundSave() {
-    if (home_.is_elsewhere()) return;
+    if (home_.is_elsewhere()) {
+        static_cast<void>(group_.release());  // its threads are the parent's
+        return;
+    }
     try {
         finish();
     } catch (const std::exception& error) {
@@ -27,22 +33,61 @@ BackgroundSave::~BackgroundSave() {
     }
 }
 
+ProcessGroup& BackgroundSave::group_like(ProcessGroup& group) {
+    if (!group_) {
+        group_ = GroupImpl::of(group).split(0, group.rank(), "checkpoints", PartMemory::kHost);
+        GroupImpl::of(*group_).allow_any_thread();
+    }
+    return *group_;
+}
+
+std::span<std::byte> BackgroundSave::memory(std::size_t bytes) {
+    if (bytes > memory_bytes_) {
+        memory_ = nullptr;
+        memory_bytes_ = 0;
+        try {
+            memory_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
+        } catch (const std::bad_alloc&) {
+            throw Error(
+                ErrorCode::System,
+                fmt::format("save_async: no room for a copy of {} bytes in host memory. Use save() instead", bytes));
+        }
+        memory_bytes_ = bytes;
+    }
+    return {memory_.get(), bytes};
+}
+
 void BackgroundSave::start(std::function<void()> write) {
     auto result = std::make_shared<Result>();
-    start_signal_masked_thread("ddp-checkpoint", [write = std::move(write), result]() mutable {
-        std::exception_ptr error;
-        try {
-            write();
-        } catch (...) {
-            error = std::current_exception();
-        }
-        write = nullptr;
-        const ddprun::Lock lock(result->mutex);
-        result->error = std::move(error);
-        result->done = true;
-        result->changed.notify_all();
-    }).detach();
+    try {
+        start_signal_masked_thread("ddp-checkpoint", [write = std::move(write), result]() mutable {
+            std::exception_ptr error;
+            try {
+                write();
+            } catch (...) {
+                error = std::current_exception();
+            }
+            write = nullptr;
+            const ddprun::Lock lock(result->mutex);
+            result->error = std::move(error);
+            result->done = true;
+            result->changed.notify_all();
+        }).detach();
+    } catch (...) {
+        group_->abort("a rank could not make the thread of save_async()");
+        throw;
+    }
     result_ = std::move(result);
+}
+
+void BackgroundSave::cancel() noexcept {
+    try {
+        if (group_) group_->abort("save_async() has failed");
+        finish();
+    } catch (const std::exception&) {  // the error before this one is being reported
+    }
+    step_.reset();
+    group_ = nullptr;
 }
 
 void BackgroundSave::finish() {

@@ -1,22 +1,27 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <charconv>
 #include <cstdio>
 #include <exception>
 #include <functional>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "common/text/number.hpp"
+#include "common/word_hash.hpp"
 #include "ddp/checkpoint.hpp"
 #include "ddp/error.hpp"
 #include "worker_lib/src/checkpoint/background_save.hpp"
 #include "worker_lib/src/checkpoint/directory.hpp"
 #include "worker_lib/src/checkpoint/file.hpp"
-#include "worker_lib/src/checkpoint/manifest.hpp"
+#include "worker_lib/src/checkpoint/memory_pieces.hpp"
+#include "worker_lib/src/checkpoint/save.hpp"
 #include "worker_lib/src/checkpoint/save_fence.hpp"
-#include "worker_lib/src/checkpoint/state_pieces.hpp"
+#include "worker_lib/src/checkpoint/state.hpp"
+#include "worker_lib/src/checkpoint/together.hpp"
 #include "worker_lib/src/cuda/call_checks.hpp"
 #include "worker_lib/src/cuda/group_device.hpp"
 #include "worker_lib/src/group/agreement.hpp"
@@ -26,49 +31,20 @@
 namespace ddp {
 namespace {
 
-// Long enough for rank 0 to move a large model to a slow disk. If rank 0 dies meanwhile, its connection shows that at
-// once.
-constexpr std::chrono::hours kDiskTimeout{4};
+using detail::kDiskTimeout;
+using detail::on_rank_0;
+using detail::together;
 
-void broadcast(ProcessGroup& group, Buffer buffer, std::string_view label) {
-    group.broadcast(buffer, 0, {.timeout = kDiskTimeout, .label = label}).wait();
-}
-
-/// Runs `action` on rank 0. Every rank returns its result or throws its error, so no rank goes on after a save that
-/// failed, and none waits for a rank 0 that has thrown. `label` names the call. Collective.
-std::uint64_t on_rank_0(ProcessGroup& group, std::string_view label, const std::function<std::uint64_t()>& action) {
-    std::uint64_t result = 0;
-    std::string text;
-    ErrorCode code = ErrorCode::Io;
-    if (group.rank() == 0) {
-        try {
-            result = action();
-        } catch (const Error& error) {
-            code = error.code();
-            text = error.what();
-        } catch (const std::exception& error) {
-            text = fmt::format("checkpoint: {}", error.what());
-        }
-    }
-    std::array<std::uint64_t, 3> status{result, static_cast<std::uint64_t>(code), text.size()};
-    broadcast(group, status, label);
-    if (status[2] == 0) return status[0];
-    text.resize(status[2]);
-    std::vector<std::uint8_t> bytes(text.begin(), text.end());
-    broadcast(group, bytes, label);
-    throw Error(static_cast<ErrorCode>(status[1]), std::string(bytes.begin(), bytes.end()));
-}
-
-/// Returns the newest step whose file is whole, plus 1; 0 if there is none. Prints a line for each damaged file that it
-/// skips.
-std::uint64_t newest_whole_plus_1(const std::filesystem::path& directory) {
+/// Returns the newest step whose file is whole, as text; empty if there is none. Prints a line for each damaged file
+/// that it skips.
+std::string newest_whole(const std::filesystem::path& directory) {
     for (const std::uint64_t step : detail::steps_in(directory)) {
-        const auto path = detail::checkpoint_path(directory, step);
+        const auto path = detail::existing_path(directory, step);
         const std::string damage = detail::find_damage(path, step);
-        if (damage.empty()) return step + 1;
+        if (damage.empty()) return std::to_string(step);
         fmt::print(stderr, "ddp: skipping checkpoint {}: {}\n", path.string(), damage);
     }
-    return 0;
+    return {};
 }
 
 std::string cannot_save(const std::filesystem::path& path) {
@@ -76,7 +52,7 @@ std::string cannot_save(const std::filesystem::path& path) {
 }
 
 /// Throws Error{InvalidArgument} for device memory of the state, or a stream, that the group cannot use.
-void check_device(detail::GroupImpl& group, std::span<const NamedBuffer> state, Stream stream) {
+void check_device(detail::GroupImpl& group, std::span<const NamedShard> state, Stream stream) {
     const auto refuse = [](std::string_view what, std::string_view why) {
         throw Error(ErrorCode::InvalidArgument, fmt::format("cannot checkpoint {}: {}", what, why));
     };
@@ -91,19 +67,22 @@ void check_device(detail::GroupImpl& group, std::span<const NamedBuffer> state, 
     const auto handle = static_cast<detail::CUstream>(stream.handle);
     if (const auto wrong = detail::capture_complaint(device->cuda(), handle); !wrong.empty())
         refuse("device memory", wrong + ". Call save and load before or after the capture");
-    for (const NamedBuffer& named : state) {
-        if (named.buffer.device != Device::Cuda) continue;
-        const auto wrong = detail::memory_complaint(device->cuda(), named.buffer, "buffer", device->index());
-        if (!wrong.empty()) refuse(fmt::format("'{}'", named.name), wrong);
+    for (const NamedShard& shard : state) {
+        if (shard.part.device != Device::Cuda) continue;
+        const auto wrong = detail::memory_complaint(device->cuda(), shard.part, "buffer", device->index());
+        if (!wrong.empty()) refuse(fmt::format("'{}'", shard.name), wrong);
     }
 }
 
+/// Whether every rank passes whole tensors (NamedBuffer), or its parts (NamedShard).
+enum class Kind : bool { kWhole, kParts };
+
 /// Throws on all ranks unless they have passed the same step, names, types and sizes. Collective. An error that
 /// only one rank has found is part of the comparison, so that the others do not wait for that rank.
-void require_same(ProcessGroup& group, detail::GroupImpl& impl, std::uint64_t step, std::span<const NamedBuffer> state,
-                  Stream stream) {
-    std::vector<std::string> items{fmt::format("step {}", step)};
-    for (std::size_t i = 0; i < state.size(); ++i) items.push_back(detail::describe(i, state[i]));
+void require_same(ProcessGroup& group, detail::GroupImpl& impl, std::uint64_t step, std::span<const NamedShard> state,
+                  Kind kind, Stream stream) {
+    std::vector<std::string> items{fmt::format("step {}{}", step, kind == Kind::kWhole ? "" : " of parts")};
+    for (std::size_t i = 0; i < state.size(); ++i) items.push_back(detail::describe(i, state[i], kind == Kind::kWhole));
     std::exception_ptr refusal;
     try {
         detail::check_state(state, group.backend());
@@ -118,11 +97,11 @@ void require_same(ProcessGroup& group, detail::GroupImpl& impl, std::uint64_t st
     if (refusal) std::rethrow_exception(refusal);
 }
 
-/// Calls `use` with the Staging of rank 0, behind `stream`; with null for a state of host memory. Adds `what` to errors
-/// of the device.
-/// kept   the Staging of earlier calls, if any; it is made on first need, and again if it is too small or broken
+/// Calls `use` with the Staging of this rank, behind `stream`; with null for a state of host memory. Adds `what` to
+/// errors of the device. kept   the Staging of earlier calls, if any; it is made on first need, and again if it is too
+/// small or broken
 void with_staging(detail::GroupImpl& group, std::shared_ptr<detail::Staging>& kept, std::string_view what,
-                  std::span<const NamedBuffer> state, Stream stream, const std::function<void(detail::Staging*)>& use) {
+                  std::span<const NamedShard> state, Stream stream, const std::function<void(detail::Staging*)>& use) {
     if (!detail::has_device_memory(state)) return use(nullptr);
     const std::size_t piece_bytes = std::min(detail::max_device_bytes(state), detail::Staging::kPieceBytes);
     try {
@@ -147,6 +126,72 @@ void refuse_failed(detail::GroupImpl& group) {
     if (const auto failure = group.failure()) throw Error(*failure);
 }
 
+/// Returns the ranges of bytes that all ranks have. Collective for parts.
+std::vector<detail::OwnedRange> ranges_of_all(ProcessGroup& group, std::span<const NamedShard> state, Kind kind) {
+    std::vector<std::uint64_t> mine;  // tensor, begin, end
+    for (std::size_t i = 0; i < state.size(); ++i) {
+        const std::size_t begin = state[i].begin * size_of(state[i].part.dtype);
+        if (state[i].part.count > 0) mine.insert(mine.end(), {i, begin, begin + state[i].part.bytes()});
+    }
+    std::vector<std::size_t> counts{mine.size()};
+    std::vector<std::uint64_t> all = mine;
+    if (kind == Kind::kParts) {
+        const OpOptions options{.timeout = kDiskTimeout, .label = "parts of the checkpoint"};
+        counts.resize(static_cast<std::size_t>(group.size()));
+        const std::uint64_t count = mine.size();
+        group.all_gather(count, counts, options).wait();
+        all.resize(std::accumulate(counts.begin(), counts.end(), std::size_t{0}));
+        group.all_gather_v(mine, all, counts, options).wait();
+    }
+    std::vector<detail::OwnedRange> ranges;
+    std::size_t next = 0;
+    for (std::size_t rank = 0; rank < counts.size(); ++rank) {
+        for (const std::size_t end = next + counts[rank]; next < end; next += 3)
+            ranges.push_back({all[next], all[next + 1], all[next + 2],
+                              kind == Kind::kWhole ? detail::OwnedRange::kEveryRank : static_cast<int>(rank)});
+    }
+    return ranges;
+}
+
+/// Throws Error{InvalidArgument} on all ranks for elements that no rank has.
+void require_covered(std::span<const NamedShard> state, std::span<const detail::OwnedRange> ranges) {
+    if (const std::string missing = detail::uncovered(state, ranges); !missing.empty())
+        throw Error(ErrorCode::InvalidArgument,
+                    fmt::format("cannot checkpoint: no rank has {}. Pass the parts of all ranks, and the whole tensor "
+                                "where they all have it",
+                                missing));
+}
+
+/// Returns by rank whether `mine` is true there. Collective.
+std::vector<bool> flags_of_all(ProcessGroup& group, bool mine, std::string_view label) {
+    const std::uint8_t flag = mine ? 1 : 0;
+    std::vector<std::uint8_t> flags(static_cast<std::size_t>(group.size()));
+    group.all_gather(flag, flags, {.timeout = kDiskTimeout, .label = label}).wait();
+    return {flags.begin(), flags.end()};
+}
+
+/// Brings the bytes to their writers. Collective.
+void exchange(ProcessGroup& group, detail::Save& save, std::span<const std::byte> sent) {
+    if (!save.planned().exchanges) return;
+    group
+        .all_to_all_v(sent, save.planned().send_bytes, save.received(), save.planned().receive_bytes,
+                      {.timeout = kDiskTimeout, .label = "borders of the checkpoint"})
+        .wait();
+}
+
+/// Collects the hashes, and commits the file on rank 0. Collective.
+/// fence   null on other ranks
+void commit(ProcessGroup& group, detail::Save& save, const detail::SaveFence* fence) {
+    const std::vector<std::size_t> counts = save.chunk_counts(group.size());
+    std::vector<std::uint64_t> all(group.rank() == 0 ? std::accumulate(counts.begin(), counts.end(), std::size_t{0})
+                                                     : 0);
+    const std::vector<std::uint64_t>& mine = save.hashes();
+    group.gather_v(mine, all, counts, 0, {.timeout = kDiskTimeout, .label = "hashes of the checkpoint"}).wait();
+    together(group, "commit checkpoint", [&] {
+        if (group.rank() == 0) save.commit(*fence, all);
+    });
+}
+
 }  // namespace
 
 Checkpointer::Checkpointer(std::filesystem::path dir, ProcessGroup& group, CheckpointerOptions options)
@@ -157,93 +202,138 @@ Checkpointer::Checkpointer(std::filesystem::path dir, ProcessGroup& group, Check
     if (keep_ < 1)
         throw Error(ErrorCode::InvalidArgument,
                     fmt::format("Checkpointer: keep is {}, but at least 1 checkpoint has to be kept", keep_));
-    on_rank_0(group, "open checkpoints", [&] {
+    together(group, "open checkpoints", [&] {
+        if (group.rank() != 0) return;
         detail::open_directory(dir_);
         const detail::GroupSpec& spec = group.impl_->spec();
         fence_ = std::make_shared<detail::SaveFence>(dir_, detail::Owner{spec.session, spec.generation});
         fence_->open();
-        return std::uint64_t{0};
     });
 }
 
 Checkpointer::Checkpointer(std::filesystem::path dir, Context& context, CheckpointerOptions options)
     : Checkpointer(std::move(dir), context.world(), options) {}
 
-void Checkpointer::save(std::uint64_t step, List<NamedBuffer> list, Stream stream) {
+/// Compares the arguments, creates the file and brings the bytes of blocks that several ranks have to their writers.
+std::shared_ptr<detail::Save> Checkpointer::begin_save(std::uint64_t step, std::vector<NamedShard> state, bool is_whole,
+                                                       Stream stream) {
     wait();
-    const std::span<const NamedBuffer> state = list.elements();
+    const Kind kind = is_whole ? Kind::kWhole : Kind::kParts;
     detail::GroupImpl& group = *group_->impl_;
-    require_same(*group_, group, step, state, stream);
-    on_rank_0(*group_, "save checkpoint", [&] {
+    require_same(*group_, group, step, state, kind, stream);
+    const auto ranges = ranges_of_all(*group_, state, kind);
+    require_covered(state, ranges);
+    const auto path = detail::checkpoint_path(dir_, step);
+    const ddprun::checkpoint::SaveFacts facts{step, static_cast<std::uint64_t>(group_->size()),
+                                              group.spec().generation};
+    const auto save = std::make_shared<detail::Save>(path, facts, state, group_->rank());
+    const std::string name = on_rank_0(*group_, "save checkpoint", [&] {
         fence_->take_over();
-        const auto path = detail::checkpoint_path(dir_, step);
-        const detail::Manifest manifest = detail::make_manifest(step, group_->size(), state);
-        with_staging(group, staging_, cannot_save(path), state, stream, [&](detail::Staging* staging) {
-            const auto temporary = detail::write_temporary(path, *fence_, manifest, state, staging);
-            try {
-                refuse_failed(group);
-            } catch (const Error&) {
-                detail::discard(temporary);
-                throw;
-            }
-            detail::commit(temporary, path, *fence_, manifest);
-        });
-        return std::uint64_t{0};
+        return save->create(*fence_);
     });
+    save->plan(ranges, flags_of_all(*group_, save->open(name), "open checkpoint"));
+    std::vector<std::byte> sent;
+    together(*group_, "borders of the checkpoint", [&] {
+        if (save->planned().sends.empty()) return;
+        with_staging(group, staging_, cannot_save(path), state, stream,
+                     [&](detail::Staging* staging) { sent = save->bytes_to_send(staging); });
+    });
+    exchange(*group_, *save, sent);
+    return save;
+}
+
+void Checkpointer::save_now(std::uint64_t step, std::vector<NamedShard> state, bool is_whole, Stream stream) {
+    const auto save = begin_save(step, state, is_whole, stream);
+    together(*group_, "write checkpoint", [&] {
+        with_staging(*group_->impl_, staging_, cannot_save(detail::checkpoint_path(dir_, step)), state, stream,
+                     [&](detail::Staging* staging) { save->write(staging); });
+        refuse_failed(*group_->impl_);
+    });
+    commit(*group_, *save, fence_.get());
     if (group_->rank() == 0) detail::remove_older(dir_, step, keep_);
 }
 
-void Checkpointer::save_async(std::uint64_t step, List<NamedBuffer> list, Stream stream) {
-    wait();
-    const std::span<const NamedBuffer> state = list.elements();
-    detail::GroupImpl& group = *group_->impl_;
-    require_same(*group_, group, step, state, stream);
-    on_rank_0(*group_, "copy checkpoint", [&] {
-        fence_->take_over();
-        auto path = detail::checkpoint_path(dir_, step);
-        std::shared_ptr<const detail::HostCopy> copy;
-        with_staging(group, staging_, cannot_save(path), state, stream,
-                     [&](detail::Staging* staging) { copy = std::make_shared<detail::HostCopy>(state, staging); });
-        refuse_failed(group);
-        background_->start([copy, step, path, size = group_->size(), fence = fence_] {
-            const detail::Manifest manifest = detail::make_manifest(step, size, copy->state());
-            detail::commit(detail::write_temporary(path, *fence, manifest, copy->state()), path, *fence, manifest);
-        });
-        return std::uint64_t{0};
+void Checkpointer::save_later(std::uint64_t step, std::vector<NamedShard> state, bool is_whole, Stream stream) {
+    const auto save = begin_save(step, state, is_whole, stream);
+    together(*group_, "copy checkpoint", [&] {
+        with_staging(
+            *group_->impl_, staging_, cannot_save(detail::checkpoint_path(dir_, step)), state, stream,
+            [&](detail::Staging* staging) { save->copy(background_->memory(save->bytes_to_copy()), staging); });
+        refuse_failed(*group_->impl_);
     });
+    ProcessGroup& threads = background_->group_like(*group_);
     background_->begin(step);
+    try {
+        together(*group_, "start checkpoint", [&] {
+            background_->start([save, &threads, fence = fence_] {
+                together(threads, "write checkpoint", [&] { save->write(); });
+                commit(threads, *save, fence.get());
+            });
+        });
+    } catch (const Error&) {
+        background_->cancel();
+        throw;
+    }
+}
+
+void Checkpointer::save(std::uint64_t step, List<NamedBuffer> state, Stream stream) {
+    save_now(step, detail::as_shards(state.elements()), true, stream);
+}
+
+void Checkpointer::save(std::uint64_t step, List<NamedShard> state, Stream stream) {
+    save_now(step, {state.elements().begin(), state.elements().end()}, false, stream);
+}
+
+void Checkpointer::save_async(std::uint64_t step, List<NamedBuffer> state, Stream stream) {
+    save_later(step, detail::as_shards(state.elements()), true, stream);
+}
+
+void Checkpointer::save_async(std::uint64_t step, List<NamedShard> state, Stream stream) {
+    save_later(step, {state.elements().begin(), state.elements().end()}, false, stream);
 }
 
 void Checkpointer::wait() {
     const auto step = background_->take();
     if (!step) return;
-    on_rank_0(*group_, "finish checkpoint", [&] {
-        background_->finish();
-        return std::uint64_t{0};
-    });
+    try {
+        together(*group_, "finish checkpoint", [&] { background_->finish(); });
+    } catch (const Error&) {
+        background_->cancel();
+        throw;
+    }
     if (group_->rank() == 0) detail::remove_older(dir_, *step, keep_);
 }
 
 std::optional<std::uint64_t> Checkpointer::latest() {
     wait();
-    const std::uint64_t found = on_rank_0(*group_, "latest checkpoint", [&] { return newest_whole_plus_1(dir_); });
-    if (found == 0) return std::nullopt;
-    return found - 1;
+    const std::string found = on_rank_0(*group_, "latest checkpoint", [&] { return newest_whole(dir_); });
+    return ddprun::parse_number<std::uint64_t>(found);
 }
 
 void Checkpointer::load(std::uint64_t step, List<NamedBuffer> list, Stream stream) {
     wait();
-    const std::span<const NamedBuffer> state = list.elements();
-    require_same(*group_, *group_->impl_, step, state, stream);
-    on_rank_0(*group_, "load checkpoint", [&] {
-        const auto path = detail::checkpoint_path(dir_, step);
-        with_staging(*group_->impl_, staging_, fmt::format("cannot load checkpoint {}", path.string()), state, stream,
-                     [&](detail::Staging* staging) { detail::read_checkpoint(path, step, state, staging); });
-        return std::uint64_t{0};
+    const std::vector<NamedShard> state = detail::as_shards(list.elements());
+    require_same(*group_, *group_->impl_, step, state, Kind::kWhole, stream);
+    together(*group_, "load checkpoint", [&] {
+        if (group_->rank() == 0) read_parts(step, state, stream);
     });
     std::vector<Buffer> buffers;
-    for (const NamedBuffer& named : state) buffers.push_back(named.buffer);
+    for (const NamedShard& shard : state) buffers.push_back(shard.part);
     detail::broadcast_in_pieces(*group_, buffers, 0, "load checkpoint", stream);
+}
+
+void Checkpointer::load(std::uint64_t step, List<NamedShard> list, Stream stream) {
+    wait();
+    const std::vector<NamedShard> state(list.elements().begin(), list.elements().end());
+    require_same(*group_, *group_->impl_, step, state, Kind::kParts, stream);
+    together(*group_, "load checkpoint", [&] { read_parts(step, state, stream); });
+}
+
+void Checkpointer::read_parts(std::uint64_t step, std::span<const NamedShard> state, Stream stream) {
+    const auto path = detail::existing_path(dir_, step);
+    const auto file = detail::open_to_load(path, step);
+    with_staging(*group_->impl_, staging_, fmt::format("cannot load checkpoint {}", path.string()), state, stream,
+                 [&](detail::Staging* staging) { detail::read_checkpoint(file, path, state, staging); });
 }
 
 }  // namespace ddp

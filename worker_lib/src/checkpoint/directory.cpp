@@ -14,7 +14,8 @@ namespace ddp::detail {
 namespace {
 
 constexpr std::string_view kPrefix = "step-";
-constexpr std::string_view kSuffix = ".ckpt";
+constexpr std::string_view kSuffix = ".safetensors";
+constexpr std::string_view kOldSuffix = ".ckpt";  // of formats before version 3
 
 /// Returns what the user can do about the error; empty: nothing that is known.
 std::string_view remedy(const std::error_code& error) {
@@ -50,15 +51,31 @@ std::vector<std::string> names_in(const std::filesystem::path& directory) {
 }
 
 std::optional<std::uint64_t> step_of(std::string_view name) {
-    if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix) || name.size() < kPrefix.size() + kSuffix.size())
-        return {};
+    if (!name.starts_with(kPrefix)) return {};
     name.remove_prefix(kPrefix.size());
-    name.remove_suffix(kSuffix.size());
-    return ddprun::parse_number<std::uint64_t>(name);
+    for (const std::string_view suffix : {kSuffix, kOldSuffix}) {
+        if (name.ends_with(suffix))
+            return ddprun::parse_number<std::uint64_t>(name.substr(0, name.size() - suffix.size()));
+    }
+    return {};
 }
 
 std::filesystem::path checkpoint_path(const std::filesystem::path& directory, std::uint64_t step) {
     return directory / fmt::format("{}{}{}", kPrefix, step, kSuffix);
+}
+
+std::filesystem::path old_checkpoint_path(const std::filesystem::path& directory, std::uint64_t step) {
+    return directory / fmt::format("{}{}{}", kPrefix, step, kOldSuffix);
+}
+
+std::filesystem::path existing_path(const std::filesystem::path& directory, std::uint64_t step) {
+    std::error_code error;  // means that it does not exist
+    const auto exists = [&](const std::filesystem::path& path) {
+        return std::filesystem::symlink_status(path, error).type() != std::filesystem::file_type::not_found;
+    };
+    auto path = checkpoint_path(directory, step);
+    auto old = old_checkpoint_path(directory, step);
+    return !exists(path) && exists(old) ? old : path;
 }
 
 void open_directory(const std::filesystem::path& directory) {
@@ -73,6 +90,7 @@ std::vector<std::uint64_t> steps_in(const std::filesystem::path& directory) {
         if (const auto step = step_of(name)) steps.push_back(*step);
     }
     std::ranges::sort(steps, std::ranges::greater{});
+    steps.erase(std::unique(steps.begin(), steps.end()), steps.end());  // one step may have files of both formats
     return steps;
 }
 
@@ -87,6 +105,7 @@ void remove_older(const std::filesystem::path& directory, std::uint64_t step, in
         if (old > step || ++seen <= keep) continue;
         std::error_code ignored;  // an old file costs only room; the next save tries again
         std::filesystem::remove(checkpoint_path(directory, old), ignored);
+        std::filesystem::remove(old_checkpoint_path(directory, old), ignored);
     }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
-// A directory of checkpoints: "step-200.ckpt" when whole; while it is being written, the temporary file that
-// save_fence.hpp names. Rank 0 only. Checkpointer::latest() chooses among them.
+// A directory of checkpoints: "step-200.safetensors" when whole, "step-200.ckpt" if an older version of the library has
+// written it; while it is being written, the temporary file that save_fence.hpp names. Rank 0 only, but for the paths.
+// Checkpointer::latest() chooses among them.
 
 #include <cstdint>
 #include <filesystem>
@@ -14,8 +15,13 @@
 
 namespace ddp::detail {
 
+/// Returns the path of a checkpoint that is written.
 [[nodiscard]] std::filesystem::path checkpoint_path(const std::filesystem::path& directory, std::uint64_t step);
-/// Returns 200 for "step-200.ckpt"; nothing for any other name.
+/// Returns the path that it has in an older format.
+[[nodiscard]] std::filesystem::path old_checkpoint_path(const std::filesystem::path& directory, std::uint64_t step);
+/// Returns the one of the two that exists; of both, or of none, the first.
+[[nodiscard]] std::filesystem::path existing_path(const std::filesystem::path& directory, std::uint64_t step);
+/// Returns 200 for "step-200.safetensors" and "step-200.ckpt"; nothing for any other name.
 [[nodiscard]] std::optional<std::uint64_t> step_of(std::string_view name);
 
 /// Creates the directory and its parents. It may be read-only, for a job that only loads. Throws Error{Io}.

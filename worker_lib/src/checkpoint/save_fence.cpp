@@ -58,8 +58,9 @@ std::optional<Owner> owner_of_marker(std::string_view name) {
 std::optional<Owner> owner_of_temporary(std::string_view name) {
     const auto end = name.find(kTemporarySuffix);
     if (end == std::string_view::npos) return {};
-    const auto step = step_of(name.substr(0, end));
-    if (!step || checkpoint_path({}, *step) != name.substr(0, end)) return {};
+    const std::string_view file = name.substr(0, end);
+    const auto step = step_of(file);
+    if (!step || (checkpoint_path({}, *step) != file && old_checkpoint_path({}, *step) != file)) return {};
     const std::string_view rest = name.substr(end + kTemporarySuffix.size());  // "", ".<random>", ".<owner>.<random>"
     if (rest.empty()) return Owner{};
     const auto owner = without_random(rest);

@@ -59,7 +59,8 @@ public:
     /// also if the marker still cannot be made. Does nothing without a session.
     void take_over();
 
-    /// Returns a new name beside `path`: "step-200.ckpt.tmp.<generation>.<session>.<random>", or only with <random>.
+    /// Returns a new name beside `path`: "step-200.safetensors.tmp.<generation>.<session>.<random>", or only with
+    /// <random>.
     [[nodiscard]] std::filesystem::path temporary_path(const std::filesystem::path& path) const;
     /// Returns 0 if this generation may commit, else the errno with which its marker cannot be opened.
     [[nodiscard]] int look_for_marker() const;

@@ -260,6 +260,35 @@ void ShardedParameters::Impl::whole(std::size_t param, Buffer out, int root) {
     or_fail([&] { gather_whole(unit, slot, receives ? out : Buffer{}, root); });
 }
 
+std::vector<NamedShard> ShardedParameters::Impl::state(std::string_view suffix, const Buffer& parallel) const {
+    const bool is_parallel = parallel.data != nullptr || !suffix.empty();
+    if (is_parallel && parallel.count != size_)
+        refuse(fmt::format("state: the array '{}' has {} elements: expected {}, as size() returns", suffix,
+                           parallel.count, size_));
+    std::vector<NamedShard> state;
+    auto shard = shards_.begin();
+    std::size_t done = 0;  // elements of the shards before it
+    for (const auto& unit : units_) {
+        for (const ParamSpec& param : unit) {
+            const DType dtype = is_parallel ? parallel.dtype : gathers_->part(0).dtype;
+            NamedShard& named =
+                state.emplace_back(NamedShard{param.name + std::string(suffix),
+                                              param.shape.empty() ? std::vector{param.count} : param.shape,
+                                              0,
+                                              {nullptr, 0, dtype}});
+            if (shard == shards_.end() || shard->param + 1 != state.size()) continue;
+            named.begin = shard->begin;
+            named.part = shard->values;
+            if (is_parallel)
+                named.part = {static_cast<std::byte*>(parallel.data) + done * size_of(dtype), shard->values.count,
+                              dtype, parallel.device};
+            done += shard->values.count;
+            ++shard;
+        }
+    }
+    return state;
+}
+
 void ShardedParameters::Impl::gather_whole(std::size_t unit, const detail::ShardLayout::Slot& slot, Buffer out,
                                            int root) {
     const Buffer part = gathers_->part(unit);

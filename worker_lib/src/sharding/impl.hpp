@@ -37,6 +37,7 @@ public:
     [[nodiscard]] std::span<const Shard> shards() const { return shards_; }
     [[nodiscard]] std::size_t size() const { return size_; }
     void whole(std::size_t param, Buffer out, int root);
+    [[nodiscard]] std::vector<NamedShard> state(std::string_view suffix, const Buffer& parallel) const;
 
 private:
     void make_groups(ProcessGroup& group);

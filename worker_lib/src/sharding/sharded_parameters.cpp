@@ -48,6 +48,9 @@ double ShardedParameters::clip(double max_norm) { return impl_->clip(max_norm); 
 std::span<const Shard> ShardedParameters::shards() const { return impl_->shards(); }
 std::size_t ShardedParameters::size() const { return impl_->size(); }
 void ShardedParameters::whole(std::size_t param, Buffer out, int root) { impl_->whole(param, out, root); }
+std::vector<NamedShard> ShardedParameters::state(std::string_view suffix, Buffer parallel) const {
+    return impl_->state(suffix, parallel);
+}
 
 std::vector<std::vector<ParamSpec>> units_by_size(List<ParamSpec> params, std::size_t elements) {
     if (elements == 0) detail::refuse("units_by_size: a unit of 0 elements. Pass at least 1");

@@ -81,7 +81,7 @@ TEST_CASE("ranks that save different steps, names, types or sizes save nothing",
     const std::array<std::string, 5> words{"has step 3", "has tensor 1 'third' f32[2]", "has tensor 1 'second' i32[2]",
                                            "has tensor 1 'second' f32[1]", "has nothing more"};
     for (const auto& error : errors) check_mismatch(error, words.at(static_cast<std::size_t>(what)));
-    CHECK(directory.names() == Names{"step-1.ckpt"});
+    CHECK(directory.names() == Names{"step-1.safetensors"});
 }
 
 TEST_CASE("a buffer without memory is refused, on every rank", "[checkpoint]") {
@@ -101,13 +101,13 @@ TEST_CASE("a buffer without memory is refused, on every rank", "[checkpoint]") {
         CHECK(error->code() == (everywhere ? ErrorCode::InvalidArgument : ErrorCode::Mismatch));
         CHECK_THAT(error->what(), Contains("cannot checkpoint 'second': the buffer is null"));
     }
-    CHECK(directory.names() == Names{"step-1.ckpt"});
+    CHECK(directory.names() == Names{"step-1.safetensors"});
 }
 
 TEST_CASE("a save of a group that has failed leaves the last checkpoint", "[checkpoint]") {
     const TemporaryDirectory directory;
     save_first(directory.path());
-    const std::string saved = read_file(directory.path() / "step-1.ckpt");
+    const std::string saved = read_file(directory.path() / "step-1.safetensors");
     const std::uint64_t step = GENERATE(1, 2);
     Gate failed(2);
     Gate done(2);
@@ -122,8 +122,8 @@ TEST_CASE("a save of a group that has failed leaves the last checkpoint", "[chec
         REQUIRE(error);
         CHECK(error->code() == ErrorCode::Aborted);
     }
-    CHECK(directory.names() == Names{"step-1.ckpt"});
-    CHECK(read_file(directory.path() / "step-1.ckpt") == saved);
+    CHECK(directory.names() == Names{"step-1.safetensors"});
+    CHECK(read_file(directory.path() / "step-1.safetensors") == saved);
 }
 
 TEST_CASE("older checkpoints stay until all ranks know of the new one", "[checkpoint]") {
@@ -141,7 +141,7 @@ TEST_CASE("older checkpoints stay until all ranks know of the new one", "[checkp
         }));
     REQUIRE(errors[0]);
     CHECK_THAT(errors[0]->what(), Contains("before the end of the save"));
-    CHECK(directory.names().contains("step-1.ckpt"));
+    CHECK(directory.names().contains("step-1.safetensors"));
 }
 
 TEST_CASE("the survivors of a shrunk group continue with its checkpoints", "[checkpoint]") {
@@ -162,5 +162,5 @@ TEST_CASE("the survivors of a shrunk group continue with its checkpoints", "[che
         return found && loaded == Layers(1);
     });
     CHECK(right == std::vector<bool>{true, true, true});
-    CHECK(directory.names() == Names{"step-1.ckpt", "step-2.ckpt"});
+    CHECK(directory.names() == Names{"step-1.safetensors", "step-2.safetensors"});
 }

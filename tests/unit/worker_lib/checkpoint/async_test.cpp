@@ -48,8 +48,8 @@ TEST_CASE("save_async writes the file of save, of the values at its call", "[che
         state = LargeModel(4);  // in the same memory
         checkpointer.wait();
     });
-    CHECK(second.names() == Names{"step-7.ckpt"});
-    CHECK(read_file(second.path() / "step-7.ckpt") == read_file(first.path() / "step-7.ckpt"));
+    CHECK(second.names() == Names{"step-7.safetensors"});
+    CHECK(read_file(second.path() / "step-7.safetensors") == read_file(first.path() / "step-7.safetensors"));
 }
 
 TEST_CASE("every call after save_async sees its checkpoint, and so does the end", "[checkpoint]") {
@@ -77,19 +77,20 @@ TEST_CASE("every call after save_async sees its checkpoint, and so does the end"
     CHECK(right == std::vector{true, true});
     // The asynchronous save that the destructor ends has removed nothing.
     Names expected{"gen-1." + kAsyncJob};
-    if (call != 0) expected.insert("step-1.ckpt");
-    if (call < 2) expected.insert("step-2.ckpt");
+    if (call != 0) expected.insert("step-1.safetensors");
+    if (call < 2) expected.insert("step-2.safetensors");
     CHECK(directory.names() == expected);
 }
 
 TEST_CASE("an error of save_async arrives at the next call, on every rank, once", "[checkpoint]") {
     const TemporaryDirectory directory;
-    const auto path = directory.path() / "gone";
+    const auto path = directory.path() / "checkpoints";
     const int call = GENERATE(0, 1, 2, 3, 4);
     const auto errors = errors_of({.ranks_per_node = {2}}, [&](Context& context) {
         LargeModel state(3);
         Checkpointer checkpointer(path, context);
-        if (context.rank() == 0) std::filesystem::remove_all(path);
+        if (context.rank() == 0) std::filesystem::create_directory(path / "step-1.safetensors");  // in its place
+        context.world().barrier().wait();
         checkpointer.save_async(1, state.buffers());
         try {
             if (call == 0) checkpointer.save(2, state.buffers());
@@ -98,7 +99,7 @@ TEST_CASE("an error of save_async arrives at the next call, on every rank, once"
             if (call == 3) checkpointer.load(1, state.buffers());
             if (call == 4) checkpointer.wait();
         } catch (const Error&) {
-            if (context.rank() == 0) std::filesystem::create_directory(path);
+            if (context.rank() == 0) std::filesystem::remove_all(path / "step-1.safetensors");
             checkpointer.wait();
             checkpointer.save(3, state.buffers());
             throw;
@@ -107,29 +108,29 @@ TEST_CASE("an error of save_async arrives at the next call, on every rank, once"
     for (const auto& error : errors) {
         REQUIRE(error);
         CHECK(error->code() == ErrorCode::Io);
-        CHECK_THAT(error->what(), Contains((path / "step-1.ckpt").string()) && Contains("removed while the job ran"));
+        CHECK_THAT(error->what(), Contains((path / "step-1.safetensors").string()) && Contains("Is a directory"));
     }
-    CHECK(std::filesystem::exists(path / "step-3.ckpt"));
-    CHECK_FALSE(std::filesystem::exists(path / "step-2.ckpt"));
+    CHECK(std::filesystem::exists(path / "step-3.safetensors"));
+    CHECK_FALSE(std::filesystem::exists(path / "step-2.safetensors"));
 }
 
 TEST_CASE("an error of save_async that no call gets is printed at the end", "[checkpoint]") {
     const TemporaryDirectory directory;
-    const auto path = directory.path() / "gone";
+    const auto path = directory.path() / "checkpoints";
     const auto printed = directory.path() / "printed";
     (void)in_child([&]() -> std::string {
         if (std::freopen(printed.c_str(), "w", stderr) == nullptr) return "";
         run_ranks({}, [&](Context& context) {
             LargeModel state(3);
             Checkpointer checkpointer(path, context);
-            std::filesystem::remove_all(path);
+            std::filesystem::create_directory(path / "step-1.safetensors");
             checkpointer.save_async(1, state.buffers());
         });
         std::fflush(stderr);
         return "";
     });
-    CHECK_THAT(read_file(printed),
-               Catch::StartsWith("[ddp] save_async: cannot write checkpoint " + (path / "step-1.ckpt").string()));
+    CHECK_THAT(read_file(printed), Catch::StartsWith("[ddp] save_async: cannot write checkpoint " +
+                                                     (path / "step-1.safetensors").string()));
 }
 
 TEST_CASE("save_async does not commit once a newer generation has taken the directory over", "[checkpoint]") {
@@ -158,8 +159,8 @@ TEST_CASE("save_async does not commit once a newer generation has taken the dire
         CHECK(error->code() == ErrorCode::Superseded);
     }
     const Names names = directory.names();
-    CHECK(names.contains("step-1.ckpt"));
-    if (before_the_call) CHECK_FALSE(names.contains("step-2.ckpt"));
+    CHECK(names.contains("step-1.safetensors"));
+    if (before_the_call) CHECK_FALSE(names.contains("step-2.safetensors"));
     for (const std::string& name : names) CHECK_THAT(name, !Contains(".tmp"));
 }
 
@@ -176,5 +177,5 @@ TEST_CASE("a child of fork may destroy a Checkpointer whose save is in progress"
         delete checkpointer;
         if (result != "ended") throw Error(ErrorCode::System, "the child has not ended");
     });
-    CHECK(directory.names() == Names{"step-1.ckpt"});
+    CHECK(directory.names() == Names{"step-1.safetensors"});
 }

@@ -16,6 +16,7 @@
 #include "tests/unit/worker_lib/support/world_errors.hpp"
 #include "worker_lib/src/checkpoint/directory.hpp"
 #include "worker_lib/src/checkpoint/file.hpp"
+#include "worker_lib/src/checkpoint/save.hpp"
 
 using Catch::Contains;
 using namespace ddp;
@@ -94,9 +95,12 @@ public:
     }
     void write() {
         fence_.take_over();
-        temporary_ = detail::write_temporary(path_, fence_, manifest_, state_);
+        save_.emplace(path_, ddprun::checkpoint::SaveFacts{5, 1, 0}, detail::as_shards(state_), 0);
+        temporary_ = save_->create(fence_);
+        save_->plan(std::vector<detail::OwnedRange>{{0, 0, sizeof value_}}, {true});
+        save_->write();
     }
-    void commit() { detail::commit(temporary_, path_, fence_, manifest_); }
+    void commit() { save_->commit(fence_, save_->hashes()); }
     [[nodiscard]] std::optional<Error> error_of_commit() {
         try {
             commit();
@@ -105,21 +109,21 @@ public:
         }
         return {};
     }
-    [[nodiscard]] std::string temporary() const { return temporary_.filename().string(); }
+    [[nodiscard]] const std::string& temporary() const { return temporary_; }
 
 private:
     SaveFence fence_;
     float value_;
     std::filesystem::path path_;
     std::vector<NamedBuffer> state_{{"value", Buffer(value_)}};
-    detail::Manifest manifest_ = detail::make_manifest(5, 1, state_);
-    std::filesystem::path temporary_;
+    std::optional<detail::Save> save_;
+    std::string temporary_;
 };
 
 void check_superseded(const std::optional<Error>& error, const std::string& why) {
     REQUIRE(error);
     CHECK(error->code() == ErrorCode::Superseded);
-    CHECK_THAT(shortened(error->what()), Contains("cannot save checkpoint") && Contains("step-5.ckpt: " + why));
+    CHECK_THAT(shortened(error->what()), Contains("cannot save checkpoint") && Contains("step-5.safetensors: " + why));
 }
 
 }  // namespace
@@ -143,15 +147,15 @@ TEST_CASE("two rank 0s that save the same step at once do not tear it", "[checkp
     save_again_and_again(0);
     other.join();
     CHECK(errors == std::array<std::string, 2>{});
-    CHECK(detail::find_damage(directory.path() / "step-5.ckpt", 5).empty());
-    CHECK(names_in(directory) == Names{"step-5.ckpt"});
+    CHECK(detail::find_damage(directory.path() / "step-5.safetensors", 5).empty());
+    CHECK(names_in(directory) == Names{"step-5.safetensors"});
 }
 
 TEST_CASE("of two generations that write the same step only the newer one commits", "[checkpoint]") {
     const TemporaryDirectory directory;
     HalfSave older(directory.path(), {kJob, 1}, 1);
     older.write();
-    CHECK(shortened(older.temporary()) == "step-5.ckpt.tmp.1.job.*");
+    CHECK(shortened(older.temporary()) == "step-5.safetensors.tmp.1.job.*");
     HalfSave newer(directory.path(), {kJob, 2}, 2);
     newer.write();
     const bool newer_is_first = GENERATE(true, false);
@@ -160,7 +164,7 @@ TEST_CASE("of two generations that write the same step only the newer one commit
                      "generation 2 of this job has taken the directory over from generation 1");
     if (!newer_is_first) newer.commit();
     CHECK(value_in(directory.path(), 5) == 2);
-    CHECK(names_in(directory) == Names{"step-5.ckpt", "gen-2.job.*"});
+    CHECK(names_in(directory) == Names{"step-5.safetensors", "gen-2.job.*"});
 }
 
 TEST_CASE("a generation that writes its file after a newer one has come does not commit", "[checkpoint]") {
@@ -171,7 +175,7 @@ TEST_CASE("a generation that writes its file after a newer one has come does not
     HalfSave newer(directory.path(), {kJob, 2}, 2);
     older.write();
     check_superseded(older.error_of_commit(), "generation 2 of this job");
-    CHECK(names_in(directory) == Names{"step-5.ckpt", "gen-2.job.*"});
+    CHECK(names_in(directory) == Names{"step-5.safetensors", "gen-2.job.*"});
 }
 
 TEST_CASE("a generation whose first save comes after a newer one has been opened is refused", "[checkpoint]") {
@@ -208,8 +212,8 @@ TEST_CASE("every rank of a superseded generation gets the error, and the checkpo
                    Contains("generation 10 of this job has taken the directory over from generation 9") &&
                        Contains("End this process") && Contains(directory.path().string()));
     }
-    CHECK(names_in(directory) ==
-          (saved_before ? Names{"step-5.ckpt", "step-6.ckpt", "gen-10.job"} : Names{"step-6.ckpt", "gen-10.job"}));
+    CHECK(names_in(directory) == (saved_before ? Names{"step-5.safetensors", "step-6.safetensors", "gen-10.job"}
+                                               : Names{"step-6.safetensors", "gen-10.job"}));
 }
 
 TEST_CASE("a generation that comes after a newer one is refused at the start", "[checkpoint]") {
@@ -224,19 +228,20 @@ TEST_CASE("a generation that comes after a newer one is refused at the start", "
                                       Contains("generation 3 of this job"));
     }
     newer.commit();
-    CHECK(names_in(directory) == Names{"step-5.ckpt", "gen-3.job.*"});
+    CHECK(names_in(directory) == Names{"step-5.safetensors", "gen-3.job.*"});
 }
 
 TEST_CASE("a new job takes over the directory of an old one, whose generations went further", "[checkpoint]") {
     const TemporaryDirectory directory;
     save(generation(17), directory.path(), 4);
-    write_file(directory.path() / full("step-5.ckpt.tmp.17.job.*"), "of a killed process");
+    write_file(directory.path() / full("step-5.safetensors.tmp.17.job.*"), "of a killed process");
     const LocalWorld second{.session = kSecond, .generation = 1};
     write_file(directory.path() / full("gen-16.job.*"), "");
     save(second, directory.path(), 6);
-    CHECK(names_in(directory) == Names{"step-4.ckpt", "step-6.ckpt", "gen-1.second"});
+    CHECK(names_in(directory) == Names{"step-4.safetensors", "step-6.safetensors", "gen-1.second"});
     save({.session = kSecond, .generation = 2}, directory.path(), 7);
-    CHECK(names_in(directory) == Names{"step-4.ckpt", "step-6.ckpt", "step-7.ckpt", "gen-2.second"});
+    CHECK(names_in(directory) ==
+          Names{"step-4.safetensors", "step-6.safetensors", "step-7.safetensors", "gen-2.second"});
 }
 
 TEST_CASE("a job that only loads takes the directory from no other, one that saves does", "[checkpoint]") {
@@ -245,7 +250,7 @@ TEST_CASE("a job that only loads takes the directory from no other, one that sav
     training.write();
     const LocalWorld evaluation{.session = kEvaluation, .generation = 7};
     open(evaluation, directory.path());
-    CHECK(names_in(directory) == Names{"step-5.ckpt.tmp.2.job.*", "gen-2.job.*"});
+    CHECK(names_in(directory) == Names{"step-5.safetensors.tmp.2.job.*", "gen-2.job.*"});
     training.commit();
     CHECK(value_in(directory.path(), 5) == 2);
     training.write();
@@ -253,27 +258,27 @@ TEST_CASE("a job that only loads takes the directory from no other, one that sav
     check_superseded(training.error_of_commit(),
                      "the marker gen-2.job.* was removed, where now is gen-7.evaluation. "
                      "Another job uses the directory");
-    CHECK(names_in(directory) == Names{"step-5.ckpt", "step-6.ckpt", "gen-7.evaluation"});
+    CHECK(names_in(directory) == Names{"step-5.safetensors", "step-6.safetensors", "gen-7.evaluation"});
 }
 
 TEST_CASE("only files that no save commits any more are removed", "[checkpoint]") {
     const TemporaryDirectory directory;
-    const Names older{"step-1.ckpt.tmp.1.job.*", "step-2.ckpt.tmp.2.job.*"};
-    const Names of_others{"step-3.ckpt.tmp", "step-3.ckpt.tmp.*", "step-3.ckpt.tmp.9.second.*"};
-    const Names kept{"step-4.ckpt.tmp.3.job.*",
-                     "step-4.ckpt.tmp.4.job.*",
-                     "step-4.ckpt.tmp.x.job.*",
-                     "step-4.ckpt.tmp.01.job.*",
-                     "step-4.ckpt.tmp.-1.job.*",
-                     "step-4.ckpt.tmp.1.job.older.*",
-                     "step-4.ckpt.tmp.1.other.*",
-                     "step-4.ckpt.tmp.1.job.f",
-                     "step-4.ckpt.tmp.1.job",
-                     "step-4.ckpt.tmp.mine",
-                     "step-04.ckpt.tmp.1.job.*",
-                     "step-x.ckpt.tmp.1.job.*",
-                     "step-4.ckpt.tmp-",
-                     "step-4.ckpt.tmp.",
+    const Names older{"step-1.safetensors.tmp.1.job.*", "step-2.safetensors.tmp.2.job.*"};
+    const Names of_others{"step-3.safetensors.tmp", "step-3.safetensors.tmp.*", "step-3.safetensors.tmp.9.second.*"};
+    const Names kept{"step-4.safetensors.tmp.3.job.*",
+                     "step-4.safetensors.tmp.4.job.*",
+                     "step-4.safetensors.tmp.x.job.*",
+                     "step-4.safetensors.tmp.01.job.*",
+                     "step-4.safetensors.tmp.-1.job.*",
+                     "step-4.safetensors.tmp.1.job.older.*",
+                     "step-4.safetensors.tmp.1.other.*",
+                     "step-4.safetensors.tmp.1.job.f",
+                     "step-4.safetensors.tmp.1.job",
+                     "step-4.safetensors.tmp.mine",
+                     "step-04.safetensors.tmp.1.job.*",
+                     "step-x.safetensors.tmp.1.job.*",
+                     "step-4.safetensors.tmp-",
+                     "step-4.safetensors.tmp.",
                      "mine.tmp.1.job.*",
                      "gen-1000.png",
                      "gen-3.pt",
@@ -286,7 +291,7 @@ TEST_CASE("only files that no save commits any more are removed", "[checkpoint]"
                      "gen-1",
                      "gen-"};
     const Names kept_as_they_have_contents{"gen-1.job", "gen-9.job.*", "gen-9.second"};
-    const Names kept_directories{"gen-2.job", "gen-1.d", "gen-0.job.*", "step-5.ckpt.tmp.1.job.*"};
+    const Names kept_directories{"gen-2.job", "gen-1.d", "gen-0.job.*", "step-5.safetensors.tmp.1.job.*"};
     const bool has_contents = GENERATE(true, false);
     for (const Names& names : {older, of_others, kept})
         for (const std::string& name : names) write_file(directory.path() / full(name), has_contents ? "x" : "");
@@ -303,12 +308,12 @@ TEST_CASE("only files that no save commits any more are removed", "[checkpoint]"
     }
     SECTION("by a generation that saves") {
         save(generation(3), directory.path(), 5);
-        CHECK(names_in(directory) == with({"step-5.ckpt", "gen-3.job"}));
+        CHECK(names_in(directory) == with({"step-5.safetensors", "gen-3.job"}));
     }
     SECTION("without a launcher") {
         save({}, directory.path(), 5);
         Names expected = with(older);
-        expected.insert({"step-5.ckpt", "step-3.ckpt.tmp.9.second.*"});
+        expected.insert({"step-5.safetensors", "step-3.safetensors.tmp.9.second.*"});
         CHECK(names_in(directory) == expected);
     }
 }
@@ -322,8 +327,9 @@ TEST_CASE("a temporary file that is removed during the save is an error of one l
     const auto error = one.error_of_commit();
     REQUIRE(error);
     CHECK(error->code() == ErrorCode::Io);
-    CHECK_THAT(error->what(), Contains("step-5.ckpt: No such file or directory. Was the directory, or the temporary "
-                                       "file in it, removed while the job ran?"));
+    CHECK_THAT(error->what(),
+               Contains("step-5.safetensors: No such file or directory. Was the directory, or the temporary "
+                        "file in it, removed while the job ran?"));
 }
 
 TEST_CASE("a marker that was removed by hand is named", "[checkpoint]") {
@@ -367,7 +373,7 @@ TEST_CASE("Checkpointers of one generation share a directory", "[checkpoint]") {
         third.save(3, state);
         first.save(4, state);
     });
-    CHECK(names_in(directory) == Names{"step-2.ckpt", "step-3.ckpt", "step-4.ckpt", "gen-3.job"});
+    CHECK(names_in(directory) == Names{"step-2.safetensors", "step-3.safetensors", "step-4.safetensors", "gen-3.job"});
 }
 
 TEST_CASE("a job loads from a directory in which no file can be created, and fails when it saves", "[checkpoint]") {
@@ -433,7 +439,7 @@ TEST_CASE("a job that had no room for its marker makes it at its first save", "[
         WARN("SKIPPED: mounting a small file system needs root");
         return;
     }
-    CHECK(result == "gen-1.job step-5.ckpt ");
+    CHECK(result == "gen-1.job step-5.safetensors ");
 }
 
 TEST_CASE("files of another user that cannot be removed do not fail a save", "[checkpoint]") {
@@ -442,7 +448,7 @@ TEST_CASE("files of another user that cannot be removed do not fail a save", "[c
         return;
     }
     const TemporaryDirectory directory;
-    for (const char* name : {"gen-1.second", "step-3.ckpt.tmp.1.second.*"})
+    for (const char* name : {"gen-1.second", "step-3.safetensors.tmp.1.second.*"})
         write_file(directory.path() / full(name), "");
     ::chmod(directory.path().c_str(), 01777);
     const std::string result = in_child([&]() -> std::string {
@@ -457,5 +463,6 @@ TEST_CASE("files of another user that cannot be removed do not fail a save", "[c
             .text();
     });
     CHECK(result.empty());
-    CHECK(names_in(directory) == Names{"gen-1.second", "step-3.ckpt.tmp.1.second.*", "gen-1.job", "step-5.ckpt"});
+    CHECK(names_in(directory) ==
+          Names{"gen-1.second", "step-3.safetensors.tmp.1.second.*", "gen-1.job", "step-5.safetensors"});
 }

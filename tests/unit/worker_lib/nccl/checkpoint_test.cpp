@@ -10,7 +10,7 @@
 #include "tests/temporary_directory.hpp"
 #include "tests/unit/worker_lib/nccl/group.hpp"
 #include "tests/unit/worker_lib/support/local_world.hpp"
-#include "worker_lib/src/checkpoint/state_pieces.hpp"
+#include "worker_lib/src/checkpoint/memory_pieces.hpp"
 
 using namespace ddp;
 using namespace ddp::test;
@@ -48,7 +48,7 @@ std::string file_of_cpu(int ranks, std::uint64_t step, const std::vector<NamedBu
     const TemporaryDirectory directory;
     ddp::testing::run_ranks({.ranks_per_node = {ranks}},
                             [&](Context& context) { Checkpointer(directory.path(), context).save(step, state); });
-    return read_file(directory.path() / ("step-" + std::to_string(step) + ".ckpt"));
+    return read_file(directory.path() / ("step-" + std::to_string(step) + ".safetensors"));
 }
 
 std::vector<std::byte> bytes_of(std::size_t count) {
@@ -102,7 +102,7 @@ TEST_CASE("nccl: a checkpoint of device memory is the file of the host, and load
     }));
     require_nothing_left(ranks);
     State state(3);
-    const std::string file = read_file(directory.path() / "step-12.ckpt");
+    const std::string file = read_file(directory.path() / "step-12.safetensors");
     CHECK(file == file_of_cpu(size, 12, state.buffers(Device::Cpu, Device::Cpu)));
     const auto on_the_host = ddp::testing::run_ranks({.ranks_per_node = {2}}, [&](Context& context) {
         State loaded;
@@ -127,45 +127,47 @@ TEST_CASE("nccl: a checkpoint of the host loads into device memory of every rank
     require_nothing_left(ranks);
 }
 
-TEST_CASE("nccl: tensors of every length around the pieces go through pinned memory whole", "[nccl][checkpoint]") {
+TEST_CASE("nccl: memory of every length around the pieces goes through pinned memory whole", "[nccl][checkpoint]") {
     constexpr std::size_t kPiece = 64;
     FakeGpu gpu;
     std::vector<std::vector<std::byte>> tensors;
-    std::vector<NamedBuffer> state;
+    std::vector<detail::MemoryRange> ranges;
     int on_device = 0;  // pieces
     for (const std::size_t count : {0, 1, 63, 64, 65, 127, 128, 129, 640, 2, 0, 64, 1}) {
         tensors.push_back(bytes_of(count));
         const bool on_host = tensors.size() % 3 == 1;
         on_device += on_host ? 0 : static_cast<int>((count + kPiece - 1) / kPiece);
-        state.push_back({"", {tensors.back().data(), count, on_host ? Device::Cpu : Device::Cuda}});
+        ranges.push_back({tensors.back().data(), count, !on_host});
     }
     std::vector<std::vector<std::byte>> found(tensors.size());
     {
         detail::Staging staging(gpu.api().cuda, 0, kPiece, 20s);
         for (int round = 0; round < 2; ++round) {
+            for (auto& target : found) target.clear();
             const int before = gpu.counts().copies;
             int seen = 0;
             bool ahead = true;
-            detail::read_state(state, &staging, [&](const detail::Piece& piece, std::span<const std::byte> values) {
-                auto& target = found[piece.tensor];
-                if (piece.offset_bytes == 0) target.clear();
-                CHECK(target.size() == piece.offset_bytes);
-                target.insert(target.end(), values.begin(), values.end());
-                CHECK(piece.is_last == (target.size() == tensors[piece.tensor].size()));
-                const bool is_copied = !values.empty() && state[piece.tensor].buffer.device == Device::Cuda;
-                seen += is_copied ? 1 : 0;
-                // The next copy runs while this piece is used.
-                ahead = ahead && gpu.counts().copies - before == std::min(seen + 1, on_device);
-            });
+            detail::read_memory(ranges, &staging,
+                                [&](std::size_t range, std::size_t offset, std::span<const std::byte> values) {
+                                    CHECK(found[range].size() == offset);
+                                    found[range].insert(found[range].end(), values.begin(), values.end());
+                                    seen += ranges[range].on_device ? 1 : 0;
+                                    // The next copy runs while this piece is used.
+                                    ahead = ahead && gpu.counts().copies - before == std::min(seen + 1, on_device);
+                                });
             CHECK(seen == on_device);
             CHECK(ahead);
             CHECK(found == tensors);
         }
         for (auto& tensor : tensors) std::ranges::fill(tensor, std::byte{0xEE});
-        detail::write_state(state, &staging, [&](const detail::Piece& piece, std::span<std::byte> values) {
-            std::copy_n(found[piece.tensor].begin() + static_cast<std::ptrdiff_t>(piece.offset_bytes), values.size(),
-                        values.begin());
-        });
+        for (std::size_t i = 0; i < ranges.size(); ++i) {
+            for (std::size_t done = 0; done < ranges[i].bytes; done += kPiece) {
+                const std::size_t bytes = std::min(kPiece, ranges[i].bytes - done);
+                const detail::MemoryRange piece{ranges[i].data + done, bytes, ranges[i].on_device};
+                detail::write_memory(piece, std::span(found[i]).subspan(done, bytes), &staging);
+            }
+        }
+        staging.finish_writing();
         CHECK(found == tensors);
     }
     CHECK(gpu.counts().pinned == 0);
@@ -184,7 +186,7 @@ TEST_CASE("nccl: a state larger than both pieces is saved and loaded", "[nccl][c
         const std::vector<NamedBuffer> state{{"large", {memory.data(), count, Device::Cuda}}};
         Checkpointer checkpointer(directory.path(), group);
         checkpointer.save(1, state);
-        CHECK(read_file(directory.path() / "step-1.ckpt") == expected);
+        CHECK(read_file(directory.path() / "step-1.safetensors") == expected);
         std::ranges::fill(memory, std::byte{0});
         checkpointer.load(1, state);
         CHECK(memory == saved);
@@ -200,6 +202,7 @@ TEST_CASE("nccl: a save takes the values that the work before it on the stream c
     const CUstream stream = ranks.gpu.make_stream();
     State state(1);
     State computed(9);
+    computed.steps = state.steps;  // host memory, which no work on the stream computes
     Names early;
     const Outcome outcome = save_behind_gate(
         ranks, directory.path(), state, async,
@@ -209,8 +212,9 @@ TEST_CASE("nccl: a save takes the values that the work before it on the stream c
         },
         stream);
     CHECK(outcome.text == "");
-    CHECK_FALSE(early.contains("step-4.ckpt"));
-    CHECK(read_file(directory.path() / "step-4.ckpt") == file_of_cpu(1, 4, computed.buffers(Device::Cpu, Device::Cpu)));
+    CHECK_FALSE(early.contains("step-4.safetensors"));
+    CHECK(read_file(directory.path() / "step-4.safetensors") ==
+          file_of_cpu(1, 4, computed.buffers(Device::Cpu, Device::Cpu)));
 }
 
 TEST_CASE("nccl: values that may come from an aborted operation are not saved", "[nccl][checkpoint]") {
@@ -242,19 +246,19 @@ TEST_CASE("nccl: a save behind work that does not end has a deadline, and the ne
         const Outcome late = outcome_of(
             [&] { loads ? checkpointer.load(1, buffers, {stream}) : checkpointer.save(2, buffers, {stream}); });
         const std::string expected =
-            (loads ? "cannot load checkpoint " + (directory.path() / "step-1.ckpt").string()
-                   : "cannot save checkpoint " + (directory.path() / "step-2.ckpt").string()) +
+            (loads ? "cannot load checkpoint " + (directory.path() / "step-1.safetensors").string()
+                   : "cannot save checkpoint " + (directory.path() / "step-2.safetensors").string()) +
             ": a copy of 4004 bytes on CUDA device 0, or an operation queued before it, has not finished in 2 s";
         if (!late.failed || late.code != ErrorCode::System || !late.text.starts_with(expected))
             throw Error(ErrorCode::System, "unexpected: " + late.text);
         group.barrier().wait();
-        if (directory.names() != Names{"step-1.ckpt"}) throw Error(ErrorCode::System, "other files");
+        if (directory.names() != Names{"step-1.safetensors"}) throw Error(ErrorCode::System, "other files");
         gate->store(true);
         if (group.rank() == 0 && !eventually([&] { return ranks.gpu.advance(stream); }))
             throw Error(ErrorCode::System, "the stream does not go on");
         checkpointer.save(3, buffers, {stream});
     }));
-    CHECK(directory.names() == Names{"step-1.ckpt", "step-3.ckpt"});
+    CHECK(directory.names() == Names{"step-1.safetensors", "step-3.safetensors"});
     CHECK(ranks.gpu.counts().pinned == 2);  // left to the copy that had not ended
 }
 
@@ -274,7 +278,7 @@ TEST_CASE("nccl: a copy that CUDA refuses is an error on all ranks, and leaves n
     for (const Outcome& outcome : outcomes) {
         CHECK(outcome.code == ErrorCode::System);
         CHECK_THAT(outcome.text,
-                   Contains("cannot save checkpoint " + (directory.path() / "step-1.ckpt").string()) &&
+                   Contains("cannot save checkpoint " + (directory.path() / "step-1.safetensors").string()) &&
                        Contains(no_room ? "no room for 4004 bytes of pinned host memory" : "cuMemcpyAsync"));
     }
     CHECK(directory.names().empty());
