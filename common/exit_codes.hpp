@@ -6,6 +6,7 @@ namespace ddprun::exit_code {
 
 inline constexpr int kSuccess = 0;
 inline constexpr int kNoRecord = 1;           ///< of ddpctl dump: no rank has a flight record
+inline constexpr int kDamaged = 1;            ///< of ddpctl checkpoint: the file is damaged
 inline constexpr int kUsage = 2;              ///< bad options, environment or arguments
 inline constexpr int kInfrastructure = 69;    ///< the rendezvous or a node failed (EX_UNAVAILABLE)
 inline constexpr int kInternal = 70;          ///< a bug in ddprun (EX_SOFTWARE)

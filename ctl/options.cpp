@@ -34,13 +34,14 @@ constexpr const char* kFooter =
     "undrain lets it take part again. NODE is its name in the status. A node that the job needs cannot be drained.\n"
     "preempt gives the workers of all nodes notice of a preemption: they save a checkpoint and exit, and the job ends "
     "with 75.\n"
+    "checkpoint lists the tensors of a checkpoint file, and verifies its checksums. It needs no job.\n"
     "\n"
-    "Exit codes: 0 shown or done; 1 no rank has a flight record (dump); 2 wrong usage, an order that was refused,\n"
-    "or no job or several to choose from; 69 the job cannot be reached; 74 a file or stdout could not be written;\n"
-    "70 a bug.";
+    "Exit codes: 0 shown or done; 1 no rank has a flight record (dump), or a damaged file (checkpoint);\n"
+    "2 wrong usage, an order that was refused, no job or several to choose from, or a file that cannot be read;\n"
+    "69 the job cannot be reached; 74 a file or stdout could not be written; 70 a bug.";
 
-constexpr std::array<std::string_view, 5> kCommands{"status", "dump", "drain", "undrain", "preempt"};
-constexpr const char* kCommandList = "status, dump, drain, undrain or preempt";
+constexpr std::array<std::string_view, 6> kCommands{"status", "dump", "drain", "undrain", "preempt", "checkpoint"};
+constexpr const char* kCommandList = "status, dump, drain, undrain, preempt or checkpoint";
 
 /// Returns the error for an option before the command: ddpctl itself has only --help and --version.
 std::string before_the_command(const std::string& word, const std::string& command) {
@@ -59,7 +60,8 @@ std::chrono::milliseconds milliseconds_of(double seconds) {
     return std::chrono::milliseconds(std::llround(seconds * 1000));
 }
 
-int refuse_without_node(const CLI::App& app, const std::string& command) {
+int refuse_without_argument(const CLI::App& app, const std::string& command) {
+    if (command == "checkpoint") return refuse_usage(app, "which file? Write ddpctl checkpoint FILE");
     return refuse_usage(app, fmt::format("which node? Write ddpctl {} NODE", command));
 }
 
@@ -70,6 +72,7 @@ struct Typed {
     StatusOptions status;
     DumpOptions dump;
     std::string node;
+    CheckpointOptions checkpoint;
     bool wait = false;
     double deadline = 0;
     bool insecure = false;
@@ -114,6 +117,10 @@ void add_commands(CLI::App& app, Typed& typed) {
         ->add_option("--deadline", typed.deadline, "stop workers that have not ended by then (default: never)")
         ->check([](const std::string& text) { return check_seconds(text, kMinSeconds, kMaxDeadline); })
         ->type_name("SECONDS");
+    app.add_subcommand("checkpoint", "list the tensors of a checkpoint file, and verify its checksums")
+        ->add_option("FILE", typed.checkpoint.path, "a file of ddp::Checkpointer, or any safetensors file")
+        ->required()
+        ->type_name("");
 }
 
 }  // namespace
@@ -123,10 +130,12 @@ std::string unknown_command(std::string_view typed) {
     return fmt::format("there is no command '{}'.{}", typed, did_you_mean(typed, kCommands));
 }
 
-std::variant<StatusOptions, DumpOptions, OrderOptions, int> parse_options(int argc, const char* const* argv) {
+std::variant<StatusOptions, DumpOptions, OrderOptions, CheckpointOptions, int> parse_options(int argc,
+                                                                                             const char* const* argv) {
     Typed typed;
-    CLI::App app("ddpctl: looks at a running job of ddprun, drains its nodes, and has it stop with a checkpoint.",
-                 "ddpctl");
+    CLI::App app(
+        "ddpctl: looks at a running job of ddprun, drains its nodes, has it stop with a checkpoint, and verifies one.",
+        "ddpctl");
     app.footer(kFooter);
     app.set_version_flag("--version", "ddpctl " DDPRUN_VERSION);
     app.require_subcommand(1);
@@ -146,11 +155,15 @@ std::variant<StatusOptions, DumpOptions, OrderOptions, int> parse_options(int ar
                 app, before_the_command(before.front(), commands.empty() ? "COMMAND" : commands.front()->get_name()));
         if (commands.empty()) return refuse_usage(app, fmt::format("which command? Write ddpctl {}", kCommandList));
         if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr)
-            return refuse_without_node(app, commands.front()->get_name());
+            return refuse_without_argument(app, commands.front()->get_name());
         return refuse_usage(app, text_of(app, error));
     }
     const CLI::App& command = *app.get_subcommands().front();
     const std::string name = command.get_name();
+    if (name == "checkpoint") {
+        if (typed.checkpoint.path.empty()) return refuse_without_argument(app, name);
+        return typed.checkpoint;
+    }
     JobOptions job{.typed = name, .timeout = milliseconds_of(typed.seconds), .insecure = typed.insecure};
     if (command.count("--rdzv-endpoint") > 0) {
         const auto parsed = parse_endpoint(typed.endpoint, kDefaultPort);
@@ -173,7 +186,7 @@ std::variant<StatusOptions, DumpOptions, OrderOptions, int> parse_options(int ar
         if (command.count("--deadline") > 0) order.deadline = milliseconds_of(typed.deadline);
         return order;
     }
-    if (typed.node.empty()) return refuse_without_node(app, name);
+    if (typed.node.empty()) return refuse_without_argument(app, name);
     job.typed += " " + typed.node;
     return OrderOptions{job, name == "drain" ? Order::Command::kDrain : Order::Command::kUndrain, typed.node,
                         typed.wait, std::nullopt};

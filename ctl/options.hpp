@@ -39,12 +39,17 @@ struct OrderOptions : JobOptions {
     std::optional<std::chrono::milliseconds> deadline;  ///< of preempt: when workers that have not ended are stopped
 };
 
+/// The options of `ddpctl checkpoint`.
+struct CheckpointOptions {
+    std::string path;
+};
+
 /// Returns "there is no command 'dmup'. Did you mean dump?"; empty if it is a command or an option.
 [[nodiscard]] std::string unknown_command(std::string_view typed);
 
 /// Returns the options, or the code with which the program should exit: after --help or --version, whose text it prints
 /// to stdout, or after a usage error, which it prints to stderr.
-[[nodiscard]] std::variant<StatusOptions, DumpOptions, OrderOptions, int> parse_options(int argc,
-                                                                                        const char* const* argv);
+[[nodiscard]] std::variant<StatusOptions, DumpOptions, OrderOptions, CheckpointOptions, int> parse_options(
+    int argc, const char* const* argv);
 
 }  // namespace ddprun::ctl

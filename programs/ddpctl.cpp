@@ -8,6 +8,7 @@
 #include "common/exit_codes.hpp"
 #include "common/logging.hpp"
 #include "common/overloaded.hpp"
+#include "ctl/checkpoint.hpp"
 #include "ctl/dump.hpp"
 #include "ctl/options.hpp"
 #include "ctl/orders.hpp"
@@ -21,6 +22,7 @@ int ddprun::ddpctl_main(int argc, char** argv) {
                               [](const ctl::StatusOptions& options) { return ctl::run_status(options); },
                               [](const ctl::DumpOptions& options) { return ctl::run_dump(options); },
                               [](const ctl::OrderOptions& options) { return ctl::run_order(options); },
+                              [](const ctl::CheckpointOptions& options) { return ctl::run_checkpoint(options); },
                               [](int code) { return code; },
                           },
                           parsed);

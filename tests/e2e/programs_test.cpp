@@ -46,7 +46,7 @@ TEST_CASE("a wrong command line is reported with option, value and what it shoul
         {"ddpctl",
          {"--timeout"},
          "--timeout: not an option of ddpctl. Write options after the command: ddpctl COMMAND"},
-        {"ddpctl", {}, "which command? Write ddpctl status, dump, drain, undrain or preempt."},
+        {"ddpctl", {}, "which command? Write ddpctl status, dump, drain, undrain, preempt or checkpoint."},
         {"ddpctl", {"drian", "n1"}, "there is no command 'drian'. Did you mean drain?"},
         {"ddpctl", {"drain"}, "which node? Write ddpctl drain NODE."},
         {"ddpctl", {"undrain", ""}, "which node? Write ddpctl undrain NODE."},

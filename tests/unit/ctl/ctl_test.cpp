@@ -148,6 +148,10 @@ TEST_CASE("ddpctl takes an endpoint, a folder and a time, and refuses anything e
                                                       {"status", "--decisions", "201"},
                                                       {"status", "--decisions", "-1"},
                                                       {"status", "--decisions", "few"},
+                                                      {"checkpoint"},
+                                                      {"checkpoint", ""},
+                                                      {"checkpoint", "a", "b"},
+                                                      {"checkpoint", "a", "--timeout", "1"},
                                                       {"drain"},
                                                       {"drain", ""},
                                                       {"drain", "n1", "n2"},
@@ -158,7 +162,8 @@ TEST_CASE("ddpctl takes an endpoint, a folder and a time, and refuses anything e
     CHECK(ctl::unknown_command("dmup") == "there is no command 'dmup'. Did you mean dump?");
     CHECK(ctl::unknown_command("undrian") == "there is no command 'undrian'. Did you mean undrain?");
     CHECK(ctl::unknown_command("restart") == "there is no command 'restart'.");
-    for (const char* known : {"status", "dump", "drain", "undrain", "--help", ""})
+    CHECK(std::get<ctl::CheckpointOptions>(parsed({"checkpoint", "a"})).path == "a");
+    for (const char* known : {"status", "dump", "drain", "undrain", "checkpoint", "--help", ""})
         CHECK(ctl::unknown_command(known) == "");
 }
 
