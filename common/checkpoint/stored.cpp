@@ -46,6 +46,12 @@ Result<std::string> read_beginning(int fd, std::size_t bytes) {
     return text;
 }
 
+std::uint64_t hash_of_head(std::string_view text) {
+    WordHash64 hash;
+    hash.add(std::as_bytes(std::span(text)));
+    return hash.value();
+}
+
 Result<void> read_old(StoredCheckpoint& file, std::size_t head_bytes, std::size_t file_bytes) {
     const auto text = read_beginning(file.fd.get(), std::min(head_bytes, file_bytes));
     if (!text) return text.error();
@@ -54,6 +60,7 @@ Result<void> read_old(StoredCheckpoint& file, std::size_t head_bytes, std::size_
     if (head->file_bytes != file_bytes)
         return damage(fmt::format("it has {} bytes instead of {}", file_bytes, head->file_bytes));
     file.version = head->version;
+    file.head_hash = hash_of_head(*text);
     file.facts = {head->step, head->world_size, 0};
     file.tensors = std::move(head->tensors);
     file.chunks = std::move(head->chunks);
@@ -69,6 +76,7 @@ Result<void> read_safetensors(StoredCheckpoint& file, std::string_view first_byt
     if (text->size() < data_begin) return damage("it became shorter while it was read");
     auto header = decode(std::string_view(*text).substr(kLengthBytes), file_bytes - data_begin);
     if (!header) return header.error();
+    file.head_hash = hash_of_head(*text);
     if (has_checksums(*header)) {
         auto checksums = checksums_of(*header, *text);
         if (!checksums) return checksums.error();
@@ -103,7 +111,8 @@ Result<StoredCheckpoint> open_checkpoint(const std::filesystem::path& path) {
                           .version = 0,
                           .facts = {},
                           .tensors = {},
-                          .chunks = {}};
+                          .chunks = {},
+                          .head_hash = 0};
     struct stat status {};
     if (!file.fd && errno == ENOENT && ::lstat(path.c_str(), &status) == 0)
         return damage("it is a link to a file that does not exist");

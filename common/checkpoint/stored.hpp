@@ -22,6 +22,7 @@ struct StoredCheckpoint {
     SaveFacts facts;
     std::vector<Tensor> tensors;  ///< begin is counted from the start of the file
     std::vector<Chunk> chunks;    ///< in the order of their bytes; begin as in tensors
+    std::uint64_t head_hash = 0;  ///< of all before the data: files of a Checkpointer that differ have different ones
 };
 
 /// Opens a file and reads its header. The error of a damaged file has Errc::kMalformed and the text "its head is

@@ -348,8 +348,8 @@ def last_loss(trial, steps, device, folder, half):
     outcome = trial.program(command, 30, training_environment(trial.machine))
     loss = json_loss(outcome.output)
     if half and not outcome.problem:
-        for path in pathlib.Path(folder).glob("step-*.ckpt"):
-            if path.name != f"step-{steps // 2}.ckpt":
+        for path in pathlib.Path(folder).glob("step-*.safetensors"):
+            if path.name != f"step-{steps // 2}.safetensors":
                 path.unlink()
     return loss
 
@@ -383,7 +383,7 @@ def killed_training(trial, steps, folder, reference):
 # The first incarnation of the worker is killed as soon as it has saved a checkpoint, in the middle of a later step.
 KILL_SELF_ONCE = ('folder=$1; shift; "$@" & worker=$!; '
                   'if [ "$TORCHELASTIC_RESTART_COUNT" = 0 ]; then '
-                  'while kill -0 $worker 2>/dev/null && ! ls "$folder"/step-*.ckpt >/dev/null 2>&1; do sleep 0.01; done; '
+                  'while kill -0 $worker 2>/dev/null && ! ls "$folder"/step-*.safetensors >/dev/null 2>&1; do sleep 0.01; done; '
                   'kill -9 $worker; fi; wait $worker')
 
 

@@ -201,7 +201,7 @@ TEST_CASE("at each kind of moment a notice ends all ranks in one step, which is 
             CHECK(first(log, "end").step == stopped);
         }
         CHECK(stopped > last_step);
-        CHECK(std::filesystem::exists(sandbox.path() / "saved" / fmt::format("step-{}.ckpt", stopped)));
+        CHECK(std::filesystem::exists(sandbox.path() / "saved" / fmt::format("step-{}.safetensors", stopped)));
         check_steps(run);
         const auto [taken, allowed] = times(run);
         if (random_runs != nullptr) CHECK(taken.count() < allowed.count());  // a short run beside others is not timed

@@ -69,7 +69,7 @@ TEST_CASE("no step is lost, and none is computed twice, if a training is preempt
         REQUIRE_FALSE(losses.empty());
         const int stopped_at = losses.rbegin()->first;
         CHECK(stopped_at > last_step);
-        CHECK(std::filesystem::exists(newest / fmt::format("step-{}.ckpt", stopped_at)));
+        CHECK(std::filesystem::exists(newest / fmt::format("step-{}.safetensors", stopped_at)));
         last_step = stopped_at;
     }
     CHECK(sandbox.leftovers() == "");

@@ -56,7 +56,7 @@ TEST_CASE("training on GPUs has the losses and checkpoints of the CPU, bit for b
     CHECK(train(sandbox, cuda, on_cuda(cuda)) == expected);
     CHECK(expected.size() == kSteps);
     for (const int step : {kSteps / 2, 3 * kSteps / 4, kSteps}) {
-        const std::string name = "step-" + std::to_string(step) + ".ckpt";
+        const std::string name = "step-" + std::to_string(step) + ".safetensors";
         CAPTURE(name);
         const std::string file = e2e::read_file(std::filesystem::path(cpu.checkpoint_dir) / name);
         CHECK(file.size() > 1000);

@@ -1,20 +1,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <exception>
 #include <functional>
-#include <numeric>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "common/text/number.hpp"
-#include "common/word_hash.hpp"
 #include "ddp/checkpoint.hpp"
 #include "ddp/error.hpp"
 #include "worker_lib/src/checkpoint/background_save.hpp"
+#include "worker_lib/src/checkpoint/collective_steps.hpp"
 #include "worker_lib/src/checkpoint/directory.hpp"
 #include "worker_lib/src/checkpoint/file.hpp"
 #include "worker_lib/src/checkpoint/memory_pieces.hpp"
@@ -32,6 +30,7 @@ namespace ddp {
 namespace {
 
 using detail::kDiskTimeout;
+using detail::Kind;
 using detail::on_rank_0;
 using detail::together;
 
@@ -73,9 +72,6 @@ void check_device(detail::GroupImpl& group, std::span<const NamedShard> state, S
         if (!wrong.empty()) refuse(fmt::format("'{}'", shard.name), wrong);
     }
 }
-
-/// Whether every rank passes whole tensors (NamedBuffer), or its parts (NamedShard).
-enum class Kind : bool { kWhole, kParts };
 
 /// Throws on all ranks unless they have passed the same step, names, types and sizes. Collective. An error that
 /// only one rank has found is part of the comparison, so that the others do not wait for that rank.
@@ -126,72 +122,6 @@ void refuse_failed(detail::GroupImpl& group) {
     if (const auto failure = group.failure()) throw Error(*failure);
 }
 
-/// Returns the ranges of bytes that all ranks have. Collective for parts.
-std::vector<detail::OwnedRange> ranges_of_all(ProcessGroup& group, std::span<const NamedShard> state, Kind kind) {
-    std::vector<std::uint64_t> mine;  // tensor, begin, end
-    for (std::size_t i = 0; i < state.size(); ++i) {
-        const std::size_t begin = state[i].begin * size_of(state[i].part.dtype);
-        if (state[i].part.count > 0) mine.insert(mine.end(), {i, begin, begin + state[i].part.bytes()});
-    }
-    std::vector<std::size_t> counts{mine.size()};
-    std::vector<std::uint64_t> all = mine;
-    if (kind == Kind::kParts) {
-        const OpOptions options{.timeout = kDiskTimeout, .label = "parts of the checkpoint"};
-        counts.resize(static_cast<std::size_t>(group.size()));
-        const std::uint64_t count = mine.size();
-        group.all_gather(count, counts, options).wait();
-        all.resize(std::accumulate(counts.begin(), counts.end(), std::size_t{0}));
-        group.all_gather_v(mine, all, counts, options).wait();
-    }
-    std::vector<detail::OwnedRange> ranges;
-    std::size_t next = 0;
-    for (std::size_t rank = 0; rank < counts.size(); ++rank) {
-        for (const std::size_t end = next + counts[rank]; next < end; next += 3)
-            ranges.push_back({all[next], all[next + 1], all[next + 2],
-                              kind == Kind::kWhole ? detail::OwnedRange::kEveryRank : static_cast<int>(rank)});
-    }
-    return ranges;
-}
-
-/// Throws Error{InvalidArgument} on all ranks for elements that no rank has.
-void require_covered(std::span<const NamedShard> state, std::span<const detail::OwnedRange> ranges) {
-    if (const std::string missing = detail::uncovered(state, ranges); !missing.empty())
-        throw Error(ErrorCode::InvalidArgument,
-                    fmt::format("cannot checkpoint: no rank has {}. Pass the parts of all ranks, and the whole tensor "
-                                "where they all have it",
-                                missing));
-}
-
-/// Returns by rank whether `mine` is true there. Collective.
-std::vector<bool> flags_of_all(ProcessGroup& group, bool mine, std::string_view label) {
-    const std::uint8_t flag = mine ? 1 : 0;
-    std::vector<std::uint8_t> flags(static_cast<std::size_t>(group.size()));
-    group.all_gather(flag, flags, {.timeout = kDiskTimeout, .label = label}).wait();
-    return {flags.begin(), flags.end()};
-}
-
-/// Brings the bytes to their writers. Collective.
-void exchange(ProcessGroup& group, detail::Save& save, std::span<const std::byte> sent) {
-    if (!save.planned().exchanges) return;
-    group
-        .all_to_all_v(sent, save.planned().send_bytes, save.received(), save.planned().receive_bytes,
-                      {.timeout = kDiskTimeout, .label = "borders of the checkpoint"})
-        .wait();
-}
-
-/// Collects the hashes, and commits the file on rank 0. Collective.
-/// fence   null on other ranks
-void commit(ProcessGroup& group, detail::Save& save, const detail::SaveFence* fence) {
-    const std::vector<std::size_t> counts = save.chunk_counts(group.size());
-    std::vector<std::uint64_t> all(group.rank() == 0 ? std::accumulate(counts.begin(), counts.end(), std::size_t{0})
-                                                     : 0);
-    const std::vector<std::uint64_t>& mine = save.hashes();
-    group.gather_v(mine, all, counts, 0, {.timeout = kDiskTimeout, .label = "hashes of the checkpoint"}).wait();
-    together(group, "commit checkpoint", [&] {
-        if (group.rank() == 0) save.commit(*fence, all);
-    });
-}
-
 }  // namespace
 
 Checkpointer::Checkpointer(std::filesystem::path dir, ProcessGroup& group, CheckpointerOptions options)
@@ -221,8 +151,8 @@ std::shared_ptr<detail::Save> Checkpointer::begin_save(std::uint64_t step, std::
     const Kind kind = is_whole ? Kind::kWhole : Kind::kParts;
     detail::GroupImpl& group = *group_->impl_;
     require_same(*group_, group, step, state, kind, stream);
-    const auto ranges = ranges_of_all(*group_, state, kind);
-    require_covered(state, ranges);
+    const auto ranges = detail::ranges_of_all(*group_, state, kind);
+    detail::require_covered(state, ranges);
     const auto path = detail::checkpoint_path(dir_, step);
     const ddprun::checkpoint::SaveFacts facts{step, static_cast<std::uint64_t>(group_->size()),
                                               group.spec().generation};
@@ -231,14 +161,14 @@ std::shared_ptr<detail::Save> Checkpointer::begin_save(std::uint64_t step, std::
         fence_->take_over();
         return save->create(*fence_);
     });
-    save->plan(ranges, flags_of_all(*group_, save->open(name), "open checkpoint"));
+    save->plan(ranges, detail::flags_of_all(*group_, save->open(name), "open checkpoint"));
     std::vector<std::byte> sent;
     together(*group_, "borders of the checkpoint", [&] {
         if (save->planned().sends.empty()) return;
         with_staging(group, staging_, cannot_save(path), state, stream,
                      [&](detail::Staging* staging) { sent = save->bytes_to_send(staging); });
     });
-    exchange(*group_, *save, sent);
+    detail::exchange(*group_, *save, sent);
     return save;
 }
 
@@ -249,7 +179,7 @@ void Checkpointer::save_now(std::uint64_t step, std::vector<NamedShard> state, b
                      [&](detail::Staging* staging) { save->write(staging); });
         refuse_failed(*group_->impl_);
     });
-    commit(*group_, *save, fence_.get());
+    detail::commit(*group_, *save, fence_.get());
     if (group_->rank() == 0) detail::remove_older(dir_, step, keep_);
 }
 
@@ -267,7 +197,7 @@ void Checkpointer::save_later(std::uint64_t step, std::vector<NamedShard> state,
         together(*group_, "start checkpoint", [&] {
             background_->start([save, &threads, fence = fence_] {
                 together(threads, "write checkpoint", [&] { save->write(); });
-                commit(threads, *save, fence.get());
+                detail::commit(threads, *save, fence.get());
             });
         });
     } catch (const Error&) {
@@ -326,7 +256,29 @@ void Checkpointer::load(std::uint64_t step, List<NamedShard> list, Stream stream
     wait();
     const std::vector<NamedShard> state(list.elements().begin(), list.elements().end());
     require_same(*group_, *group_->impl_, step, state, Kind::kParts, stream);
-    together(*group_, "load checkpoint", [&] { read_parts(step, state, stream); });
+    const auto path = detail::existing_path(dir_, step);
+    const std::string hash = on_rank_0(*group_, "open checkpoint",
+                                       [&] { return std::to_string(detail::open_to_load(path, step).head_hash); });
+    const auto file = ddprun::checkpoint::open_checkpoint(path);
+    const auto sees = detail::flags_of_all(*group_, file && std::to_string(file->head_hash) == hash, "see checkpoint");
+    together(*group_, "load checkpoint", [&] {
+        if (sees[static_cast<std::size_t>(group_->rank())]) read_parts(step, state, stream);
+    });
+    if (std::ranges::count(sees, false) == 0) return;
+    const auto ranges = detail::ranges_of_all(*group_, state, Kind::kParts);
+    for (int rank = 0; rank < group_->size(); ++rank) {
+        if (sees[static_cast<std::size_t>(rank)]) continue;
+        detail::PartsInTransit parts(state, ranges, rank);
+        together(*group_, "load checkpoint", [&] {
+            if (group_->rank() == 0) read_parts(step, parts.state(), {});
+        });
+        parts.send(*group_);
+        together(*group_, "load checkpoint", [&] {
+            if (group_->rank() != rank) return;
+            with_staging(*group_->impl_, staging_, fmt::format("cannot load checkpoint {}", path.string()), state,
+                         stream, [&](detail::Staging* staging) { parts.copy_to(state, staging); });
+        });
+    }
 }
 
 void Checkpointer::read_parts(std::uint64_t step, std::span<const NamedShard> state, Stream stream) {

@@ -216,7 +216,7 @@ TEST_CASE("a run that stops and resumes continues the same curve to the bit", "[
     options.checkpoint_every = 5;
     options.steps = 7;  // saves after 5 and 7
     train_on(2, options, directory.path() / "log");
-    std::filesystem::remove(directory.path() / "checkpoints" / "step-7.ckpt");  // as if killed after step 7
+    std::filesystem::remove(directory.path() / "checkpoints" / "step-7.safetensors");  // as if killed after step 7
     options.steps = 12;
     CHECK(train_on(2, options, directory.path() / "log") == undisturbed);
 }
@@ -233,7 +233,7 @@ TEST_CASE("a checkpoint of a run with another seed or model is not continued", "
     };
     options.shape.hidden1 = 21;
     const auto of_model = errors_of_resuming();
-    CHECK_THAT(of_model[0], Contains("step-1.ckpt") && Contains("'layer1.weight' f32[240]"));
+    CHECK_THAT(of_model[0], Contains("step-1.safetensors") && Contains("'layer1.weight' f32[240]"));
     CHECK(of_model[1] == "quiet");
     options.shape.hidden1 = 20;
     options.seed = 99;
