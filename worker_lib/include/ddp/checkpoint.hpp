@@ -80,9 +80,9 @@ public:
     /// operations that were aborted. The checkpoints are unchanged in all these cases.
     void save(std::uint64_t step, List<NamedBuffer> state, Stream stream = {});
     /// Does the same with parts. Every rank passes the same step, and tensors of the same names, shapes and types in
-    /// the same order. Parts may overlap if they have the same values there, as those of replicas do: each byte is
-    /// written once. Throws also Error{InvalidArgument} for a part outside its tensor, and naming elements that no rank
-    /// has.
+    /// the same order. Parts may overlap if they have the same values there: each byte is written once. So replicas
+    /// pass equal parts, and a tensor that every rank has is a part from 0 on. Throws also Error{InvalidArgument} for a
+    /// part outside its tensor, and naming elements that no rank has.
     void save(std::uint64_t step, List<NamedShard> state, Stream stream = {});
 
     /// Does the same as save(), but returns when each rank has copied what it writes, about its share of the state, to
