@@ -64,7 +64,7 @@ public:
     /// rounding only.
     void settle();
     /// Returns the factors, what was not sent, and the number of steps, for a Checkpointer. Call settle() before
-    /// save(), because the values of rank 0 are saved. Their names begin with `prefix`: pass one of its own for each
+    /// save(), so that every rank has the same values. Their names begin with `prefix`: pass one of its own for each
     /// of several hooks in a checkpoint. The memory lives as long as the hook.
     [[nodiscard]] std::vector<NamedBuffer> state(std::string_view prefix = "power_sgd");
     /// Returns how many bytes this rank has given to collectives, without those inside its node if factors are sent
