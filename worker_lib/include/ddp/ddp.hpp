@@ -15,6 +15,7 @@
 #include "ddp/float16.hpp"
 #include "ddp/join.hpp"
 #include "ddp/local_steps.hpp"
+#include "ddp/loss_scaler.hpp"
 #include "ddp/mesh.hpp"
 #include "ddp/phase.hpp"
 #include "ddp/power_sgd.hpp"

@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -68,6 +69,36 @@ struct Shard {
     Buffer values = {};     ///< what an optimiser updates, of the parameter's type
     Buffer grad = {};  ///< the average of all ranks' gradients after finish_backward(Reduce::All), of the same type
 };
+
+/// The memory that a ShardedParameters has on each rank, in bytes. All ranks have the same.
+struct ShardPlan {
+    /// Parameters that compute together.
+    struct Unit {
+        std::string name;             ///< of its first parameter
+        std::size_t params = 0;       ///< how many it has
+        std::size_t elements = 0;     ///< of all of them
+        std::size_t part_bytes = 0;   ///< one rank's part, with padding
+        std::size_t whole_bytes = 0;  ///< the unit while it is whole, of ShardOptions::param_dtype, with padding
+    };
+    Sharding sharding = Sharding::Full;  ///< what the ranks divide
+    std::size_t ranks = 1;               ///< among which each unit is divided
+    std::vector<Unit> units;             ///< in the order of the constructor
+    std::size_t largest = 0;             ///< index of the largest unit
+    bool mapped = false;                 ///< whole units are the pages of all ranks' parts (ShardOptions::mapped)
+    bool params_stay = false;      ///< a unit stays whole until the update; else until another one needs its memory
+    bool grads_stay = false;       ///< all units have whole gradients of their own; else two at a time
+    std::size_t parts = 0;         ///< of the parameters, also as param_dtype; 0: they lie inside whole units
+    std::size_t grad_parts = 0;    ///< of the gradients
+    std::size_t whole_params = 0;  ///< for units that are whole. More scopes at a time need more
+    std::size_t whole_grads = 0;   ///< for gradients that are computed and reduced. Reduce::No needs more
+    std::size_t array = 0;         ///< an optimiser's array, of the parameters' type; not in total()
+
+    /// Returns the sum.
+    [[nodiscard]] std::size_t total() const { return parts + grad_parts + whole_params + whole_grads; }
+};
+
+/// Returns a table of several lines, the last one with a newline.
+[[nodiscard]] std::string to_string(const ShardPlan& plan);
 
 /// Owns the parameters of a model in parts, one for each rank, and their gradients. A unit is a list of parameters that
 /// compute together: they are gathered by one all_gather before they compute, and their gradients are reduced by one
@@ -171,6 +202,10 @@ public:
     [[nodiscard]] std::span<const Shard> shards() const;
     /// Returns the number of elements in shards(): the length of an optimiser's arrays.
     [[nodiscard]] std::size_t size() const;
+
+    /// Returns the memory that each rank needs, and which unit is the largest. Other units change it: see
+    /// units_by_size().
+    [[nodiscard]] const ShardPlan& plan() const;
 
     /// Copies a whole parameter to `out`, of its count and type, on rank `root` of the group; -1: on all ranks.
     /// Collective. `out` is ignored elsewhere. Not in a backward. Wrong arguments are refused on this rank

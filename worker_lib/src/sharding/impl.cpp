@@ -14,6 +14,7 @@
 #include "worker_lib/src/reducer/refuse.hpp"
 #include "worker_lib/src/reducer/values.hpp"
 #include "worker_lib/src/sharding/shard_options.hpp"
+#include "worker_lib/src/sharding/shard_plan.hpp"
 #include "worker_lib/src/util/error.hpp"
 #include "worker_lib/src/util/float_environment.hpp"
 
@@ -45,6 +46,7 @@ ShardedParameters::Impl::Impl(ProcessGroup& group, std::vector<std::vector<Param
         const std::size_t page = choose_mapping(gathers);
         layout_ = detail::lay_out_units(units_, static_cast<std::size_t>(gathering_->size()),
                                         page > 0 ? page / size_of(types.gathered) : detail::kShardAlignment);
+        plan_ = detail::plan_memory(layout_, units_, types, options_, page > 0);
         gathers_.emplace(*gathering_, layout_, std::move(gathers));
         reductions_.emplace(
             *reducing_, replicas_.get(), layout_,

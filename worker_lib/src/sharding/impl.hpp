@@ -36,6 +36,7 @@ public:
     [[nodiscard]] double clip(double max_norm);
     [[nodiscard]] std::span<const Shard> shards() const { return shards_; }
     [[nodiscard]] std::size_t size() const { return size_; }
+    [[nodiscard]] const ShardPlan& plan() const { return plan_; }
     void whole(std::size_t param, Buffer out, int root);
     [[nodiscard]] std::vector<NamedShard> state(std::string_view suffix, const Buffer& parallel) const;
 
@@ -75,6 +76,7 @@ private:
     std::unique_ptr<ProcessGroup> replicas_;  ///< null: none
     std::vector<std::string> labels_;         ///< of the operations, by unit
     detail::ShardLayout layout_;
+    ShardPlan plan_;
     std::optional<detail::UnitGathers> gathers_;
     std::optional<detail::UnitReductions> reductions_;
     std::vector<Buffer> params_;  ///< by unit, whole; valid while a scope is open

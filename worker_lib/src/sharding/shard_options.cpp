@@ -20,16 +20,6 @@ using Units = std::vector<std::vector<ParamSpec>>;
 constexpr std::size_t kMaxElements = std::size_t{1} << 48;  // of a unit: no size overflows
 constexpr int kMaxPrefetch = 1000;                          // more would be a mistake
 
-std::string_view name_of(Sharding sharding) {
-    switch (sharding) {
-        case Sharding::Full: return "Full";
-        case Sharding::GradOp: return "GradOp";
-        case Sharding::Optimizer: return "Optimizer";
-        case Sharding::None: return "None";
-    }
-    return "?";
-}
-
 /// Returns all on which a rank's operations depend.
 std::vector<std::string> describe(const Units& units, const ShardOptions& options) {
     const DType main = units.empty() || units[0].empty() ? DType::F32 : units[0][0].dtype;
@@ -120,6 +110,16 @@ ShardTypes checked_types(ProcessGroup& group, const Units& units, const ShardOpt
 }
 
 }  // namespace
+
+std::string_view name_of(Sharding sharding) {
+    switch (sharding) {
+        case Sharding::Full: return "Full";
+        case Sharding::GradOp: return "GradOp";
+        case Sharding::Optimizer: return "Optimizer";
+        case Sharding::None: return "None";
+    }
+    return "?";
+}
 
 ShardTypes agree_on_units(ProcessGroup& group, const Units& units, const ShardOptions& options) {
     constexpr std::string_view kWhat = "the units or the options of a ShardedParameters";

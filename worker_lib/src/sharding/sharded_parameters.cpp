@@ -47,6 +47,7 @@ void ShardedParameters::finish_backward() { impl_->finish_backward(); }
 double ShardedParameters::clip(double max_norm) { return impl_->clip(max_norm); }
 std::span<const Shard> ShardedParameters::shards() const { return impl_->shards(); }
 std::size_t ShardedParameters::size() const { return impl_->size(); }
+const ShardPlan& ShardedParameters::plan() const { return impl_->plan(); }
 void ShardedParameters::whole(std::size_t param, Buffer out, int root) { impl_->whole(param, out, root); }
 std::vector<NamedShard> ShardedParameters::state(std::string_view suffix, Buffer parallel) const {
     return impl_->state(suffix, parallel);
