@@ -8,8 +8,8 @@
 namespace {
 
 std::map<int, std::string> losses_of(const e2e::Sandbox& sandbox, const std::string& name,
-                                     std::vector<std::string> launch) {
-    const e2e::Training training{.launch = std::move(launch), .losses = sandbox.path() / name};
+                                     std::vector<std::string> launch, std::vector<std::string> more = {}) {
+    const e2e::Training training{.launch = std::move(launch), .losses = sandbox.path() / name, .more = std::move(more)};
     const e2e::Outcome outcome = e2e::run(sandbox, e2e::command_of(training));
     INFO(name << "\nstdout:\n" << outcome.out << "stderr:\n" << outcome.err);
     REQUIRE(outcome.status.exit_code() == 0);
@@ -33,6 +33,22 @@ TEST_CASE("8 ranks on 2 nodes follow the loss curve of 1 rank, and do so bit for
         CHECK(std::stod(eight.at(step)) == Approx(std::stod(loss)).epsilon(1e-4));
     }
     CHECK(std::stod(one.at(40)) < std::stod(one.at(1)));
+    CHECK(sandbox.leftovers() == "");
+}
+
+TEST_CASE("8 ranks that divide the model follow the loss curve of 1 rank within 1e-6, twice with the same bits",
+          "[e2e]") {
+    const e2e::Sandbox sandbox("sharded");
+    const std::vector<std::string> launch{"--nnodes", "2", "--nproc_per_node", "4", "--local-nodes"};
+    const std::vector<std::string> full{"--sharding", "full"};
+    const auto eight = losses_of(sandbox, "eight", launch, full);
+    CHECK(losses_of(sandbox, "again", launch, full) == eight);
+    CHECK(losses_of(sandbox, "whole", launch) == eight);  // without --sharding, too
+    const auto one = losses_of(sandbox, "one", {});
+    for (const auto& [step, loss] : one) {
+        CAPTURE(step, loss, eight.at(step));
+        CHECK(std::stod(eight.at(step)) == Approx(std::stod(loss)).epsilon(0).margin(1e-6));
+    }
     CHECK(sandbox.leftovers() == "");
 }
 

@@ -11,6 +11,7 @@ namespace {
     DDP_REGISTER(train_embed),         DDP_REGISTER(train_add_bias),           DDP_REGISTER(train_add_bias_tanh),
     DDP_REGISTER(train_softmax),       DDP_REGISTER(train_softmax_backward),   DDP_REGISTER(train_bias_gradient),
     DDP_REGISTER(train_tanh_backward), DDP_REGISTER(train_embedding_gradient), DDP_REGISTER(train_sgd),
+    DDP_REGISTER(train_adamw),
 };
 #undef DDP_REGISTER
 

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "ddp/ddp.hpp"
+#include "parallel_model.hpp"
 #include "support/options.hpp"
 #include "support/user_error.hpp"
 #include "trainer.hpp"
@@ -44,6 +45,10 @@ int train_and_report(const train::Options& options, ddp::Context& context) {
     std::string problem;  // empty: this rank ends in silence, because another one reports the error
     int code = kRestartIsUseless;
     try {
+        if (options.plan) {
+            const std::string plan = train::memory_plan(options, context);
+            return is_first ? print_result(plan) : EXIT_SUCCESS;
+        }
         const train::Summary summary = train::train(options, context);
         if (summary.preempted) return ddp::kPreemptedExitCode;
         return is_first ? print_result(to_json(summary, context)) : EXIT_SUCCESS;

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "network.hpp"
+#include "parallel_model.hpp"
 #include "support/data.hpp"
 #include "support/loss_log.hpp"
 #include "support/progress.hpp"
@@ -17,12 +17,12 @@
 namespace train {
 namespace {
 
-// The model is small (16 MB), so its buckets are too: else all of it would be sent at the end.
-constexpr ddp::BucketLimits kBuckets{.bucket_cap_bytes = 4 << 20, .first_bucket_cap_bytes = 1 << 19};
-
-/// Returns the learning rate without --lr. Small batches have gradients that vary more, and diverge with the rate of
-/// large ones.
-float default_rate(std::size_t global_batch) { return 0.1f * std::min(static_cast<float>(global_batch) / 512, 1.0f); }
+/// Returns the learning rate without --lr. With SGD small batches have gradients that vary more, and diverge with the
+/// rate of large ones.
+float default_rate(const Options& options) {
+    if (options.optimizer == Optimizer::kAdamW) return 0.001f;
+    return 0.1f * std::min(static_cast<float>(options.global_batch) / 512, 1.0f);
+}
 
 }  // namespace
 
@@ -31,75 +31,45 @@ Summary train(const Options& options, ddp::Context& context) {
     // 1. Every rank reads the same data and takes its share of every batch.
     const Text text = read_same_text(options.data, context);
     Batches batches(text, options, context.rank(), context.world_size());
-    // A rank divides by the average share, not by its own, so that the average of all ranks is the mean of the batch.
-    const double average_share = static_cast<double>(options.global_batch) / context.world_size();
 
-    // 2. Every rank holds the whole model, on its CPU or GPU, and starts with rank 0's numbers.
-    const std::unique_ptr<Network> network = make_network(options, context);
-    const ddp::Stream stream = network->stream();
-    const std::vector<ddp::Buffer> parameters = network->parameters();
-    const std::vector<ddp::Buffer> velocities = network->velocities();
-    std::vector<ddp::ParamSpec> specs;
-    std::size_t count = 0;
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-        specs.push_back({Network::kNames[i], parameters[i].count});
-        count += parameters[i].count;
-    }
-    ddp::GradientReducer reducer(context.world(), specs, {.limits = kBuckets});
-    reducer.sync_parameters(parameters, 0, stream);
-    std::vector<ddp::Buffer> gradients;  // views into the reducer's buckets
-    for (std::size_t i = 0; i < parameters.size(); ++i) gradients.push_back(reducer.grad(i));
-    const float rate = options.rate > 0 ? options.rate : default_rate(options.global_batch);
+    // 2. Every rank holds the whole model, on its CPU or GPU (replicated.cpp), or a part of it (sharded.cpp).
+    const std::unique_ptr<ParallelModel> model =
+        options.sharding ? make_sharded_model(options, context) : make_replicated_model(options, context);
+    const float rate = options.rate > 0 ? options.rate : default_rate(options);
 
     // 3. After a restart, continue from the newest checkpoint. This is what it holds:
     std::array<double, 2> losses{};
     auto& [loss_first, loss_last] = losses;
     std::vector<ddp::NamedBuffer> state{{"run.losses", losses}};
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-        state.push_back({Network::kNames[i], parameters[i]});
-        state.push_back({concat(Network::kNames[i], ".velocity"), velocities[i]});
-    }
-    Recovery recovery(options, context, text.fingerprint, state, stream);
+    for (ddp::NamedBuffer& buffer : model->state()) state.push_back(std::move(buffer));
+    Recovery recovery(options, context, text.fingerprint, state, model->stream());
     const std::size_t resumed_step = recovery.resume();
 
     const bool is_first = context.rank() == 0;
     LossLog loss_log(is_first ? options.loss_log : "", resumed_step);
     Progress progress(options.progress && is_first, options.steps, options.global_batch);
-    progress.note(concat(count, " parameters in ", reducer.plan().buckets.size(), " buckets; world size ",
-                         context.world_size(), "; ", text.bytes.size() / 1000, " KB of text; learning rate ", rate));
+    progress.note(concat(model->description(), "; world size ", context.world_size(), "; ", text.bytes.size() / 1000,
+                         " KB of text; learning rate ", rate));
     if (resumed_step > 0)
         progress.note(concat("resumed after step ", resumed_step));
     else if (context.restart_count() > 0 && options.checkpoint_dir.empty())
         progress.note("starts again with step 1; with --checkpoint-dir DIR it would resume");
-
-    // A GPU does its steps later than this thread enqueues them. Only those that it has done with right averages may be
-    // saved: if a rank is lost, the job resumes before them.
     const auto save = [&](std::size_t at) {
-        network->wait();
-        if (const ddp::ReducerStats stats = reducer.stats(); stats.confirmed != stats.steps)
-            throw ddp::Error(ddp::ErrorCode::Aborted, concat("the averages of step ", at, " are incomplete"));
+        model->wait();
         return recovery.save(at);
     };
 
-    // 4. Train. Gradients are sent bucket by bucket while backward still computes the layers below.
+    // 4. Train.
     std::size_t step = resumed_step;
     bool preempted = false;
     while (step < options.steps && !preempted) {
         ddp::set_step(++step);  // so that ddprun can report the goodput
-        const Batch& batch = batches.of_step(step);
-        network->forward(batch);  // on a GPU this, and all that follows, is queued on the stream
-        reducer.begin_backward(true, stream);
-        network->backward(batch, average_share, gradients, [&](std::size_t i) {
-            progress.computed();
-            if (options.overlap) reducer.mark_ready(i, stream);
-        });
-        for (std::size_t i = gradients.size(); !options.overlap && i-- > 0;) reducer.mark_ready(i, stream);
-        double loss = network->loss();
+        double loss = model->compute(batches.of_step(step), progress);
         ddp::Work loss_sum = context.world().all_reduce(loss, ddp::ReduceOp::Sum);  // runs meanwhile
-        reducer.finish_backward(stream);  // all ranks' gradients are the same average now, bit for bit
+        model->finish_backward();
         progress.averaged();
         const float warm_rate = rate * std::min(static_cast<float>(step), 20.0f) / 20;
-        network->update(gradients, reducer.step_ok(), warm_rate);
+        model->update(warm_rate, step);
 
         loss_sum.wait();
         loss_last = loss / static_cast<double>(options.global_batch);

@@ -46,7 +46,7 @@ ShardPlan detail::plan_memory(const ShardLayout& layout, const std::vector<std::
         whole += layout.whole(u);
     }
     const bool converts = types.main != types.gathered;
-    const auto blocks = [&](std::size_t most) { return std::min(most, units.size()) * layout.largest_unit(); };
+    const auto blocks = [&](std::size_t wanted) { return std::min(wanted, units.size()) * layout.largest_unit(); };
     const std::size_t ahead = static_cast<std::size_t>(options.prefetch) + 1;
     const bool apart = mapped || !plan.params_stay;  // else a part lies inside its whole unit
     if (converts || apart) plan.parts = layout.parts() * main;

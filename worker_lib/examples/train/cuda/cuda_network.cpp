@@ -23,7 +23,8 @@ public:
           cublas_(cublas_files(), gpu_.stream()),
           context_bytes_(options.shape.context),
           embedding_(static_cast<std::uint32_t>(options.shape.embedding)),
-          size_{context_bytes_ * embedding_, options.shape.hidden1, options.shape.hidden2, kByteValues} {
+          size_{context_bytes_ * embedding_, options.shape.hidden1, options.shape.hidden2, kByteValues},
+          optimizer_(options.optimizer) {
         for (std::size_t layer = 0; layer <= kLayers; ++layer)
             activations_[layer] = arena.allocate<float>(max_rows * size_[layer]).data();
         const std::size_t widest = *std::ranges::max_element(size_);
@@ -38,7 +39,9 @@ public:
 
     [[nodiscard]] ddp::Stream stream() const override { return gpu_.stream(); }
     [[nodiscard]] std::vector<ddp::Buffer> parameters() override { return parameters_; }
-    [[nodiscard]] std::vector<ddp::Buffer> velocities() override { return velocities_; }
+    [[nodiscard]] std::vector<ddp::Buffer> optimizer_arrays(std::size_t parameter) override {
+        return arrays_[parameter];
+    }
 
     void forward(const Batch& batch) override {
         rows_ = batch.size();
@@ -95,10 +98,18 @@ public:
         ready(0);
     }
 
-    void update(const std::vector<ddp::Buffer>& gradients, ddp::Buffer ok, float rate) override {
-        for (std::size_t i = 0; i < parameters_.size(); ++i)
-            gpu_.launch(Kernel::kSgd, parameters_[i].count, floats(parameters_[i]), floats(velocities_[i]),
-                        constant(gradients[i]), static_cast<const std::uint32_t*>(ok.data), rate);
+    void update(const std::vector<ddp::Buffer>& gradients, ddp::Buffer ok, float rate, std::size_t step) override {
+        const auto* const is_ok = static_cast<const std::uint32_t*>(ok.data);
+        const auto factors = adamw_factors<float>(static_cast<double>(rate), step);
+        for (std::size_t i = 0; i < parameters_.size(); ++i) {
+            const ddp::Buffer& values = parameters_[i];
+            if (optimizer_ == Optimizer::kSgd)
+                gpu_.launch(Kernel::kSgd, values.count, floats(values), floats(arrays_[i][0]), constant(gradients[i]),
+                            is_ok, rate);
+            else
+                gpu_.launch(Kernel::kAdamW, values.count, floats(values), floats(arrays_[i][0]), floats(arrays_[i][1]),
+                            constant(gradients[i]), is_ok, factors.decay, factors.rate, factors.root_correction);
+        }
     }
 
     void wait() override { gpu_.wait(); }
@@ -126,8 +137,10 @@ private:
         for (const auto parameter : values) {
             const auto memory = arena.allocate<float>(parameter.size());
             parameters_.emplace_back(memory.data(), memory.size(), ddp::Device::Cuda);
-            velocities_.emplace_back(arena.allocate<float>(parameter.size()).data(), parameter.size(),
-                                     ddp::Device::Cuda);
+            auto& arrays = arrays_.emplace_back();
+            while (arrays.size() < array_names(optimizer_).size())
+                arrays.emplace_back(arena.allocate<float>(parameter.size()).data(), parameter.size(),
+                                    ddp::Device::Cuda);
             std::ranges::copy(parameter, staging);
             gpu_.copy(memory.data(), staging, parameter.size_bytes());
             gpu_.wait();  // before the next one overwrites the staging
@@ -146,7 +159,9 @@ private:
     std::size_t context_bytes_;
     std::uint32_t embedding_;                    // numbers per byte
     std::array<std::size_t, kLayers + 1> size_;  // of each layer's input, and of the output
-    std::vector<ddp::Buffer> parameters_, velocities_;
+    std::vector<ddp::Buffer> parameters_;
+    Optimizer optimizer_;
+    std::vector<std::vector<ddp::Buffer>> arrays_;   // of the optimiser, by parameter
     std::array<float*, kLayers + 1> activations_{};  // input of each layer, one row per window; last: probabilities
     float *delta_ = nullptr, *delta_below_ = nullptr;
     float *losses_ = nullptr, *host_losses_ = nullptr;       // of each window

@@ -22,7 +22,7 @@ DevicePointer address(const void* memory) { return reinterpret_cast<DevicePointe
 
 constexpr std::array<const char*, static_cast<std::size_t>(Kernel::kCount)> kKernelNames{
     "train_embed",         "train_add_bias",      "train_add_bias_tanh",      "train_softmax", "train_softmax_backward",
-    "train_bias_gradient", "train_tanh_backward", "train_embedding_gradient", "train_sgd"};
+    "train_bias_gradient", "train_tanh_backward", "train_embedding_gradient", "train_sgd",     "train_adamw"};
 
 }  // namespace
 

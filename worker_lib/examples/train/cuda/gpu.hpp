@@ -23,6 +23,7 @@ enum class Kernel {
     kTanhBackward,
     kEmbeddingGradient,
     kSgd,
+    kAdamW,
     kCount,
 };
 

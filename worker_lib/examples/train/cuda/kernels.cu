@@ -1,5 +1,5 @@
-// The kernels of the model (cuda/cuda_network.cpp): its loops of model.cpp and support/sgd.hpp, one thread for each
-// element that is written. The sums of a thread have the order that the loops have, and scripts/make-ptx fuses no
+// The kernels of the model (cuda/cuda_network.cpp): its loops of model.cpp and support/optimizer.hpp, one thread for
+// each element that is written. The sums of a thread have the order that the loops have, and scripts/make-ptx fuses no
 // multiplication with an addition. So the CPU and the GPU differ only in exp, log, tanh and cuBLAS. Every kernel runs
 // on blocks of train::kBlockThreads in one dimension; threads from `count` on have nothing to do.
 
@@ -84,4 +84,17 @@ extern "C" __global__ void train_sgd(float* parameter, float* velocity, const fl
     if (*ok == 0) return;
     velocity[i] = 0.9f * velocity[i] + gradient[i];
     parameter[i] -= rate * velocity[i];
+}
+
+/// One step of AdamW, unless the averages are wrong. The factors are those of train::AdamWFactors.
+/// ok   the word of ddp::GradientReducer::step_ok()
+extern "C" __global__ void train_adamw(float* parameter, float* mean, float* square, const float* gradient,
+                                       const std::uint32_t* ok, float decay, float rate, float root_correction,
+                                       std::uint64_t count) {
+    TRAIN_THREAD;
+    if (*ok == 0) return;
+    mean[i] = 0.9f * mean[i] + static_cast<float>(1 - 0.9) * gradient[i];
+    square[i] = 0.999f * square[i] + static_cast<float>(1 - 0.999) * gradient[i] * gradient[i];
+    const float size = sqrtf(square[i]) / root_correction + 1e-8f;
+    parameter[i] = decay * parameter[i] - rate * mean[i] / size;
 }

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <limits>
 #include <map>
+#include <utility>
 
 #include "support/user_error.hpp"
 
@@ -27,20 +28,38 @@ float positive(const std::string& text) {
     return parse(text, Limits::min(), Limits::max(), "a positive number");
 }
 
-bool plain_or_none(const std::string& text) {
-    if (text != "plain" && text != "none") throw UserError("'" + text + "' is not plain or none");
-    return text == "plain";
-}
-
-ddp::Device cpu_or_cuda(const std::string& text) {
-    if (text != "cpu" && text != "cuda") throw UserError("'" + text + "' is not cpu or cuda");
-    return text == "cuda" ? ddp::Device::Cuda : ddp::Device::Cpu;
+/// Returns the value that belongs to one of the names.
+template <typename T>
+T one_of(const std::string& text, const std::vector<std::pair<std::string, T>>& values) {
+    std::string names;
+    for (const auto& [name, value] : values) {
+        if (name == text) return value;
+        names += (names.empty() ? "" : name == values.back().first ? " or " : ", ") + name;
+    }
+    throw UserError("'" + text + "' is not " + names);
 }
 
 using Setter = void (*)(Options& options, const std::string& value);
 const std::map<std::string, Setter> kSetters = {
     {"--steps", [](auto& options, auto& value) { options.steps = whole(value, 1); }},
     {"--global-batch", [](auto& options, auto& value) { options.global_batch = whole(value, 1); }},
+    {"--optimizer",
+     [](auto& options, auto& value) {
+         options.optimizer = one_of<Optimizer>(value, {{"sgd", Optimizer::kSgd}, {"adamw", Optimizer::kAdamW}});
+     }},
+    {"--sharding",
+     [](auto& options, auto& value) {
+         using ddp::Sharding;
+         options.sharding = one_of<Sharding>(value, {{"full", Sharding::Full},
+                                                     {"grad", Sharding::GradOp},
+                                                     {"optimizer", Sharding::Optimizer},
+                                                     {"none", Sharding::None}});
+     }},
+    {"--param-dtype",
+     [](auto& options, auto& value) {
+         using ddp::DType;
+         options.param_dtype = one_of<DType>(value, {{"f32", DType::F32}, {"bf16", DType::BF16}, {"f16", DType::F16}});
+     }},
     {"--lr", [](auto& options, auto& value) { options.rate = positive(value); }},
     {"--seed", [](auto& options, auto& value) { options.seed = whole(value, 0, UINT64_MAX); }},
     {"--hidden1", [](auto& options, auto& value) { options.shape.hidden1 = whole(value, 1); }},
@@ -49,9 +68,34 @@ const std::map<std::string, Setter> kSetters = {
     {"--checkpoint-dir", [](auto& options, auto& value) { options.checkpoint_dir = value; }},
     {"--checkpoint-every", [](auto& options, auto& value) { options.checkpoint_every = whole(value, 0); }},
     {"--loss-log", [](auto& options, auto& value) { options.loss_log = value; }},
-    {"--device", [](auto& options, auto& value) { options.device = cpu_or_cuda(value); }},
-    {"--progress", [](auto& options, auto& value) { options.progress = plain_or_none(value); }},
+    {"--device",
+     [](auto& options, auto& value) {
+         options.device = one_of<ddp::Device>(value, {{"cpu", ddp::Device::Cpu}, {"cuda", ddp::Device::Cuda}});
+     }},
+    {"--progress",
+     [](auto& options, auto& value) {
+         options.progress = one_of<bool>(value, {{"plain", true}, {"none", false}});
+     }},
 };
+
+const std::map<std::string, bool Options::*> kFlags = {
+    {"--help", &Options::help}, {"--no-overlap", &Options::no_overlap}, {"--plan", &Options::plan}};
+
+/// Throws UserError for options that exclude each other.
+void check_together(const Options& options, bool saves) {
+    if (saves && options.checkpoint_dir.empty())
+        throw UserError("--checkpoint-every: there is no directory to save to. Pass --checkpoint-dir, too");
+    if (!options.sharding && options.param_dtype)
+        throw UserError("--param-dtype: without --sharding no parameters are gathered. Pass --sharding, too");
+    if (!options.sharding && options.plan)
+        throw UserError("--plan: it shows what --sharding divides. Pass --sharding full, grad, optimizer or none, too");
+    if (options.sharding && options.device == ddp::Device::Cuda)
+        throw UserError("--sharding: parts of a model are in host memory. Pass --device cpu, or leave out --sharding");
+    if (options.sharding && options.no_overlap)
+        throw UserError("--sharding: a layer is reduced when its gradients are complete. Leave out --no-overlap");
+    if (options.sharding && !options.checkpoint_dir.empty())
+        throw UserError("--sharding: checkpoints of parts are not written yet. Leave out --checkpoint-dir");
+}
 
 }  // namespace
 
@@ -62,15 +106,13 @@ Options parse_options(const std::vector<std::string>& arguments) {
         const std::size_t equals = argument->find('=');
         const std::string name = argument->substr(0, equals);
         const auto setter = kSetters.find(name);
+        const auto flag = kFlags.find(name);
         saves = saves || name == "--checkpoint-every";
         try {
-            if (*argument == "--help") {
-                options.help = true;
-            } else if (*argument == "--no-overlap") {
-                options.overlap = false;
+            if (flag != kFlags.end() && equals == std::string::npos) {
+                options.*flag->second = true;
             } else if (setter == kSetters.end()) {
-                const bool is_flag = name == "--help" || name == "--no-overlap";
-                throw UserError(is_flag                 ? "this option takes no value"
+                throw UserError(flag != kFlags.end()    ? "this option takes no value"
                                 : name.starts_with("-") ? "no such option"
                                                         : "unexpected argument");
             } else if (equals != std::string::npos) {
@@ -84,8 +126,7 @@ Options parse_options(const std::vector<std::string>& arguments) {
             throw UserError(name + ": " + error.what() + ". See train --help");
         }
     }
-    if (saves && options.checkpoint_dir.empty())
-        throw UserError("--checkpoint-every: there is no directory to save to. Pass --checkpoint-dir, too");
+    check_together(options, saves);
     return options;
 }
 

@@ -23,8 +23,9 @@ using train::Network;
 
 namespace {
 
-train::Options tiny() {
+train::Options tiny(train::Optimizer optimizer = train::Optimizer::kSgd) {
     train::Options options;
+    options.optimizer = optimizer;
     options.shape = {.context = 3, .embedding = 4, .hidden1 = 37, .hidden2 = 6};
     return options;
 }
@@ -67,9 +68,9 @@ Batch batch_of(std::size_t rows, std::mt19937& random) {
 
 /// A network with its gradients, all in memory of the device. The CPU's is there, too, and can use it.
 struct Side {
-    explicit Side(ddp::Device device) {
-        network = device == ddp::Device::Cpu ? train::make_cpu_network(tiny().shape, tiny().seed)
-                                             : train::make_cuda_network(tiny(), memory, 0, 41);
+    explicit Side(ddp::Device device, train::Optimizer optimizer = train::Optimizer::kSgd) : options(tiny(optimizer)) {
+        network = device == ddp::Device::Cpu ? train::make_cpu_network(options)
+                                             : train::make_cuda_network(options, memory, 0, 41);
         for (const ddp::Buffer& parameter : network->parameters()) {
             gradients.emplace_back(memory.allocate<float>(parameter.count));
             std::ranges::fill(gradients.back().as<float>(), 99.0F);
@@ -83,17 +84,21 @@ struct Side {
         network->forward(batch);
         network->backward(batch, 1.5, gradients, [&](std::size_t i) { order.push_back(i); });
         const double loss = network->loss();
-        network->update(gradients, is_ok, rate);
+        network->update(gradients, is_ok, rate, ++steps);
         network->wait();
         return loss;
     }
     [[nodiscard]] std::vector<float> values() const {
         std::vector<float> all;
-        for (const auto& buffers : {network->parameters(), network->velocities(), gradients}) {
-            for (const ddp::Buffer& buffer : buffers) {
-                const auto values = values_of(buffer);
-                all.insert(all.end(), values.begin(), values.end());
-            }
+        std::vector<ddp::Buffer> buffers = gradients;
+        for (std::size_t i = 0; i < gradients.size(); ++i) {
+            buffers.push_back(network->parameters()[i]);
+            const auto arrays = network->optimizer_arrays(i);
+            buffers.insert(buffers.end(), arrays.begin(), arrays.end());
+        }
+        for (const ddp::Buffer& buffer : buffers) {
+            const auto values = values_of(buffer);
+            all.insert(all.end(), values.begin(), values.end());
         }
         return all;
     }
@@ -102,6 +107,8 @@ struct Side {
         return {first, first + buffer.count};
     }
 
+    train::Options options;
+    std::size_t steps = 0;
     train::Gpu gpu{0};  // whose context the memory needs
     DeviceMemory memory;
     std::unique_ptr<Network> network;
@@ -113,8 +120,9 @@ struct Side {
 }  // namespace
 
 TEST_CASE("the network on a GPU has the CPU's loss, gradients and parameters, bit for bit", "[train]") {
-    Side cpu(ddp::Device::Cpu);
-    Side gpu(ddp::Device::Cuda);
+    const auto optimizer = GENERATE(train::Optimizer::kSgd, train::Optimizer::kAdamW);
+    Side cpu(ddp::Device::Cpu, optimizer);
+    Side gpu(ddp::Device::Cuda, optimizer);
     CHECK((gpu.values() == cpu.values()));
     std::mt19937 random(1);
     for (const std::size_t rows : {40, 1, 0, 41, 17, 40}) {
@@ -128,7 +136,7 @@ TEST_CASE("the network on a GPU has the CPU's loss, gradients and parameters, bi
 }
 
 TEST_CASE("a GPU makes no step with averages that are wrong", "[train]") {
-    Side gpu(ddp::Device::Cuda);
+    Side gpu(ddp::Device::Cuda, GENERATE(train::Optimizer::kSgd, train::Optimizer::kAdamW));
     std::mt19937 random(1);
     const auto last_bias = [&] { return Side::values_of(gpu.network->parameters().back()); };
     gpu.is_ok[0] = 0;

@@ -1,8 +1,8 @@
+#include <algorithm>
 #include <cmath>
 
 #include "tests/catch.hpp"
 #include "worker_lib/examples/train/model.hpp"
-#include "worker_lib/examples/train/support/sgd.hpp"
 
 using train::Batch;
 using train::Model;
@@ -117,12 +117,19 @@ TEST_CASE("the default model has four million parameters", "[train]") {
     CHECK(parameter_count(model) == Approx(4e6).epsilon(0.05));
 }
 
-TEST_CASE("momentum adds up", "[train]") {
-    std::vector<float> parameter{1.0f}, velocity{0.0f}, gradient{2.0f};
-    train::sgd_step(parameter, velocity, gradient, 0.25f);
-    CHECK(velocity[0] == 2);
-    CHECK(parameter[0] == 0.5f);
-    train::sgd_step(parameter, velocity, gradient, 0.25f);
-    CHECK(velocity[0] == Approx(3.8f));
-    CHECK(parameter[0] == Approx(-0.45f));
+TEST_CASE("a new model has the same numbers, however its parameters are divided", "[train]") {
+    Model<float> model(kTiny, 7);
+    const train::Layers<float> layers(kTiny);
+    const auto whole = model.parameters();
+    for (std::size_t i = 0; i < whole.size(); ++i) {
+        CAPTURE(Model<float>::kNames[i]);
+        REQUIRE(layers.count(i) == whole[i].size());
+        std::vector<float> parts(whole[i].size(), 99.0f);
+        for (std::size_t begin = 0; begin < parts.size(); begin += 7)
+            layers.initialise(i, begin, 7,
+                              std::span(parts).subspan(begin, std::min<std::size_t>(7, parts.size() - begin)));
+        CHECK(std::ranges::equal(parts, whole[i]));
+    }
+    CHECK(layers.dimensions(1) == std::vector<std::size_t>{12, 5});
+    CHECK(layers.dimensions(6) == std::vector<std::size_t>{256});
 }

@@ -1,10 +1,12 @@
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <utility>
 
 #include "tests/catch.hpp"
 #include "tests/temporary_directory.hpp"
 #include "tests/unit/worker_lib/support/local_world.hpp"
+#include "worker_lib/examples/train/parallel_model.hpp"
 #include "worker_lib/examples/train/support/data.hpp"
 #include "worker_lib/examples/train/support/progress.hpp"
 #include "worker_lib/examples/train/support/user_error.hpp"
@@ -98,6 +100,19 @@ TEST_CASE("a step's samples are the same for every number of ranks", "[train]") 
     CHECK(targets_of_step(text, 1, 1) != targets_of_step(text, 1, 9));  // a new order in each epoch
 }
 
+TEST_CASE("an epoch in which the number of ranks changes shows every window once", "[train]") {
+    const Text text = counting_text(100);
+    std::vector<std::uint8_t> seen;
+    for (std::size_t step = 1; step <= 8; ++step) {
+        const auto targets = targets_of_step(text, step <= 3 ? 4 : step <= 5 ? 3 : 5, step);
+        seen.insert(seen.end(), targets.begin(), targets.end());
+    }
+    std::ranges::sort(seen);
+    std::vector<std::uint8_t> all(96);
+    std::iota(all.begin(), all.end(), std::uint8_t{4});  // the first four bytes are no targets
+    CHECK(seen == all);
+}
+
 TEST_CASE("an epoch shows every window once, with its own bytes", "[train]") {
     const Text text = counting_text(100);
     train::Batches batches(text, kOptions, 0, 1);
@@ -168,12 +183,54 @@ TEST_CASE("without overlap the curve is the same to the bit, and every step wait
     const TemporaryDirectory directory;
     auto options = tiny_run(directory);
     const auto overlapped = train_on(2, options, directory.path() / "overlapped");
-    options.overlap = false;
+    options.no_overlap = true;
     CHECK(train_on(2, options, directory.path() / "after") == overlapped);
     const auto exposed = run_ranks(LocalWorld{.ranks_per_node = {2}},
                                    [&](Context& context) { return train::train(options, context).exposed_ms; });
     CHECK(exposed[0] > 0);
     CHECK(exposed[1] == exposed[0]);
+}
+
+TEST_CASE("every strategy has the loss curve of whole models, bit for bit", "[train]") {
+    const TemporaryDirectory directory;
+    auto options = tiny_run(directory);
+    options.optimizer = GENERATE(train::Optimizer::kSgd, train::Optimizer::kAdamW);
+    const int ranks = GENERATE(1, 3, 17);  // of 17 ranks one has no sample, and some have an empty part
+    CAPTURE(static_cast<int>(options.optimizer), ranks);
+    const auto whole = train_on(ranks, options, directory.path() / "whole");
+    REQUIRE(whole.size() == 12);
+    for (const ddp::Sharding sharding :
+         {ddp::Sharding::Full, ddp::Sharding::GradOp, ddp::Sharding::Optimizer, ddp::Sharding::None}) {
+        CAPTURE(static_cast<int>(sharding));
+        options.sharding = sharding;
+        CHECK(train_on(ranks, options, directory.path() / "sharded") == whole);
+    }
+}
+
+TEST_CASE("parameters that are gathered as bf16 or f16 train nearly as those in f32", "[train]") {
+    const TemporaryDirectory directory;
+    auto options = tiny_run(directory);
+    options.sharding = GENERATE(ddp::Sharding::Full, ddp::Sharding::None);
+    const auto in_f32 = train_on(2, options, directory.path() / "f32");
+    for (const auto& [type, margin] : {std::pair{ddp::DType::BF16, 2e-2}, std::pair{ddp::DType::F16, 2e-3}}) {
+        CAPTURE(to_string(type));
+        options.param_dtype = type;
+        const auto narrow = train_on(2, options, directory.path() / "narrow");
+        CHECK(narrow != in_f32);
+        for (std::size_t i = 0; i < in_f32.size(); ++i) CHECK(narrow[i] == Approx(in_f32[i]).epsilon(margin));
+    }
+}
+
+TEST_CASE("the plan has a unit for each layer, and the memory of a rank", "[train]") {
+    const TemporaryDirectory directory;
+    auto options = tiny_run(directory);
+    options.sharding = ddp::Sharding::Full;
+    options.optimizer = train::Optimizer::kAdamW;
+    const auto plans =
+        run_ranks({.ranks_per_node = {2}}, [&](Context& context) { return train::memory_plan(options, context); });
+    CHECK_THAT(plans[0], Contains("3 units, divided among 2 ranks (Sharding::Full)") && Contains("  layer2.weight  ") &&
+                             Contains("together ") && Contains("the optimiser has 2 arrays"));
+    CHECK(plans[1] == plans[0]);
 }
 
 TEST_CASE("what is exposed is the wait of the last rank of each step", "[train]") {
