@@ -135,4 +135,42 @@ def zero1(_ranks):
     )  # fmt: skip
 
 
+def sharded(_ranks):
+    layers, width, samples = 3, 12, 32
+    inputs = [[math.sin(0.3 * s * (j % 4 + 1) + j) for j in range(width)] for s in range(samples)]
+    targets = [[math.cos(0.3 * s + j) / 2 for j in range(width)] for s in range(samples)]
+    weights = [0.5 * math.sin(1.3 * k + layer) for layer in range(layers) for k in range(width * width)]
+    mean, square = [0.0] * len(weights), [0.0] * len(weights)
+    for step in range(1, 51):
+        loss, gradients = 0.0, [0.0] * len(weights)
+        for x, y in zip(inputs, targets):
+            values = [x]
+            for layer in range(layers):
+                rows = range(layer * width * width, (layer + 1) * width * width, width)
+                values.append([math.tanh(sum(weights[row + j] * values[layer][j] for j in range(width))) for row in rows])
+            slopes = [out - wanted for out, wanted in zip(values[layers], y)]
+            loss += sum(slope * slope for slope in slopes) / samples
+            slopes = [2 * slope / samples for slope in slopes]
+            for layer in reversed(range(layers)):
+                below = [0.0] * width
+                for i in range(width):
+                    slope = slopes[i] * (1 - values[layer + 1][i] ** 2)
+                    row = layer * width * width + i * width
+                    for j in range(width):
+                        gradients[row + j] += slope * values[layer][j]
+                        below[j] += slope * weights[row + j]
+                slopes = below
+        norm = math.sqrt(sum(g * g for g in gradients))
+        gradients = [g * min(1, 1 / (norm + 1e-6)) for g in gradients]
+        mean = [m + 0.1 * (g - m) for m, g in zip(mean, gradients)]
+        square = [s + 0.001 * (g * g - s) for s, g in zip(square, gradients)]
+        correction1, correction2 = 1 - 0.9**step, 1 - 0.999**step
+        weights = [
+            w - 0.02 * (0.01 * w + m / correction1 / (math.sqrt(s / correction2) + 1e-8))
+            for w, m, s in zip(weights, mean, square)
+        ]
+        if step % 10 == 0:
+            yield f"step {step}: loss {loss:.8f}, norm {norm:.6f}"
+
+
 print("\n".join(globals()[sys.argv[1]](int(sys.argv[2]))))
