@@ -24,13 +24,19 @@ e2e::Training long_training(const e2e::Sandbox& sandbox, std::vector<std::string
 }  // namespace
 
 TEST_CASE("after a worker is killed all restart from the checkpoint and the curve continues bit for bit", "[e2e]") {
+    const bool shards = GENERATE(false, true);
+    CAPTURE(shards);
     const e2e::Sandbox sandbox("worker-killed");
     const std::vector<std::string> launch{"--nnodes",       "2", "--nproc_per_node", "4", "--local-nodes",
                                           "--max-restarts", "1"};
-    const e2e::Training calm = long_training(sandbox, launch, "calm");
+    const std::vector<std::string> more =
+        shards ? std::vector<std::string>{"--sharding", "full"} : std::vector<std::string>();
+    e2e::Training calm = long_training(sandbox, launch, "calm");
+    calm.more = more;
     REQUIRE(e2e::run(sandbox, e2e::command_of(calm)).status.exit_code() == 0);
 
-    const e2e::Training disturbed = long_training(sandbox, launch, "disturbed");
+    e2e::Training disturbed = long_training(sandbox, launch, "disturbed");
+    disturbed.more = more;
     e2e::Process job(sandbox, e2e::command_of(disturbed));
     e2e::reach_step(job, disturbed, 25);
     const auto victim = e2e::worker(sandbox, 5);

@@ -20,8 +20,11 @@ public:
 
     /// Returns a text such as "3936512 parameters in 5 buckets".
     [[nodiscard]] virtual std::string description() const = 0;
-    /// Returns what a checkpoint of it holds. Filled by a load before the first step.
-    [[nodiscard]] virtual std::vector<ddp::NamedBuffer> state() = 0;
+    /// Returns what a checkpoint holds: this rank's part of the parameters, then of the optimiser's arrays. The names
+    /// and shapes are the same for all models, so each resumes from the checkpoints of the others.
+    [[nodiscard]] virtual std::vector<ddp::NamedShard> state() = 0;
+    /// Takes over what was loaded into state().
+    virtual void loaded() {}
     /// Returns the stream of all work; that of host memory, which has none, is {}.
     [[nodiscard]] virtual ddp::Stream stream() const { return {}; }
 

@@ -32,13 +32,16 @@ public:
         for (const ddp::Buffer& parameter : parameters_) count += parameter.count;
         return concat(count, " parameters in ", reducer_.plan().buckets.size(), " buckets");
     }
-    [[nodiscard]] std::vector<ddp::NamedBuffer> state() override {
-        std::vector<ddp::NamedBuffer> state;
-        for (std::size_t i = 0; i < parameters_.size(); ++i) {
-            state.push_back({Network::kNames[i], parameters_[i]});
-            const std::vector<ddp::Buffer> arrays = network_->optimizer_arrays(i);
-            for (std::size_t k = 0; k < arrays.size(); ++k)
-                state.push_back({concat(Network::kNames[i], array_names(options_.optimizer)[k]), arrays[k]});
+    [[nodiscard]] std::vector<ddp::NamedShard> state() override {
+        const Layers<float> layers(options_.shape);
+        std::vector<ddp::NamedShard> state;
+        const auto add = [&](std::size_t i, const char* suffix, const ddp::Buffer& whole) {
+            state.push_back({concat(Network::kNames[i], suffix), layers.dimensions(i), 0, whole});
+        };
+        for (std::size_t i = 0; i < parameters_.size(); ++i) add(i, "", parameters_[i]);
+        const auto names = array_names(options_.optimizer);
+        for (std::size_t k = 0; k < names.size(); ++k) {
+            for (std::size_t i = 0; i < parameters_.size(); ++i) add(i, names[k], network_->optimizer_arrays(i)[k]);
         }
         return state;
     }

@@ -38,7 +38,12 @@ public:
         return concat(to_string(parameters_.plan()), "the optimiser has ", arrays,
                       arrays == 1 ? " array\n" : " arrays\n");
     }
-    [[nodiscard]] std::vector<ddp::NamedBuffer> state() override { return {}; }
+    [[nodiscard]] std::vector<ddp::NamedShard> state() override {
+        const auto names = array_names(optimizer_);
+        std::vector<ddp::NamedShard> state = ddp::concat(parameters_.state(), parameters_.state(names[0], first_));
+        return names.size() == 1 ? state : ddp::concat(std::move(state), parameters_.state(names[1], second_));
+    }
+    void loaded() override { parameters_.changed(); }
 
     [[nodiscard]] double compute(const Batch& batch, Progress& progress) override {
         layers_.begin(batch);

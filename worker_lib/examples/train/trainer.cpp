@@ -40,10 +40,10 @@ Summary train(const Options& options, ddp::Context& context) {
     // 3. After a restart, continue from the newest checkpoint. This is what it holds:
     std::array<double, 2> losses{};
     auto& [loss_first, loss_last] = losses;
-    std::vector<ddp::NamedBuffer> state{{"run.losses", losses}};
-    for (ddp::NamedBuffer& buffer : model->state()) state.push_back(std::move(buffer));
+    const std::vector<ddp::NamedShard> state = ddp::concat({{"run.losses", {2}, 0, losses}}, model->state());
     Recovery recovery(options, context, text.fingerprint, state, model->stream());
     const std::size_t resumed_step = recovery.resume();
+    if (resumed_step > 0) model->loaded();
 
     const bool is_first = context.rank() == 0;
     LossLog loss_log(is_first ? options.loss_log : "", resumed_step);

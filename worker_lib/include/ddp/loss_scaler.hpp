@@ -11,7 +11,7 @@
 #include <optional>
 #include <vector>
 
-#include "ddp/checkpoint.hpp"
+#include "ddp/checkpoint_state.hpp"
 #include "ddp/export.hpp"
 
 namespace DDP_EXPORT ddp {

@@ -93,8 +93,6 @@ void check_together(const Options& options, bool saves) {
         throw UserError("--sharding: parts of a model are in host memory. Pass --device cpu, or leave out --sharding");
     if (options.sharding && options.no_overlap)
         throw UserError("--sharding: a layer is reduced when its gradients are complete. Leave out --no-overlap");
-    if (options.sharding && !options.checkpoint_dir.empty())
-        throw UserError("--sharding: checkpoints of parts are not written yet. Leave out --checkpoint-dir");
 }
 
 }  // namespace

@@ -14,16 +14,17 @@ namespace train {
 
 class Recovery {
 public:
-    /// Collective. Without --checkpoint-dir nothing is saved. `state` is saved and loaded, so its memory must outlive
-    /// this object; `stream` is the one on which device memory is ready. `text`: the fingerprint of the data.
-    Recovery(const Options& options, ddp::Context& context, std::uint64_t text, std::vector<ddp::NamedBuffer> state,
+    /// Collective. Without --checkpoint-dir nothing is saved. `state` is this rank's part of what is saved and loaded,
+    /// so its memory must outlive this object; `stream` is the one on which device memory is ready. `text`: the
+    /// fingerprint of the data.
+    Recovery(const Options& options, ddp::Context& context, std::uint64_t text, std::vector<ddp::NamedShard> state,
              ddp::Stream stream)
         : options_(options),
           rank_(context.rank()),
           stream_(stream),
           origin_{options.seed, options.global_batch, text},
           state_(std::move(state)) {
-        state_.push_back({"run.origin", origin_});
+        state_.push_back({"run.origin", {origin_.size()}, 0, origin_});
         if (!options.checkpoint_dir.empty()) checkpointer_.emplace(options.checkpoint_dir, context);
     }
 
@@ -66,7 +67,7 @@ private:
     int rank_;
     ddp::Stream stream_;
     std::array<std::uint64_t, 3> origin_;  ///< seed, batch size and text: they decide the samples of each step
-    std::vector<ddp::NamedBuffer> state_;
+    std::vector<ddp::NamedShard> state_;
     std::optional<ddp::Checkpointer> checkpointer_;
     std::size_t saved_ = 0;  ///< the newest step that was saved
 };
