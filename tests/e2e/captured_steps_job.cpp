@@ -1,17 +1,20 @@
 // A worker of tests of captured steps, over the fakes of NCCL and the CUDA driver.
 //
-// usage: captured_steps_job equal | lost | slow | late | refused | broken | mixed | half | thrown | outlived | second
+// usage: captured_steps_job MODE
 //
 // equal     trains by calls and by replays, and compares all bits. Prints the number of trainings, or the first
 //           difference. The last rank comes late to some replays
 // lost      the last rank ends before its second replay. Prints what the others find on the device and on the host
 // slow      the same, with an optimiser that takes 2 s of the graph
-// late      the last rank ends before the capture of the others, one of whose steps is in flight; their function takes
-// 3 s refused   prints the errors of captures and replays that cannot be right, then trains on broken    prints the
-// errors of functions that make no graph mixed     one rank replays while the other makes calls; prints the error of
-// rank 0 half      one rank captures while the other makes calls; the same thrown    the function of rank 1 throws in
-// the capture outlived  reducers that end before their captured steps, one of them in a replay second    a second
-// reducer captures, before and after the first one's captured step is gone
+// late      the last rank ends during the captures of the others, which take 3 s, and while a step is in flight
+// stuck     the same, and the captures take as long as a fault has them take
+// refused   prints the errors of captures and replays that cannot be right, then trains on
+// broken    prints the errors of functions that make no graph
+// mixed     one rank replays while the other makes calls; prints the error of rank 0
+// half      one rank captures while the other makes calls; the same
+// thrown    the function of rank 1 throws in the capture
+// outlived  reducers that end before their captured steps, one of them in a replay
+// second    a second reducer captures, before and after the first one's captured step is gone
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -57,7 +60,7 @@ struct Case {
     bool in_callback = false;  ///< the optimiser runs for each bucket when it has its averages
     bool slow = false;         ///< gradients take time: a missing wait shows as a difference
     std::chrono::milliseconds optimiser_takes{};
-    std::chrono::milliseconds host_takes{};  ///< in the middle of a backward
+    std::chrono::milliseconds capture_takes{};  ///< on the host, in the middle of its backward
 };
 
 float value_of(const Buffer& buffer, std::size_t i) {
@@ -106,7 +109,7 @@ public:
         reducer->begin_backward(true, main_);
         gpu_.order(main_, side_);
         for (std::size_t i = kParams.size(); i-- > 0;) {
-            if (i == 1) std::this_thread::sleep_for(row_.host_takes);
+            if (i == 1 && is_capturing_) std::this_thread::sleep_for(row_.capture_takes);
             const Stream stream = i % 2 == 0 ? main_ : side_;
             gpu_.launch(stream, [gradient = reducer->grad(i), weight = weights_[i], batch = batch_,
                                  takes = row_.slow ? 3ms : 0ms] {
@@ -126,6 +129,7 @@ public:
         }
     }
     [[nodiscard]] CapturedStep capture() {
+        is_capturing_ = true;
         return reducer->capture(main_, [this] { step(); });
     }
     void replay(const CapturedStep& captured, int step) {
@@ -166,6 +170,7 @@ private:
     const Stream side_;
     const Buffer batch_;
     std::vector<Buffer> weights_;
+    bool is_capturing_ = false;
 };
 
 void compare(Context& context, Gpu& gpu, const Case& row) {
@@ -235,15 +240,16 @@ std::string first_error(const std::function<void(int step)>& call) {
     return error;
 }
 
-void late(Context& context, Gpu& gpu) {
-    Training warm(context, gpu, {}), training(context, gpu, {.host_takes = 3s});
-    warm.by_calls(0, 1);
+void late(Context& context, Gpu& gpu, std::chrono::milliseconds capture_takes) {
+    Training training(context, gpu, {.capture_takes = capture_takes});
     training.by_calls(0, 1);
-    gpu.finish(warm.stream());
     gpu.finish(training.stream());
     context.world().barrier().wait();
-    if (context.rank() == context.world_size() - 1) std::_Exit(0);  // which ddprun takes for its end
-    warm.by_calls(1, 2);
+    if (context.rank() == context.world_size() - 1) {
+        std::this_thread::sleep_for(1s);  // in which the others begin their captures
+        std::_Exit(0);                    // which ddprun takes for its end
+    }
+    training.by_calls(1, 2);  // stays in flight
     fmt::print("rank {}: {}\n", context.rank(), error_of([&] { (void)training.capture(); }));
 }
 
@@ -397,7 +403,8 @@ int run(const std::string& mode) {
     if (mode == "equal") equal(context, gpu);
     if (mode == "lost") lost(context, gpu, 0ms);
     if (mode == "slow") lost(context, gpu, 2s);
-    if (mode == "late") late(context, gpu);
+    if (mode == "late") late(context, gpu, 3s);
+    if (mode == "stuck") late(context, gpu, 0s);
     if (mode == "broken") broken(context, gpu);
     if (mode == "mixed") mixed(context, gpu, true);
     if (mode == "half") mixed(context, gpu, false);

@@ -22,9 +22,10 @@ std::vector<std::string> lines_of(const std::string& text) {
     return lines;
 }
 
-std::string output_of(const std::string& mode, int ranks) {
+/// `faults`: of the fake NCCL, in tests/fake_gpu/nccl/checks.hpp.
+std::string output_of(const std::string& mode, int ranks, const std::string& faults = "") {
     const e2e::Sandbox sandbox(fmt::format("captured-{}-{}", mode, ranks));
-    const auto job = e2e::run(sandbox, e2e::nccl_job(ranks, {CAPTURED_STEPS_JOB, mode}));
+    const auto job = e2e::run(sandbox, e2e::nccl_job(ranks, {CAPTURED_STEPS_JOB, mode}, faults));
     CAPTURE(job.out, job.err);
     CHECK(job.status.exit_code() == 0);
     CHECK(sandbox.leftovers() == "");
@@ -94,6 +95,13 @@ TEST_CASE("ranks that do not capture and replay alike are a mismatch", "[e2e][sa
 
 TEST_CASE("a rank that is lost during a capture fails it, when its function makes a call", "[e2e][sanitized]") {
     const std::vector<std::string> lines = lines_of(output_of("late", 3));
+    REQUIRE(lines.size() == 2);
+    for (const std::string& line : lines) CHECK_THAT(line, Contains("rank 2 (host "));
+}
+
+TEST_CASE("a rank that is lost while NCCL adds to a graph fails the capture", "[e2e]") {
+    // Launch 10 of a rank is the second bucket of its capture: two barriers, two steps and a bucket come before.
+    const std::vector<std::string> lines = lines_of(output_of("stuck", 3, "rank 0, 1: launch 10 never"));
     REQUIRE(lines.size() == 2);
     for (const std::string& line : lines) CHECK_THAT(line, Contains("rank 2 (host "));
 }
