@@ -102,7 +102,7 @@ std::vector<double> train(Context& context, DType type, const ShardOptions& opti
 }  // namespace
 
 TEST_CASE("A2: mapped units have the bits of copied ones, whatever is gathered ahead", "[sharding]") {
-    const int ranks = GENERATE(1, 2, 3, 4);
+    const int ranks = GENERATE(2, 3);
     const DType type = GENERATE(DType::F32, DType::F64);
     const bool narrow = GENERATE(false, true);
     if (narrow && type != DType::F32) return;
