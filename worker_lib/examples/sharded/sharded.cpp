@@ -90,7 +90,6 @@ int main(int argc, char** argv) try {
     ddp::Checkpointer checkpoints(argc > 1 ? argv[1] : "sharded-checkpoints", context);
     const std::size_t saved = checkpoints.latest().value_or(0);
     if (saved > 0) checkpoints.load(saved, state());
-    model.changed();
 
     for (std::size_t step = saved + 1; step <= kSteps; ++step) {
         for (int layer = 0; layer < kLayers; ++layer) {

@@ -23,8 +23,6 @@ public:
     /// Returns what a checkpoint holds: this rank's part of the parameters, then of the optimiser's arrays. The names
     /// and shapes are the same for all models, so each resumes from the checkpoints of the others.
     [[nodiscard]] virtual std::vector<ddp::NamedShard> state() = 0;
-    /// Takes over what was loaded into state().
-    virtual void loaded() {}
     /// Returns the stream of all work; that of host memory, which has none, is {}.
     [[nodiscard]] virtual ddp::Stream stream() const { return {}; }
 

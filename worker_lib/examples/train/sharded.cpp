@@ -43,7 +43,6 @@ public:
         std::vector<ddp::NamedShard> state = ddp::concat(parameters_.state(), parameters_.state(names[0], first_));
         return names.size() == 1 ? state : ddp::concat(std::move(state), parameters_.state(names[1], second_));
     }
-    void loaded() override { parameters_.changed(); }
 
     [[nodiscard]] double compute(const Batch& batch, Progress& progress) override {
         layers_.begin(batch);

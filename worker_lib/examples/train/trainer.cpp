@@ -43,7 +43,6 @@ Summary train(const Options& options, ddp::Context& context) {
     const std::vector<ddp::NamedShard> state = ddp::concat({{"run.losses", {2}, 0, losses}}, model->state());
     Recovery recovery(options, context, text.fingerprint, state, model->stream());
     const std::size_t resumed_step = recovery.resume();
-    if (resumed_step > 0) model->loaded();
 
     const bool is_first = context.rank() == 0;
     LossLog loss_log(is_first ? options.loss_log : "", resumed_step);

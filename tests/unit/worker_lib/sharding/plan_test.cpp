@@ -97,7 +97,7 @@ TEST_CASE("units that are mapped need no memory while they are whole", "[shardin
         CHECK(plan.whole_params == 0);
     }
     CHECK(plan_of({.param_dtype = DType::BF16}, true).parts == 3 * (2 * kPage + kPage));
-    CHECK_THAT(to_string(plan_of({}, true)), Contains("whole parameters              0 B  mapped: "));
+    CHECK_THAT(to_string(plan_of({}, true)), Contains("whole parameters                0 B  mapped: "));
 }
 
 TEST_CASE("the plan as a table has units, sizes and the largest unit", "[sharding]") {
