@@ -14,7 +14,7 @@ namespace ddp::detail {
 /// Ranks of different versions refuse each other. Increment it with every change to data that ranks read of each other:
 /// the records of members, the leaders' alarms, the layout of Control and of staging slots, the sizes of pieces, the
 /// order and steps of messages.
-inline constexpr std::uint32_t kProtocolVersion = 22;
+inline constexpr std::uint32_t kProtocolVersion = 23;
 /// Returns "ddp/VERSION/PROTOCOL": the library's version and the protocol's.
 [[nodiscard]] std::string own_version();
 /// Returns a member's version for errors: "VERSION (protocol PROTOCOL)".

@@ -17,6 +17,10 @@ namespace ddp::detail {
 
 namespace {
 
+[[nodiscard]] bool labels_differ(const Identity& one, const Identity& other) {
+    return one.label_hash != other.label_hash || (!has_root(one.kind) && one.root != other.root);
+}
+
 /// Returns how two identities differ, as text that follows "the ranks called". same_lists: both have the same counts.
 std::string difference(const Identity& one, const Identity& other, bool same_lists) {
     if (one.kind != other.kind || one.seq != other.seq) return "different operations";
@@ -28,15 +32,15 @@ std::string difference(const Identity& one, const Identity& other, bool same_lis
     if (hash_differs && one.count == other.count) what.emplace_back("counts per rank");
     if (one.dtype != other.dtype) what.emplace_back("element types");
     if (one.reduce_op != other.reduce_op) what.emplace_back("reductions");
-    if (one.root != other.root) what.emplace_back("roots");
-    if (one.label_hash != other.label_hash) what.emplace_back("labels");
+    if (has_root(one.kind) && one.root != other.root) what.emplace_back("roots");
+    if (labels_differ(one, other)) what.emplace_back("labels");
     return fmt::format("{} with different {}", name, ddprun::list_of(std::move(what)));
 }
 
-std::uint8_t hash_of(std::string_view label) {
+std::uint64_t hash_of(std::string_view label) {
     ddprun::Fnv64 hash;
     hash.add(label);
-    return static_cast<std::uint8_t>(hash.value());
+    return hash.value();
 }
 
 }  // namespace
@@ -45,14 +49,15 @@ Identity identity_of(const Operation& operation) {
     Identity identity;
     identity.seq = operation.seq;
     identity.kind = operation.kind;
+    identity.counts_hash = operation.counts_hash;
     if (operation.kind != OpKind::kBarrier) {
         identity.count = operation.compared_count();
-        identity.counts_hash = operation.counts_hash;
         identity.dtype = operation.part().dtype;
     }
     if (reduces(operation.kind)) identity.reduce_op = operation.reduce_op;
-    if (has_root(operation.kind)) identity.root = operation.root;
-    if (!operation.label.empty()) identity.label_hash = hash_of(operation.label);
+    const std::uint64_t label_hash = operation.label.empty() ? 0 : hash_of(operation.label);
+    identity.root = has_root(operation.kind) ? operation.root : static_cast<std::int32_t>(label_hash);
+    identity.label_hash = static_cast<std::uint8_t>(label_hash);
     return identity;
 }
 
@@ -138,7 +143,8 @@ Failure mismatch(std::string_view own_name, const Operation& operation, std::str
     std::string text = fmt::format("the ranks called {}: {}: {}, {}: {}",
                                    difference(own.identity, theirs.identity, their_step.has_value()), own_name,
                                    describe(own), their_name, describe(theirs));
-    if (own.identity.label_hash != theirs.identity.label_hash && own.label == theirs.label)
+    if (own.identity.kind == theirs.identity.kind && labels_differ(own.identity, theirs.identity) &&
+        own.label == theirs.label)
         text += fmt::format("; the whole label of the first is '{}'", operation.label);
     if (their_step) {
         const std::uint64_t own_step = own.identity.counts_hash - hash_of(operation.counts);

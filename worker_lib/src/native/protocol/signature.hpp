@@ -19,11 +19,11 @@ struct Identity {
     std::uint64_t seq = 0;
     std::uint64_t count = 0;
     std::uint64_t counts_hash = 0;  ///< of the list of counts, if these differ between ranks
-    std::int32_t root = 0;
+    std::int32_t root = 0;          ///< without a root: 32 bits of the label's hash
     OpKind kind = OpKind::kBarrier;
     DType dtype = DType::U8;
     ReduceOp reduce_op = ReduceOp::Sum;
-    std::uint8_t label_hash = 0;  ///< 8 bits find most differences, and those of one character always
+    std::uint8_t label_hash = 0;  ///< of the same hash; with a root there is no room for more
     [[nodiscard]] bool operator==(const Identity&) const = default;
 };
 

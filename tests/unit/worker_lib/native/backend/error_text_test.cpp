@@ -33,7 +33,7 @@ std::size_t count_of(const std::string& words, const std::string& text) {
 
 TEST_CASE("a different count, type, reduction, root or label is named, with both sides", "[native][unit]") {
     const auto shape = GENERATE(values<std::vector<int>>({{2}, {1, 1}}));
-    const int what = GENERATE(0, 1, 2, 3, 4, 5, 6, 7, 8);
+    const int what = GENERATE(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10);
     Gate gate(2);
     const auto errors =
         errors_of({.ranks_per_node = shape}, behind(gate, [what](Context& context) {
@@ -59,6 +59,9 @@ TEST_CASE("a different count, type, reduction, root or label is named, with both
                           world.all_reduce(some(20), ReduceOp::Sum, options).wait();
                       }
                       if (what == 8) world.barrier({.label = odd ? "" : "start"}).wait();
+                      const OpOptions colliding{.label = odd ? "unit 7 layers.7.weight" : "unit 1 layers.1.weight"};
+                      if (what == 9) world.barrier(colliding).wait();
+                      if (what == 10) world.all_reduce(some(20), ReduceOp::Sum, colliding).wait();
                   }));
     const std::vector<std::vector<std::string>> words{
         {"the ranks called all_reduce with different counts: ", "): #1 all_reduce sum f32[10]",
@@ -74,7 +77,9 @@ TEST_CASE("a different count, type, reduction, root or label is named, with both
          "): #1 all_gather_v f32[6]"},
         {"called all_reduce with different labels: ", "): #1 all_reduce sum f32[20] 'bucket 3'",
          "): #1 all_reduce sum f32[20] 'bucket 4'"},
-        {"called barrier with different labels: ", "): #1 barrier 'start'", "): #1 barrier"}};
+        {"called barrier with different labels: ", "): #1 barrier 'start'", "): #1 barrier"},
+        {"called barrier with different labels: ", "'unit 1 layers.1.weight'", "'unit 7 layers.7.weight'"},
+        {"called all_reduce with different labels: ", "'unit 1 layers.1.weight'", "'unit 7 layers.7.weight'"}};
     for (const auto& error : errors) {
         REQUIRE(error);
         INFO(error->what());
@@ -84,15 +89,33 @@ TEST_CASE("a different count, type, reduction, root or label is named, with both
     }
 }
 
+TEST_CASE("labels with the same hash of 8 bits differ by more bits, unless the operation has a root",
+          "[native][unit]") {
+    const auto of = [](detail::OpKind kind, const char* label) {
+        detail::Operation operation;
+        operation.kind = kind;
+        operation.label = label;
+        return identity_of(operation);
+    };
+    const auto kind = GENERATE(detail::OpKind::kBarrier, detail::OpKind::kAllGather, detail::OpKind::kAllReduce);
+    const detail::Identity one = of(kind, "unit 1 layers.1.weight"), other = of(kind, "unit 7 layers.7.weight");
+    CHECK(one.label_hash == other.label_hash);
+    CHECK_FALSE(one == other);
+    CHECK(of(kind, "").root == 0);
+    CHECK(of(detail::OpKind::kBroadcast, "unit 1").root == 0);
+}
+
 TEST_CASE("operations of different steps are named as such, because their counts are the same", "[native][unit]") {
+    const auto [kind, name] = GENERATE(table<detail::OpKind, std::string>(
+        {{detail::OpKind::kAllReduce, "all_reduce"}, {detail::OpKind::kBarrier, "barrier"}}));
     detail::Operation operation;
-    operation.kind = detail::OpKind::kAllReduce;
+    operation.kind = kind;
     operation.seq = 7;
     operation.counts_hash = 3;
     const detail::Operation own = operation;
     operation.counts_hash = 4;
     CHECK_THAT(detail::mismatch("rank 0", own, "rank 1", signature_of(operation)).cause,
-               Contains("the ranks called all_reduce in different steps: rank 0: ") &&
+               Contains("the ranks called " + name + " in different steps: rank 0: ") &&
                    Contains(" of step 3, rank 1: ") && Contains(" of step 4"));
 }
 
