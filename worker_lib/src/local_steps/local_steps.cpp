@@ -13,6 +13,7 @@
 
 #include "worker_lib/src/group/agreement.hpp"
 #include "worker_lib/src/group/broadcast_in_pieces.hpp"
+#include "worker_lib/src/group/group_impl.hpp"
 #include "worker_lib/src/reducer/refuse.hpp"
 #include "worker_lib/src/reducer/values.hpp"
 #include "worker_lib/src/util/float_environment.hpp"
@@ -179,9 +180,9 @@ private:
         }
         const Buffer wire = wire_of(fragment);
         if (narrow_ != nullptr) detail::narrow(change_.first(fragment.elements), wire);
-        // Labels are compared: a rank that has made another number of steps must not average another change.
-        const std::string label = fmt::format("step {}, fragment {}", steps_, index);
-        exchange_ = group_->all_reduce(wire, ReduceOp::Avg, {.label = label});
+        // Compared: a rank that has made another number of steps must not average another change.
+        detail::GroupImpl::of(*group_).set_step(steps_);
+        exchange_ = group_->all_reduce(wire, ReduceOp::Avg, {.label = fmt::format("fragment {}", index)});
         in_flight_ = index;
     }
 

@@ -182,6 +182,19 @@ TEST_CASE("ranks that synchronise in different steps get the numbers of both", "
     }
 }
 
+TEST_CASE("steps that are far apart are different steps", "[local_steps]") {
+    for (const auto& error : errors_of({.ranks_per_node = {2}}, [](Context& context) {
+             float value = 1;
+             LocalSteps outer(context.world(), {value}, {.every = 250});
+             outer.state().at(0).buffer.as<std::uint64_t>()[0] = context.rank() == 0 ? 249 : 4999;
+             outer.step();
+         })) {
+        REQUIRE(error);
+        CHECK(error->code() == ddp::ErrorCode::Mismatch);
+        CHECK_THAT(error->what(), Contains("in different steps") && Contains("step 250") && Contains("step 5000"));
+    }
+}
+
 TEST_CASE("a prefix distinguishes the states of two objects", "[local_steps]") {
     const auto names = run_ranks({}, [](Context& context) {
         Trainer trainer(context);
