@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "ddp/bucket_plan.hpp"
@@ -53,6 +54,10 @@ public:
     /// called within a later mark_ready or in finish_backward, and bucket.stream waits for the work: enqueue the rest
     /// there.
     virtual void complete(const GradBucket& bucket) = 0;
+    /// Aborts the groups that the hook has made, because the reducer has failed on this rank, or is destroyed in the
+    /// middle of a backward: the peers, and complete() on this rank, may be waiting in them. The reducer aborts the
+    /// prepared group itself. Called on any thread, also while complete() runs. Must neither wait nor throw.
+    virtual void abort(std::string_view reason) { static_cast<void>(reason); }
     /// Forgets the group of prepare(), whose memory is about to be freed with the reducer. Another reducer may get the
     /// hook after that.
     virtual void release() {}

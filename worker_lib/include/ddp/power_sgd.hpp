@@ -58,6 +58,7 @@ public:
     void prepare(ProcessGroup& group, const BucketPlan& plan) override;
     Work launch(const GradBucket& bucket) override;
     void complete(const GradBucket& bucket) override;
+    void abort(std::string_view reason) override;
     void release() override;
 
     /// Averages over the ranks what was not sent. Collective, between two backwards. It changes the next average by

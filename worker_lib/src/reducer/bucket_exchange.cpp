@@ -17,7 +17,13 @@ BucketExchange::BucketExchange(ProcessGroup& group, const ReducerOptions& option
       averaging_(options.average, options.hook != nullptr, group.size()) {}
 
 void BucketExchange::prepare_hook() {
-    if (options_.hook) options_.hook->prepare(group_, storage_.plan());
+    if (!options_.hook) return;
+    options_.hook->prepare(group_, storage_.plan());
+    hook_is_prepared_ = true;
+}
+
+void BucketExchange::abort_hook(std::string_view reason) const {
+    if (hook_is_prepared_) options_.hook->abort(reason);
 }
 
 void BucketExchange::take_plan() {

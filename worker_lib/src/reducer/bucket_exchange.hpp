@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/clock.hpp"
@@ -29,6 +30,8 @@ public:
 
     /// Hands the storage's plan to the hook. Collective; without the reducer's mutex.
     void prepare_hook();
+    /// Lets the hook abort its groups, if it has been prepared: else another reducer may have it. Any thread.
+    void abort_hook(std::string_view reason) const;
     /// Divides sums by `ranks` from the next backward on. Must not be called during a backward.
     void divide_by(int ranks) { averaging_.divide_by(ranks); }
 
@@ -82,6 +85,7 @@ private:
     const bool on_device_;
     Averaging averaging_;
     std::vector<Bucket> buckets_;
+    bool hook_is_prepared_ = false;
     std::size_t next_ = 0;
     std::size_t unfinished_ = 0;  ///< the first bucket for finish_all()
 };

@@ -62,9 +62,8 @@ GradientReducer::Impl::~Impl() {
     {
         const ddprun::Lock lock(mutex_);
         if (phase_.in_backward()) {
-            group_->abort(std::uncaught_exceptions() > 0
-                              ? "an exception ended its backward. See its output"
-                              : "its GradientReducer was destroyed in the middle of a backward");
+            abort(std::uncaught_exceptions() > 0 ? "an exception ended its backward. See its output"
+                                                 : "its GradientReducer was destroyed in the middle of a backward");
         }
     }
     finish_step_check();
@@ -404,13 +403,18 @@ void GradientReducer::Impl::wait_for_buckets() {
     phase_.refuse_if_failed();
 }
 
-/// Ends the reducer with the exception that is being handled. Aborts the group, so that the peers
-/// fail at once instead of waiting until their deadline for buckets that never come.
+/// Ends the reducer with the exception that is being handled. Aborts its groups, so that the peers fail
+/// at once instead of waiting until their deadline for buckets that never come.
 void GradientReducer::Impl::fail() {
     if (phase_.has_failed()) return;  // a consequence of the first failure
     const std::string text = detail::caught();
     phase_.fail(text);
-    group_->abort(text);
+    abort(text);
+}
+
+void GradientReducer::Impl::abort(std::string_view reason) {
+    group_->abort(reason);
+    if (exchange_) exchange_->abort_hook(reason);
 }
 
 void GradientReducer::Impl::end_for_misuse(const std::string& text) {

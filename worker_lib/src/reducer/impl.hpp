@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/mutex.hpp"
@@ -86,6 +87,8 @@ private:
     void take_plan() EXCLUDES(mutex_);
     void wait_for_buckets();
     void end_exchange(Stream stream) EXCLUDES(mutex_);
+    /// Aborts the reducer's group, and those of the hook.
+    void abort(std::string_view reason);
     void fail() REQUIRES(mutex_);
     /// Runs an action in which the peers take part. If it throws, the reducer fails. The caller does not hold the lock.
     template <typename Action>

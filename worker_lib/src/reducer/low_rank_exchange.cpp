@@ -10,7 +10,6 @@
 #include "worker_lib/src/group/agreement.hpp"
 #include "worker_lib/src/reducer/refuse.hpp"
 #include "worker_lib/src/reducer/values.hpp"
-#include "worker_lib/src/util/error.hpp"
 #include "worker_lib/src/util/float_environment.hpp"
 
 namespace ddp::detail {
@@ -128,6 +127,10 @@ std::array<std::size_t, 2> LowRankExchange::memory_needed(const BucketPlan& plan
     return needed;
 }
 
+void LowRankExchange::abort(std::string_view reason) {
+    if (nodes_) nodes_->abort(reason);
+}
+
 void LowRankExchange::release() {
     group_ = exchanging_ = nullptr;
     memory_ = {};
@@ -170,18 +173,13 @@ void LowRankExchange::check_counts(const GradBucket& bucket) const {
 
 void LowRankExchange::complete(const GradBucket& bucket) {
     const ScopedFloatEnvironment floats;
-    try {
-        check_counts(bucket);
-        if (!has_factors(bucket))
-            average_whole(bucket);
-        else if (nodes_)
-            average_between_nodes(bucket);
-        else
-            average_factors(bucket);
-    } catch (...) {
-        if (nodes_) nodes_->abort(caught());  // the reducer aborts its own group alone
-        throw;
-    }
+    check_counts(bucket);
+    if (!has_factors(bucket))
+        average_whole(bucket);
+    else if (nodes_)
+        average_between_nodes(bucket);
+    else
+        average_factors(bucket);
     if (bucket.last) ++steps_;
 }
 

@@ -29,6 +29,8 @@ public:
 
     void prepare(ProcessGroup& group, const BucketPlan& plan);
     void complete(const GradBucket& bucket);
+    /// Ends the groups of the nodes. Any thread.
+    void abort(std::string_view reason);
     void release();
     void settle();
     [[nodiscard]] std::vector<NamedBuffer> state(std::string_view prefix);

@@ -20,6 +20,7 @@ void PowerSgd::prepare(ProcessGroup& group, const BucketPlan& plan) {
 }
 Work PowerSgd::launch(const GradBucket&) { return {}; }  // complete() does all, one bucket after another
 void PowerSgd::complete(const GradBucket& bucket) { exchange_->complete(bucket); }
+void PowerSgd::abort(std::string_view reason) { exchange_->abort(reason); }
 void PowerSgd::release() { exchange_->release(); }
 void PowerSgd::settle() { exchange_->settle(); }
 std::vector<NamedBuffer> PowerSgd::state(std::string_view prefix) { return exchange_->state(prefix); }

@@ -132,6 +132,42 @@ TEST_CASE("PowerSgd between nodes: a rank that leaves ends the exchange of all n
     for (std::size_t rank = 0; rank < 3; ++rank) CHECK_THAT(texts[rank], Contains("global rank 3"));
 }
 
+TEST_CASE("PowerSgd between nodes: a rank that fails outside of the exchange ends that of all nodes", "[power_sgd]") {
+    const bool destroys = GENERATE(false, true);
+    CAPTURE(destroys);
+    ddp::testing::Gate gate(4);
+    const auto texts = run_ranks({.ranks_per_node = {2, 2}}, [&](Context& context) -> std::string {
+        const auto hook = std::make_shared<PowerSgd>(
+            kModel, PowerSgdOptions{.start_step = 0, .min_compression_rate = 1, .between_nodes = true});
+        auto reducer = std::make_unique<GradientReducer>(context.world(), kModel, ddp::ReducerOptions{.hook = hook});
+        const bool fails = context.rank() == 3;
+        if (destroys) {
+            if (fails) {
+                reducer->begin_backward();
+                for (const std::size_t i : {1u, 0u}) reducer->mark_ready(i);
+                reducer.reset();  // its thread waits for the others' gradients
+            }
+            gate.pass();
+        }
+        std::string text = "no error";
+        try {
+            if (!fails) {
+                run_backward(*reducer, 0, context.rank());
+            } else if (!destroys) {
+                reducer->begin_backward();
+                reducer->mark_ready(1);
+                reducer->finish_backward();
+            }
+        } catch (const ddp::Error& error) {
+            text = error.what();
+        }
+        if (!destroys) gate.pass();  // rank 3 has its reducer until the others have failed
+        return text;
+    });
+    for (std::size_t rank = 0; rank < 3; ++rank)
+        CHECK_THAT(texts[rank], Contains(destroys ? "was destroyed in the middle of a backward" : "not marked ready"));
+}
+
 TEST_CASE("PowerSgd between nodes: ranks of different steps are no average", "[power_sgd]") {
     for (const auto& error : ddp::testing::errors_of({.ranks_per_node = {2, 2}}, [](Context& context) {
              const auto hook = std::make_shared<PowerSgd>(
