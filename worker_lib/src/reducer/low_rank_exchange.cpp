@@ -150,8 +150,9 @@ void LowRankExchange::agree(ProcessGroup& group) const {
     require_agreement(group, "the options or shapes of PowerSgd", items);
 }
 
-bool LowRankExchange::has_factors(const GradBucket& bucket) const {
-    return steps_ >= options_.start_step && !(nodes_ && nodes_->nodes() == 1) &&
+/// Returns whether gradients of the bucket are compressed, from start_step on.
+bool LowRankExchange::has_matrices(const GradBucket& bucket) const {
+    return !(nodes_ && nodes_->nodes() == 1) &&
            std::ranges::any_of(bucket.gradients, [this](const Gradient& one) { return is_compressed(one); });
 }
 
@@ -174,24 +175,25 @@ void LowRankExchange::check_counts(const GradBucket& bucket) const {
 void LowRankExchange::complete(const GradBucket& bucket) {
     const ScopedFloatEnvironment floats;
     check_counts(bucket);
-    if (!has_factors(bucket))
-        average_whole(bucket);
-    else if (nodes_)
+    if (nodes_ && has_matrices(bucket))
         average_between_nodes(bucket);
-    else
+    else if (sends_factors() && has_matrices(bucket))
         average_factors(bucket);
+    else
+        average_whole(bucket, *group_);
     if (bucket.last) ++steps_;
 }
 
-void LowRankExchange::average_whole(const GradBucket& bucket) {
+void LowRankExchange::average_whole(const GradBucket& bucket, ProcessGroup& group) {
     bytes_sent_.fetch_add(bucket.buffer.bytes(), std::memory_order_relaxed);
-    group_->all_reduce(bucket.buffer, ReduceOp::Avg, {.label = fmt::format("bucket {}", bucket.index)}).wait();
+    group.all_reduce(bucket.buffer, ReduceOp::Avg, {.label = fmt::format("bucket {}", bucket.index)}).wait();
 }
 
+/// Uses the same groups before and after start_step: ranks of different steps have to meet to find their difference.
 void LowRankExchange::average_between_nodes(const GradBucket& bucket) {
     const std::string label = fmt::format("bucket {}", bucket.index);
     nodes_->reduce(bucket.buffer, steps_ + 1, label);
-    if (exchanging_ != nullptr) average_factors(bucket);
+    if (exchanging_ != nullptr) sends_factors() ? average_factors(bucket) : average_whole(bucket, *exchanging_);
     nodes_->broadcast(bucket.buffer, label);
 }
 

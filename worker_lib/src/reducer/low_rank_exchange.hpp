@@ -54,7 +54,8 @@ private:
     };
 
     [[nodiscard]] bool is_compressed(const Gradient& gradient) const { return params_[gradient.param].shape.rank > 0; }
-    [[nodiscard]] bool has_factors(const GradBucket& bucket) const;
+    [[nodiscard]] bool has_matrices(const GradBucket& bucket) const;
+    [[nodiscard]] bool sends_factors() const { return steps_ >= options_.start_step; }
     void agree(ProcessGroup& group) const;
     [[nodiscard]] std::array<std::size_t, 2> memory_needed(const BucketPlan& plan) const;
     void check_counts(const GradBucket& bucket) const;
@@ -62,7 +63,7 @@ private:
     void start_factor(std::size_t param, std::uint64_t draw);
     void keep_factor(std::size_t param, std::span<const float> right);
     void settle_residual(std::size_t param);
-    void average_whole(const GradBucket& bucket);
+    void average_whole(const GradBucket& bucket, ProcessGroup& group);
     void average_between_nodes(const GradBucket& bucket);
     void average_factors(const GradBucket& bucket);
     [[nodiscard]] std::vector<Slice> slices_of(const GradBucket& bucket, std::span<float>& left,

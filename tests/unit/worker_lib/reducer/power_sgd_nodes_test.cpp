@@ -169,14 +169,17 @@ TEST_CASE("PowerSgd between nodes: a rank that fails outside of the exchange end
 }
 
 TEST_CASE("PowerSgd between nodes: ranks of different steps are no average", "[power_sgd]") {
-    for (const auto& error : ddp::testing::errors_of({.ranks_per_node = {2, 2}}, [](Context& context) {
+    const auto ranks_per_node = GENERATE(std::vector{2, 2}, std::vector{1, 1});
+    const std::uint64_t start_step = GENERATE(0, 4);  // 4: rank 1 still sends whole gradients
+    CAPTURE(ranks_per_node, start_step);
+    for (const auto& error : ddp::testing::errors_of({.ranks_per_node = ranks_per_node}, [&](Context& context) {
              const auto hook = std::make_shared<PowerSgd>(
-                 kModel, PowerSgdOptions{.start_step = 0, .min_compression_rate = 1, .between_nodes = true});
+                 kModel, PowerSgdOptions{.start_step = start_step, .min_compression_rate = 1, .between_nodes = true});
              GradientReducer reducer(context.world(), kModel, {.hook = hook});
-             if (context.rank() == 1) hook->state().at(0).buffer.as<std::uint64_t>()[0] = 7;  // of another checkpoint
+             hook->state().at(0).buffer.as<std::uint64_t>()[0] = context.rank() == 1 ? 3 : 7;
              run_backward(reducer, 0, context.rank());
          })) {
         REQUIRE(error);
-        CHECK_THAT(error->what(), Contains("step 1") && Contains("step 8"));
+        CHECK_THAT(error->what(), Contains("step 4") && Contains("step 8"));
     }
 }
