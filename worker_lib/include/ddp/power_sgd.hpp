@@ -55,6 +55,7 @@ public:
     explicit PowerSgd(std::vector<ParamSpec> params, PowerSgdOptions options = {});
     ~PowerSgd() override;
 
+    /// Gives all ranks rank 0's factors and number of steps. Collective.
     void prepare(ProcessGroup& group, const BucketPlan& plan) override;
     Work launch(const GradBucket& bucket) override;
     void complete(const GradBucket& bucket) override;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "worker_lib/src/group/agreement.hpp"
+#include "worker_lib/src/group/broadcast_in_pieces.hpp"
 #include "worker_lib/src/reducer/refuse.hpp"
 #include "worker_lib/src/reducer/values.hpp"
 #include "worker_lib/src/util/float_environment.hpp"
@@ -101,13 +102,25 @@ void LowRankExchange::prepare(ProcessGroup& group, const BucketPlan& plan) {
                         group_->name(), group.name()));
     if (group_ == nullptr) release();  // what a reducer has left whose construction failed
     agree(group);
+    share_state(group);
     const std::array<std::size_t, 2> needed = memory_needed(plan);
     if (options_.between_nodes && !nodes_) nodes_.emplace(group);
     exchanging_ = nodes_ ? nodes_->between() : &group;
     for (std::size_t k = 0; exchanging_ != nullptr && k < needed.size(); ++k) {
         if (needed[k] > memory_[k].size()) memory_[k] = exchanging_->arena().allocate<float>(needed[k]);
     }
+    if (exchanging_ != nullptr) own_right_.resize(std::max(own_right_.size(), needed[1]));
     group_ = &group;  // last: a reducer whose construction fails never calls release()
+}
+
+/// Collective. Gives all ranks rank 0's factors and number of steps, which an exchange that failed on some ranks alone
+/// has left different.
+void LowRankExchange::share_state(ProcessGroup& group) {
+    std::vector<Buffer> state{steps_};
+    for (Param& param : params_) {
+        if (!param.right.empty()) state.emplace_back(param.right);
+    }
+    broadcast_in_pieces(group, state, 0, "factors");
 }
 
 /// Returns how many elements the left and the right factors of any bucket have at most.
@@ -237,7 +250,7 @@ void LowRankExchange::average_factors(const GradBucket& bucket) {
 
 /// Divides the memory for factors among the gradients of a bucket. `left`, `right`: get what all of them use.
 std::vector<LowRankExchange::Slice> LowRankExchange::slices_of(const GradBucket& bucket, std::span<float>& left,
-                                                               std::span<float>& right) const {
+                                                               std::span<float>& right) {
     std::vector<Slice> slices;
     std::size_t p = 0;
     std::size_t q = 0;
@@ -245,7 +258,7 @@ std::vector<LowRankExchange::Slice> LowRankExchange::slices_of(const GradBucket&
         const MatrixShape& shape = params_[gradient.param].shape;
         const std::size_t count = is_compressed(gradient) ? shape.left() : gradient.values.count;
         slices.push_back({gradient.param, gradient.values.as<float>(), memory_[0].subspan(p, count),
-                          memory_[1].subspan(q, shape.right())});
+                          memory_[1].subspan(q, shape.right()), std::span(own_right_).subspan(q, shape.right())});
         p += count;
         q += shape.right();
     }
@@ -261,14 +274,14 @@ void LowRankExchange::project(const Slice& slice) {
     if (!orthonormalise(param.shape, slice.left))
         std::ranges::fill(slice.left, std::numeric_limits<float>::quiet_NaN());
     multiply_transposed(param.shape, param.residual, slice.left, slice.right);
-    std::ranges::copy(slice.right, param.right.begin());  // for keep_residual(): the slice is averaged meanwhile
+    std::ranges::copy(slice.right, slice.own_right.begin());  // for keep_residual(): the other is averaged meanwhile
 }
 
 /// Takes the product of this rank's factors from gradient + residual.
 void LowRankExchange::keep_residual(const Slice& slice) {
     Param& param = params_[slice.param];
     if (options_.error_feedback)
-        subtract_product(param.shape, slice.left, param.right, param.residual);
+        subtract_product(param.shape, slice.left, slice.own_right, param.residual);
     else
         std::ranges::fill(param.residual, 0.0f);
 }

@@ -49,14 +49,16 @@ private:
     struct Slice {
         std::size_t param = 0;
         std::span<float> values;
-        std::span<float> left;   ///< its left factor, or the gradient itself
-        std::span<float> right;  ///< empty: it is not compressed
+        std::span<float> left;       ///< its left factor, or the gradient itself
+        std::span<float> right;      ///< empty: it is not compressed
+        std::span<float> own_right;  ///< this rank's, for the residual
     };
 
     [[nodiscard]] bool is_compressed(const Gradient& gradient) const { return params_[gradient.param].shape.rank > 0; }
     [[nodiscard]] bool has_matrices(const GradBucket& bucket) const;
     [[nodiscard]] bool sends_factors() const { return steps_ >= options_.start_step; }
     void agree(ProcessGroup& group) const;
+    void share_state(ProcessGroup& group);
     [[nodiscard]] std::array<std::size_t, 2> memory_needed(const BucketPlan& plan) const;
     void check_counts(const GradBucket& bucket) const;
     /// Sets the right factor to random numbers, others for each `draw`.
@@ -67,7 +69,7 @@ private:
     void average_between_nodes(const GradBucket& bucket);
     void average_factors(const GradBucket& bucket);
     [[nodiscard]] std::vector<Slice> slices_of(const GradBucket& bucket, std::span<float>& left,
-                                               std::span<float>& right) const;
+                                               std::span<float>& right);
     void project(const Slice& slice);
     void keep_residual(const Slice& slice);
     void drop(std::size_t param);
@@ -80,8 +82,9 @@ private:
     std::optional<NodeGroups> nodes_;     ///< with PowerSgdOptions::between_nodes
     ProcessGroup* exchanging_ = nullptr;  ///< the ranks that have factors; null: this rank's node has another one
     std::array<std::span<float>, 2>
-        memory_;               ///< for the left and the right factors of a bucket, in exchanging_'s arena
-    std::uint64_t steps_ = 0;  ///< ended
+        memory_;                    ///< for the left and the right factors of a bucket, in exchanging_'s arena
+    std::vector<float> own_right_;  ///< this rank's right factors of a bucket
+    std::uint64_t steps_ = 0;       ///< ended
     std::atomic<std::uint64_t> bytes_sent_{0};
 };
 

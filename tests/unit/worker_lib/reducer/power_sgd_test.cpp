@@ -339,6 +339,44 @@ TEST_CASE("a gradient that is not finite is NaN on all ranks, and leaves nothing
     }
 }
 
+TEST_CASE("an exchange that fails after the left factors leaves the right ones unchanged", "[power_sgd]") {
+    const auto unchanged = run_ranks({.ranks_per_node = {2}}, [](Context& context) -> bool {
+        const auto group = context.world().split(0, context.rank(), "reducer");
+        LowRankExchange exchange(kModel, {.start_step = 0, .min_compression_rate = 1});
+        exchange.prepare(*group, ddp::plan_buckets(kModel, {}));
+        Values values(30, static_cast<float>(context.rank() + 1));
+        if (context.rank() == 1) {  // takes part in the first half only
+            group->all_reduce(std::span(values).first(6), ddp::ReduceOp::Sum, {.label = "bucket 0 left"}).wait();
+            group->abort("it ends here");
+            return true;
+        }
+        const Values before = copy(exchange.state("").at(1).buffer.as<float>());
+        const ddp::GradBucket::Gradient gradient{0, values};
+        try {
+            exchange.complete({.last = true, .buffer = values, .gradients = {&gradient, 1}});
+        } catch (const ddp::Error&) {
+            return copy(exchange.state("").at(1).buffer.as<float>()) == before;
+        }
+        return false;  // no error
+    });
+    CHECK(unchanged == std::vector{true, true});
+}
+
+TEST_CASE("prepare gives all ranks rank 0's factors and number of steps", "[power_sgd]") {
+    const auto found = run_ranks({.ranks_per_node = {3}}, [](Context& context) {
+        LowRankExchange exchange(kModel, {.start_step = 0, .min_compression_rate = 1});
+        exchange.set_right(0, Values(5, static_cast<float>(context.rank() + 1)));
+        exchange.state("").at(0).buffer.as<std::uint64_t>()[0] = 7 + static_cast<std::uint64_t>(context.rank());
+        exchange.prepare(context.world(), ddp::plan_buckets(kModel, {}));
+        const auto state = exchange.state("");
+        return std::pair(state.at(0).buffer.as<std::uint64_t>()[0], copy(state.at(1).buffer.as<float>()));
+    });
+    for (const auto& [steps, right] : found) {
+        CHECK(steps == 7);
+        CHECK(right == Values(5, 1));
+    }
+}
+
 TEST_CASE("before start_step gradients are sent whole, and then less is sent", "[power_sgd]") {
     const auto found = run_ranks({.ranks_per_node = {2}}, [](Context& context) {
         const std::vector<ParamSpec> params{{"weight", 10'000, ddp::DType::F32, 1, {100, 100}}};
