@@ -66,8 +66,8 @@ public:
     /// rounding only.
     void settle();
     /// Returns the factors, what was not sent, and the number of steps, for a Checkpointer. Call settle() before
-    /// save(), so that every rank has the same values. Their names begin with `prefix`: pass one of its own for each
-    /// of several hooks in a checkpoint. The memory lives as long as the hook.
+    /// save(), so that every rank has the same values. Their names begin with `prefix` and a dot, or with neither if it
+    /// is empty: pass one of its own for each of several hooks in a checkpoint. The memory lives as long as the hook.
     [[nodiscard]] std::vector<NamedBuffer> state(std::string_view prefix = "power_sgd");
     /// Returns how many bytes this rank has given to collectives, without those inside its node if factors are sent
     /// between nodes. For comparison with the bytes of the gradients.

@@ -146,10 +146,11 @@ public:
     [[nodiscard]] std::vector<NamedBuffer> state(std::string_view prefix) {
         if (in_flight_)
             refuse("LocalSteps::state: an exchange is in flight. Save after a step() that has returned true");
-        std::vector<NamedBuffer> state{{fmt::format("{}.steps", prefix), steps_}};
+        const std::string begin = prefix.empty() ? "" : fmt::format("{}.", prefix);
+        std::vector<NamedBuffer> state{{begin + "steps", steps_}};
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
-            state.push_back({fmt::format("{}.{}.synchronised", prefix, i), synchronised_[i]});
-            if (!velocity_[i].empty()) state.push_back({fmt::format("{}.{}.velocity", prefix, i), velocity_[i]});
+            state.push_back({fmt::format("{}{}.synchronised", begin, i), synchronised_[i]});
+            if (!velocity_[i].empty()) state.push_back({fmt::format("{}{}.velocity", begin, i), velocity_[i]});
         }
         return state;
     }

@@ -304,11 +304,12 @@ void LowRankExchange::settle() {
 }
 
 std::vector<NamedBuffer> LowRankExchange::state(std::string_view prefix) {
-    std::vector<NamedBuffer> state{{fmt::format("{}.steps", prefix), steps_}};
+    const std::string begin = prefix.empty() ? "" : fmt::format("{}.", prefix);
+    std::vector<NamedBuffer> state{{begin + "steps", steps_}};
     for (std::size_t i = 0; i < params_.size(); ++i) {
         if (params_[i].shape.rank == 0) continue;
-        state.push_back({fmt::format("{}.{}.right", prefix, i), params_[i].right});
-        state.push_back({fmt::format("{}.{}.residual", prefix, i), params_[i].residual});
+        state.push_back({fmt::format("{}{}.right", begin, i), params_[i].right});
+        state.push_back({fmt::format("{}{}.residual", begin, i), params_[i].residual});
     }
     return state;
 }

@@ -198,9 +198,10 @@ TEST_CASE("steps that are far apart are different steps", "[local_steps]") {
 TEST_CASE("a prefix distinguishes the states of two objects", "[local_steps]") {
     const auto names = run_ranks({}, [](Context& context) {
         Trainer trainer(context);
-        return std::pair(trainer.outer.state().at(0).name, trainer.outer.state("generator").at(1).name);
+        return std::vector{trainer.outer.state().at(0).name, trainer.outer.state("generator").at(1).name,
+                           trainer.outer.state("").at(0).name};
     });
-    CHECK(names[0] == std::pair<std::string, std::string>("local_steps.steps", "generator.0.synchronised"));
+    CHECK(names[0] == std::vector<std::string>{"local_steps.steps", "generator.0.synchronised", "steps"});
 }
 
 TEST_CASE("a saved state goes on with the same bits", "[local_steps]") {

@@ -195,6 +195,7 @@ TEST_CASE("which matrices are compressed", "[power_sgd]") {
     CHECK(names == std::vector<std::string>{"power_sgd.steps", "power_sgd.0.right", "power_sgd.0.residual",
                                             "power_sgd.3.right", "power_sgd.3.residual"});
     CHECK(hook.state("generator").at(1).name == "generator.0.right");
+    CHECK(hook.state("").at(1).name == "0.right");
 }
 
 TEST_CASE("P2: with error feedback the averages of many steps sum up to the mean", "[power_sgd]") {
