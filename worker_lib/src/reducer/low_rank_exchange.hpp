@@ -80,7 +80,7 @@ private:
     std::vector<Param> params_;
     ProcessGroup* group_ = nullptr;
     std::optional<NodeGroups> nodes_;     ///< with PowerSgdOptions::between_nodes
-    ProcessGroup* exchanging_ = nullptr;  ///< the ranks that have factors; null: this rank's node has another one
+    ProcessGroup* exchanging_ = nullptr;  ///< the ranks that have factors; null: another rank of the node exchanges
     std::array<std::span<float>, 2>
         memory_;                    ///< for the left and the right factors of a bucket, in exchanging_'s arena
     std::vector<float> own_right_;  ///< this rank's right factors of a bucket

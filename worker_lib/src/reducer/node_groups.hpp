@@ -20,8 +20,9 @@ public:
     /// Returns the group of all nodes' first ranks; null on other ranks.
     [[nodiscard]] ProcessGroup* between() const { return between_.get(); }
 
-    /// Leaves the node's part in `values` of its first rank: the mean of all nodes' parts is that of all ranks. Nodes
-    /// of more ranks weigh more. The ranks compare `step`, also in the operations that follow.
+    /// Sets the first rank's `values` to the mean of the node's ranks, times the node's weight: a node of more ranks
+    /// weighs more, so that the mean over the nodes is that of all ranks. The ranks compare `step`, also in the
+    /// operations that follow.
     void reduce(const Buffer& values, std::uint64_t step, const std::string& label);
     /// Copies the first rank's values to the other ranks of the node.
     void broadcast(const Buffer& values, const std::string& label);

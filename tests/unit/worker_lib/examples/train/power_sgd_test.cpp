@@ -14,7 +14,7 @@
 using ddp::testing::run_ranks;
 using train::Model;
 
-/// Of OpenBLAS, if the model uses that.
+/// Is null if the model does not use OpenBLAS.
 extern "C" [[gnu::weak]] void openblas_set_num_threads(int count);
 
 namespace {
@@ -26,7 +26,7 @@ struct Result {
     double bytes_per_step = 0;  ///< that a rank gives to collectives, once gradients are compressed
 };
 
-/// The parameters in the order of Model::kNames. A weight has a row for each input of its layer.
+/// Returns the parameters in the order of Model::kNames. A weight has a row for each input of its layer.
 std::vector<ddp::ParamSpec> specs_of(Model<float>& model, const train::ModelShape& shape) {
     const std::vector<std::size_t> rows{256, shape.context * shape.embedding, 1, shape.hidden1, 1, shape.hidden2, 1};
     std::vector<ddp::ParamSpec> specs;
@@ -78,7 +78,7 @@ Result train_with(int rank, const train::Text& text, const train::Options& optio
     })[0];
 }
 
-/// Words in an order without a period, so that there is something to learn.
+/// Returns words in an order without a period, so that there is something to learn.
 train::Text some_text() {
     const std::vector<std::string> words{"the ", "quick ", "brown ", "fox ", "jumps ", "over ", "a ", "lazy ", "dog. "};
     train::Text text;
