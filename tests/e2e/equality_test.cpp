@@ -39,12 +39,15 @@ TEST_CASE("8 ranks on 2 nodes follow the loss curve of 1 rank, and do so bit for
 TEST_CASE("8 ranks that divide the model follow the loss curve of 1 rank within 1e-6, twice with the same bits",
           "[e2e]") {
     const e2e::Sandbox sandbox("sharded");
-    const std::vector<std::string> launch{"--nnodes", "2", "--nproc_per_node", "4", "--local-nodes"};
-    const std::vector<std::string> full{"--sharding", "full"};
+    const bool is_one_node = GENERATE(false, true);  // on one node units are mapped, else copied
+    const std::vector<std::string> two_nodes{"--nnodes", "2", "--nproc_per_node", "4", "--local-nodes"};
+    const std::vector<std::string> launch = is_one_node ? std::vector<std::string>{"--nproc_per_node", "8"} : two_nodes;
+    const std::vector<std::string> whole{"--optimizer", is_one_node ? "adamw" : "sgd"};
+    const std::vector<std::string> full{"--optimizer", whole.back(), "--sharding", "full"};
     const auto eight = losses_of(sandbox, "eight", launch, full);
     CHECK(losses_of(sandbox, "again", launch, full) == eight);
-    CHECK(losses_of(sandbox, "whole", launch) == eight);  // without --sharding, too
-    const auto one = losses_of(sandbox, "one", {});
+    CHECK(losses_of(sandbox, "whole", launch, whole) == eight);  // without --sharding, too
+    const auto one = losses_of(sandbox, "one", {}, whole);
     for (const auto& [step, loss] : one) {
         CAPTURE(step, loss, eight.at(step));
         CHECK(std::stod(eight.at(step)) == Approx(std::stod(loss)).epsilon(0).margin(1e-6));

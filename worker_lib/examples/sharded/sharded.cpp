@@ -105,6 +105,8 @@ int main(int argc, char** argv) try {
         }
         model.finish_backward();
         const double norm = model.clip(1.0);
+        sum.wait();
+        if (!std::isfinite(norm)) continue;  // the same on all ranks: the step is left out
 
         const double correction1 = 1 - std::pow(0.9, step), correction2 = 1 - std::pow(0.999, step), rate = 0.02;
         std::size_t k = 0;
@@ -117,7 +119,6 @@ int main(int argc, char** argv) try {
                     rate * (0.01 * weights[i] + mean[k] / correction1 / (std::sqrt(square[k] / correction2) + 1e-8));
             }
         }
-        sum.wait();
         if (context.rank() == 0 && step % 10 == 0) std::printf("step %zu: loss %.8f, norm %.6f\n", step, loss, norm);
         if (step % 20 == 0) checkpoints.save_async(step, state());  // each rank writes its part, of one file
     }

@@ -18,7 +18,7 @@ namespace DDP_EXPORT ddp {
 
 /// Options of a LossScaler. The same on every rank. The defaults are those of PyTorch's GradScaler.
 struct LossScalerOptions {
-    double scale = 65536;                  ///< the first one
+    double scale = 65536;                  ///< the initial scale
     double growth = 2;                     ///< by which the scale is multiplied after `growth_interval` good steps
     double backoff = 0.5;                  ///< by which it is multiplied after gradients that are not finite
     std::uint64_t growth_interval = 2000;  ///< good steps in a row
@@ -38,11 +38,12 @@ public:
     /// Returns the factor for the loss of the next step. At least 1, unless LossScalerOptions::scale is less.
     [[nodiscard]] double scale() const { return state_[0]; }
     /// Ends a step with the norm of its gradients, which are scaled. Returns the factor by which the optimiser has to
-    /// multiply them, 1 / scale(). If the norm is not finite, it returns nothing: leave out the update. Changes scale()
-    /// for the next step.
+    /// multiply them, 1 / scale(). If the norm is not finite, it returns nothing: leave out the update, and do not
+    /// count the step for AdamW. Changes scale() for the next step.
     [[nodiscard]] std::optional<double> step(double norm);
-    /// Returns the scale and the number of good steps, for a Checkpointer. The memory is that of this object.
-    [[nodiscard]] std::vector<NamedBuffer> state();
+    /// Returns the scale and the number of good steps, for a Checkpointer: ddp::concat() adds them to
+    /// ShardedParameters::state(). The memory is that of this object.
+    [[nodiscard]] std::vector<NamedShard> state();
 
 private:
     LossScalerOptions options_;

@@ -28,12 +28,12 @@ std::optional<double> LossScaler::step(double norm) {
     }
     const double factor = 1 / scale;
     if (++good_steps >= static_cast<double>(options_.growth_interval)) {
-        scale *= options_.growth;
+        if (const double grown = scale * options_.growth; std::isfinite(grown)) scale = grown;
         good_steps = 0;
     }
     return factor;
 }
 
-std::vector<NamedBuffer> LossScaler::state() { return {{"loss_scaler", state_}}; }
+std::vector<NamedShard> LossScaler::state() { return {{"loss_scaler", {state_.size()}, 0, state_}}; }
 
 }  // namespace ddp

@@ -42,10 +42,17 @@ TEST_CASE("a scaler goes on from its state", "[sharding]") {
     const auto from = first.state(), to = second.state();
     REQUIRE(from.size() == 1);
     CHECK(from[0].name == "loss_scaler");
-    std::ranges::copy(from[0].buffer.as<double>(), to[0].buffer.as<double>().begin());
+    CHECK(ddp::concat(from, to).size() == 2);  // as with ShardedParameters::state()
+    std::ranges::copy(from[0].part.as<double>(), to[0].part.as<double>().begin());
     CHECK(second.scale() == 2);
     CHECK(second.step(1.0) == 0.5);
     CHECK(second.scale() == 8);
+}
+
+TEST_CASE("the scale stays finite", "[sharding]") {
+    LossScaler scaler({.scale = 8, .growth = 1e300, .growth_interval = 1});
+    for (int step = 0; step < 3; ++step) (void)scaler.step(1.0);
+    CHECK(scaler.scale() == 8e300);
 }
 
 TEST_CASE("options of a LossScaler without sense are refused", "[sharding]") {

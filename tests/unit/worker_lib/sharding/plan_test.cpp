@@ -5,6 +5,7 @@
 #include "ddp/ddp.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/support/local_world.hpp"
+#include "worker_lib/src/sharding/read_only_view.hpp"
 
 using Catch::Contains;
 using ddp::DType;
@@ -88,7 +89,7 @@ TEST_CASE("narrow parameters and gradients need half the memory while they are w
 }
 
 TEST_CASE("units that are mapped need no memory while they are whole", "[sharding]") {
-    constexpr std::size_t kPage = 4096;
+    const std::size_t kPage = ddp::detail::page_bytes();
     for (const Sharding sharding : {Sharding::Full, Sharding::GradOp, Sharding::Optimizer}) {
         const ShardPlan plan = plan_of({.sharding = sharding}, true);
         CHECK(plan.mapped);

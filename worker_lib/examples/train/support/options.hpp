@@ -47,8 +47,8 @@ inline constexpr const char* kHelp =
                         resumes from the checkpoints of the other
   --sharding HOW        What the ranks divide among themselves: full: parameters, gradients and the optimiser's arrays
                         (FSDP, ZeRO-3); grad: gradients and arrays (ZeRO-2); optimizer: the arrays (ZeRO-1); none:
-                        nothing. All have the same loss. Without it every rank has the whole model, and gradients are
-                        averaged in buckets
+                        nothing. All have the same loss, unless --param-dtype rounds it. Without it every rank has
+                        the whole model, and gradients are averaged in buckets
   --param-dtype TYPE    With --sharding: the type in which parameters are gathered: f32 (default), bf16 or f16. The
                         optimiser's and the gradients are f32
   --plan                With --sharding: print the memory that each rank needs, and end

@@ -38,7 +38,9 @@ public:
             checkpointer_->load(*step, state_, stream_);
         } catch (const ddp::Error& error) {
             if (error.code() != ddp::ErrorCode::Mismatch) throw;
-            throw UserError(rank_ == 0 ? error.what() : "");  // another model; every rank has the same text
+            // Another model or optimiser; every rank has the same text.
+            throw UserError(
+                rank_ == 0 ? concat(error.what(), ". Pass the --optimizer, --hidden1 and --hidden2 of that run") : "");
         }
         if (origin_ == origin) return *step;
         if (rank_ != 0) throw UserError("");
