@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <string>
 #include <thread>
 #include <vector>
@@ -30,10 +31,10 @@ using Units = std::vector<std::vector<ParamSpec>>;
 
 /// Parts of these begin and end within tensors, are padding, and are the whole of one.
 Units units_of(DType type) {
-    return {{{"a", 7'001, type}, {"b", 13, type}, {"c", 5'000, type}},
+    return {{{"a", 4'001, type}, {"b", 13, type}, {"c", 3'000, type}},
             {{"d", 3, type}},
-            {{"e", 24 * 1'024, type}},
-            {{"f", 4'095, type}, {"g", 4'097, type}}};
+            {{"e", 4 * 1'024, type}},
+            {{"f", 2'047, type}, {"g", 2'049, type}}};
 }
 
 /// Returns element `i` of a buffer of any type.
@@ -53,11 +54,12 @@ void set_element(const ddp::Buffer& buffer, std::size_t i, double value) {
     }
 }
 
-/// Appends all parameters of a unit, as its scope shows them.
-void append(std::vector<double>& to, const ShardedParameters::Scope& scope, std::size_t params) {
+/// Appends the bytes of all parameters of a unit, as its scope shows them.
+void append(std::vector<std::byte>& to, const ShardedParameters::Scope& scope, std::size_t params) {
     for (std::size_t p = 0; p < params; ++p) {
         const ddp::ConstBuffer values = scope.param(p);
-        for (std::size_t i = 0; i < values.count; ++i) to.push_back(element(values, i));
+        const auto* const bytes = static_cast<const std::byte*>(values.data);
+        to.insert(to.end(), bytes, bytes + values.bytes());
     }
 }
 
@@ -73,15 +75,15 @@ void write_gradients(const ShardedParameters::GradScope& scope, std::size_t para
 }
 
 /// Returns all that a rank saw in its scopes: forward, an evaluation before the update, backward.
-std::vector<double> train(Context& context, DType type, const ShardOptions& options) {
+std::vector<std::byte> train(Context& context, DType type, const ShardOptions& options) {
     const Units units = units_of(type);
     ShardedParameters model(context.world(), units, options);
     model.fill([](std::size_t param, std::size_t begin, ddp::Buffer part) {
         for (std::size_t i = 0; i < part.count; ++i)
             set_element(part, i, std::sin(static_cast<double>(param + begin + i)));
     });
-    std::vector<double> seen;
-    for (int step = 0; step < 4; ++step) {
+    std::vector<std::byte> seen;
+    for (int step = 0; step < 3; ++step) {
         for (std::size_t u = 0; u < units.size(); ++u) append(seen, model.forward(u), units[u].size());
         model.begin_backward();
         for (std::size_t u = units.size(); u-- > 0;)
@@ -102,23 +104,21 @@ std::vector<double> train(Context& context, DType type, const ShardOptions& opti
 }  // namespace
 
 TEST_CASE("A2: mapped units have the bits of copied ones, whatever is gathered ahead", "[sharding]") {
-    const int ranks = GENERATE(2, 3);
+    const int ranks = GENERATE(1, 2, 4);
     const DType type = GENERATE(DType::F32, DType::F64);
     const bool narrow = GENERATE(false, true);
     if (narrow && type != DType::F32) return;
     CAPTURE(ranks, narrow);
-    const auto run = [&](Sharding sharding, int prefetch, bool mapped) {
-        ShardOptions options{.sharding = sharding, .prefetch = prefetch, .mapped = mapped};
+    const auto run = [&](ShardOptions options) {
         if (narrow) options.param_dtype = DType::BF16;
         return run_ranks({.ranks_per_node = {ranks}}, [&](Context& context) { return train(context, type, options); });
     };
-    const std::vector<double> expected = run(Sharding::None, 0, false)[0];
+    const std::vector<std::byte> expected = run({.sharding = Sharding::Full, .mapped = false})[0];
     for (const Sharding sharding : {Sharding::Full, Sharding::GradOp, Sharding::Optimizer, Sharding::None}) {
-        for (const int prefetch : {0, 1, 3}) {
-            for (const bool mapped : {true, false}) {
-                CAPTURE(static_cast<int>(sharding), prefetch, mapped);
-                for (const std::vector<double>& seen : run(sharding, prefetch, mapped)) CHECK((seen == expected));
-            }
+        for (const int prefetch : {0, 3}) {
+            CAPTURE(static_cast<int>(sharding), prefetch);
+            for (const std::vector<std::byte>& seen : run({.sharding = sharding, .prefetch = prefetch}))
+                CHECK((seen == expected));
         }
     }
 }
@@ -163,7 +163,7 @@ TEST_CASE("mapped parts are whole pages, the same on all replicas", "[sharding]"
     const auto layout = ddp::detail::lay_out_units(units_of(DType::F32), 3, 1'024);
     std::vector<std::size_t> parts;
     for (const auto& unit : layout.units) parts.push_back(unit.part);
-    CHECK(parts == std::vector<std::size_t>{4 * 1'024, 1'024, 8 * 1'024, 3 * 1'024});
+    CHECK(parts == std::vector<std::size_t>{3 * 1'024, 1'024, 2 * 1'024, 2 * 1'024});
 
     // The first two ranks share a node, the others do not. So both pairs copy.
     const LocalWorld world{.ranks_per_node = {2, 1, 1}};
