@@ -24,6 +24,9 @@ using detail::refuse;
 
 namespace {
 
+// Of the 65,530 that a process may have by default (vm.max_map_count). A constant: all ranks have to choose the same.
+constexpr std::size_t kMaxMappings = 16'384;
+
 template <typename T>
 double sum_of_squares(std::span<const T> values) {
     double sum = 0;
@@ -43,10 +46,8 @@ ShardedParameters::Impl::Impl(ProcessGroup& group, std::vector<std::vector<Param
         const Sharding sharding = options_.sharding;
         detail::GatherOptions gathers{types.main, types.gathered, sharding != Sharding::Full, options_.prefetch,
                                       labels_};
-        const std::size_t page = choose_mapping(gathers);
-        layout_ = detail::lay_out_units(units_, static_cast<std::size_t>(gathering_->size()),
-                                        page > 0 ? page / size_of(types.gathered) : detail::kShardAlignment);
-        plan_ = detail::plan_memory(layout_, units_, types, options_, page > 0);
+        choose_layout(gathers);
+        plan_ = detail::plan_memory(layout_, units_, types, options_, !gathers.arenas.empty());
         gathers_.emplace(*gathering_, layout_, std::move(gathers));
         reductions_.emplace(
             *reducing_, replicas_.get(), layout_,
@@ -67,18 +68,23 @@ void ShardedParameters::Impl::make_groups(ProcessGroup& group) {
     if (replicas != nullptr && replicas->size() > 1) replicas_ = replicas->split(0, replicas->rank(), "shard replicas");
 }
 
-std::size_t ShardedParameters::Impl::choose_mapping(detail::GatherOptions& gathers) {
+void ShardedParameters::Impl::choose_layout(detail::GatherOptions& gathers) {
+    const auto ranks = static_cast<std::size_t>(gathering_->size());
     if (options_.mapped) gathers.arenas = detail::GroupImpl::of(*gathering_).backend().arenas();
     // Replicas need equal parts. The group of a replica may have several nodes, or a node with larger pages.
     std::array<std::int64_t, 2> largest{gathers.arenas.empty() ? 1 : 0,
                                         static_cast<std::int64_t>(detail::page_bytes())};
     if (replicas_ != nullptr) replicas_->all_reduce(std::span(largest), ReduceOp::Max, {.label = "pages"}).wait();
-    if (largest[0] != 0) {
-        gathers.arenas.clear();
-        return 0;
+    if (largest[0] == 0) {
+        const auto page = static_cast<std::size_t>(largest[1]);
+        layout_ = detail::lay_out_units(units_, ranks, page / size_of(gathers.gathered));
+        if (layout_.filled_parts() <= kMaxMappings) {
+            gathers.keep = true;
+            return;
+        }
     }
-    gathers.keep = true;
-    return static_cast<std::size_t>(largest[1]);
+    gathers.arenas.clear();
+    layout_ = detail::lay_out_units(units_, ranks);
 }
 
 void ShardedParameters::Impl::make_shards() {

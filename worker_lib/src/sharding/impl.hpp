@@ -42,8 +42,8 @@ public:
 
 private:
     void make_groups(ProcessGroup& group);
-    /// Decides whether units are mapped. Returns the bytes of pages in which their parts are cut then, else 0.
-    [[nodiscard]] std::size_t choose_mapping(detail::GatherOptions& gathers);
+    /// Decides whether units are mapped, and lays them out: parts are whole pages then.
+    void choose_layout(detail::GatherOptions& gathers);
     void make_shards();
     void check_call(std::string_view call) const;
     void check_unit(std::size_t unit, std::string_view call) const;

@@ -40,7 +40,15 @@ void ReadOnlyView::show(std::size_t offset, const std::byte* memory, std::size_t
     // peer.
     void* const shown =
         ::mremap(const_cast<std::byte*>(memory), 0, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, static_cast<void*>(target));
-    if (shown == MAP_FAILED || ::mprotect(target, bytes, PROT_READ) != 0) throw_unmapped(bytes, errno);
+    if (shown == MAP_FAILED) {
+        const int error = errno;
+        // The kernel may have unmapped the target before it failed, and another thread may use these addresses since.
+        // So they are not unmapped again: the range ends there.
+        ::munmap(target + bytes, bytes_ - offset - bytes);
+        bytes_ = offset;
+        throw_unmapped(bytes, error);
+    }
+    if (::mprotect(target, bytes, PROT_READ) != 0) throw_unmapped(bytes, errno);
 }
 
 }  // namespace ddp::detail

@@ -15,13 +15,13 @@ public:
     ReadOnlyView& operator=(const ReadOnlyView&) = delete;
 
     /// Shows [memory, memory + bytes), of one mapping of shared memory, at `offset`. All three are multiples of
-    /// page_bytes(). The pages stay even if that mapping ends. Throws Error{System}.
+    /// page_bytes(). The pages stay even if that mapping ends. Throws Error{System}; only the destructor may follow.
     void show(std::size_t offset, const std::byte* memory, std::size_t bytes);
     /// Returns the begin of the range. A write to it is a SIGSEGV.
     [[nodiscard]] std::byte* data() const { return base_; }
 
 private:
-    const std::size_t bytes_;
+    std::size_t bytes_;
     std::byte* base_;
 };
 

@@ -35,6 +35,12 @@ std::size_t ShardLayout::largest_unit() const {
 
 std::size_t ShardLayout::parts() const { return units.empty() ? 0 : units.back().part_offset + units.back().part; }
 
+std::size_t ShardLayout::filled_parts() const {
+    std::size_t filled = 0;
+    for (const Unit& unit : units) filled += (unit.elements + unit.part - 1) / unit.part;
+    return filled;
+}
+
 ShardLayout::Range ShardLayout::range(std::size_t unit, const Slot& slot, std::size_t rank) const {
     const std::size_t part_begin = rank * units[unit].part;
     const std::size_t begin = std::max(slot.begin, part_begin);

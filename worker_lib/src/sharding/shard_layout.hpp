@@ -38,6 +38,8 @@ struct ShardLayout {
     [[nodiscard]] std::size_t whole(std::size_t unit) const { return units[unit].part * ranks; }
     [[nodiscard]] std::size_t largest_unit() const;
     [[nodiscard]] std::size_t parts() const;  ///< elements of one rank's parts of all units
+    /// Returns how many ranges of a rank and a unit are not padding alone.
+    [[nodiscard]] std::size_t filled_parts() const;
     [[nodiscard]] std::vector<Range> ranges(std::size_t rank) const;
     /// Returns what `rank` owns of one tensor; a count of 0: nothing.
     [[nodiscard]] Range range(std::size_t unit, const Slot& slot, std::size_t rank) const;

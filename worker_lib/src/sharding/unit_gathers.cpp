@@ -1,5 +1,7 @@
 #include "worker_lib/src/sharding/unit_gathers.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <utility>
@@ -50,9 +52,17 @@ std::byte* UnitGathers::allocate_pages(std::size_t bytes) {
     return memory + (page - reinterpret_cast<std::uintptr_t>(memory) % page) % page;
 }
 
+void UnitGathers::map_units(const std::byte* inputs) {
+    try {
+        show_parts(inputs);
+    } catch (const Error& error) {
+        throw error.reworded(fmt::format("group '{}': rank {}: {}", group_.name(), group_.rank(), error.what()));
+    }
+}
+
 /// Makes a block of each unit, of the pages of all ranks' inputs. They are at the same offset in each arena, because
 /// the group is this object's and all ranks allocate the same.
-void UnitGathers::map_units(const std::byte* inputs) {
+void UnitGathers::show_parts(const std::byte* inputs) {
     const std::size_t size = size_of(options_.gathered);
     const std::ptrdiff_t begin = inputs - options_.arenas[static_cast<std::size_t>(group_.rank())];
     std::size_t bytes = 0;

@@ -34,7 +34,7 @@ struct GatherOptions {
 
 class UnitGathers {
 public:
-    /// All arguments must outlive this object. Takes memory of the group's arena. Throws Error{System}.
+    /// All arguments must outlive this object. Takes memory of the group's arena. Throws Error{System} naming the rank.
     UnitGathers(ProcessGroup& group, const ShardLayout& layout, GatherOptions options);
 
     /// Returns this rank's part of a unit, of type GatherOptions::main.
@@ -75,6 +75,7 @@ private:
     void allocate();
     [[nodiscard]] std::byte* allocate_pages(std::size_t bytes);
     void map_units(const std::byte* inputs);
+    void show_parts(const std::byte* inputs);
     /// Returns the block for a unit; nothing if all are in use and the unit is not `needed` now.
     [[nodiscard]] std::optional<std::size_t> take_block(std::size_t unit, bool needed);
     /// Begins a gather. Returns false if there is no block.

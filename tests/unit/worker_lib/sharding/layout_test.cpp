@@ -59,6 +59,12 @@ TEST_CASE("the ranges of all ranks are each tensor, once", "[sharding]") {
     }
     CHECK(next == Sizes{1, 100, 0, 33, 4097});
     CHECK(layout.parts() == layout.units[0].part + layout.units[1].part);
+    std::size_t filled = 0;
+    for (const std::size_t unit : {0u, 1u}) {
+        const Sizes sizes = owned(layout, unit);
+        filled += ranks - static_cast<std::size_t>(std::ranges::count(sizes, 0u));
+    }
+    CHECK(layout.filled_parts() == filled);
 }
 
 TEST_CASE("units_by_size ends a unit with the parameter that reaches the number", "[sharding]") {

@@ -183,6 +183,17 @@ TEST_CASE("mapped parts are whole pages, the same on all replicas", "[sharding]"
     }
 }
 
+TEST_CASE("units are copied if they would take too many mappings", "[sharding]") {
+    constexpr std::size_t kUnits = 16'385;
+    const Units units(kUnits, {{"", 64}});
+    for (const std::size_t size : run_ranks({.ranks_per_node = {2}}, [&](Context& context) {
+             ShardedParameters model(context.world(), units);
+             model.fill([](std::size_t, std::size_t, ddp::Buffer part) { std::ranges::fill(part.as<float>(), 3.0f); });
+             return model.forward(kUnits - 1).param<float>(0)[63] == 3 ? model.size() : 0;
+         }))
+        CHECK(size == kUnits * 32);  // mapped, rank 0 would have the only page of each unit
+}
+
 TEST_CASE("mapped units leave nothing behind", "[sharding]") {
     const std::size_t before = ddp::testing::shared_mappings();
     run_ranks({.ranks_per_node = {3}}, [](Context& context) {

@@ -1,12 +1,15 @@
 // Ranks that are processes: one is killed in a scope, one writes to parameters, and all of them share memory.
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <csignal>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -113,6 +116,49 @@ TEST_CASE("A7: a write to a mapped parameter ends that rank, and changes no rank
     CHECK(WIFSIGNALED(status));
     CHECK(WTERMSIG(status) == SIGSEGV);
     CHECK(processes.words(1) == "lost");
+}
+
+namespace {
+
+/// Returns how many mappings this process may have.
+std::size_t max_mappings() {
+    std::size_t limit = 0;
+    std::ifstream("/proc/sys/vm/max_map_count") >> limit;
+    return limit;
+}
+
+/// Takes mappings until this process may have only `left` more.
+void leave_mappings(std::size_t left) {
+    std::ifstream maps("/proc/self/maps");
+    const auto used = std::count(std::istreambuf_iterator<char>(maps), {}, '\n');
+    const std::size_t count = max_mappings() - static_cast<std::size_t>(used) - left;
+    const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    void* const pages = ::mmap(nullptr, count * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    for (std::size_t i = 0; i < count; i += 2)  // neighbours that differ are mappings of their own
+        ::mprotect(static_cast<std::byte*>(pages) + i * page, page, PROT_READ);
+}
+
+}  // namespace
+
+TEST_CASE("a rank that cannot map a unit fails all of them, and names itself and the remedy", "[sharding]") {
+    if (max_mappings() > 200'000) {
+        WARN("vm.max_map_count is " << max_mappings() << ": too many to use them up");
+        return;
+    }
+    Processes processes({.ranks_per_node = {2}, .timeout = kNoDeadline}, [&](Context& context) -> std::string {
+        if (context.rank() == 0) leave_mappings(400);  // for groups and threads; the units would take 2,000
+        try {
+            ShardedParameters model(context.world(), std::vector<std::vector<ParamSpec>>(1'000, {{"", 2'048}}));
+            static_cast<void>(model.forward(0));
+        } catch (const Error& error) {
+            return error.what();
+        }
+        return "nothing";
+    });
+    CHECK_THAT(processes.words(0), Contains("'shard gathers of world': rank 0: cannot map 4096 bytes of whole units") &&
+                                       Contains("vm.max_map_count") && Contains("ShardOptions::mapped") &&
+                                       !Contains("left"));
+    CHECK_THAT(processes.words(1), Contains("rank 0") && Contains("cannot map") && !Contains("left"));
 }
 
 #if !defined(__SANITIZE_ADDRESS__)  // whose own memory would be counted
