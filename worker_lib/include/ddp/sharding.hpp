@@ -30,7 +30,8 @@ namespace DDP_EXPORT ddp {
 /// Which memory the ranks of a group divide among themselves. Each includes those below it. Backwards with
 /// Reduce::All have the same bits with all of them, if there are no ShardOptions::replicas or the group is a node.
 enum class Sharding : std::uint8_t {
-    Full,       ///< parameters too: each unit is gathered for forward and for backward (FULL_SHARD, ZeRO-3)
+    Full,       ///< parameters too (FULL_SHARD, ZeRO-3). Copied units are gathered for forward and for backward, mapped
+                ///< ones once after each update
     GradOp,     ///< gradients too: a rank holds two units of them, and its part (SHARD_GRAD_OP, ZeRO-2)
     Optimizer,  ///< the optimiser's state: shards() are this rank's part (ZeRO-1)
     None,       ///< nothing: every rank updates all parameters (NO_SHARD, as with GradientReducer)
@@ -55,10 +56,12 @@ struct ShardOptions {
     std::optional<DType> param_dtype = std::nullopt;
     /// The type in which gradients are computed and reduced: that of the parameters, or bf16 or f16 for f32.
     std::optional<DType> reduce_dtype = std::nullopt;
-    /// How many units are gathered ahead of the one that computes. Sharding::Full needs memory for prefetch + 1 units.
+    /// How many units are gathered ahead of the one that computes. If units are copied, Sharding::Full needs memory
+    /// for prefetch + 1 of them.
     int prefetch = 1;
-    /// true: if all ranks of the group share a node, a unit is no copy but the pages of their parts, read-only. false:
-    /// units are always copied, for ranks that read the memory of other NUMA nodes slowly.
+    /// true: if all ranks of the group share a node, a unit is no copy but the pages of their parts, read-only, unless
+    /// units have more than 16,384 parts together: a process may have few mappings. false: units are always copied, for
+    /// ranks that read the memory of other NUMA nodes slowly.
     bool mapped = true;
 };
 
@@ -111,8 +114,8 @@ struct ShardPlan {
 /// It splits two groups of its own, one for gathers and one for reductions, so a gather ahead never waits behind a
 /// reduction. Host memory: groups on NCCL are refused. One owner thread makes all calls. Every rank of the
 /// group opens the same scopes in the same order, else Error{Mismatch} names both units. Errors call the k-th backward
-/// step k. After an error it is unusable, here and on the
-/// peers, which get Error{Aborted} or {PeerLost} naming the unit instead of waiting.
+/// step k. After an error it is unusable, here and on the peers, which get Error{Aborted} or {PeerLost} instead of
+/// waiting. The error names the unit, or "update" if it comes between the last unit and the update.
 class ShardedParameters {
     class Impl;
 
@@ -189,7 +192,8 @@ public:
     /// Does the same as forward(), and takes memory for the gradients. Each unit has one such scope per backward.
     [[nodiscard]] GradScope backward(std::size_t unit);
     /// Waits for the reductions. Throws Error{InvalidArgument} naming the units that had no scope in this backward.
-    /// After Reduce::All the optimiser may update shards(), and the next scopes gather the new values.
+    /// After Reduce::All the optimiser may update shards(), and the next scopes gather the new values: it waits until
+    /// no rank has a scope. Throws Error{InvalidArgument} while this rank has one.
     void finish_backward();
 
     /// Returns the norm of all gradients, and multiplies them by max_norm / (norm + 1e-6) if that is below 1, as
@@ -223,7 +227,8 @@ private:
 };
 
 /// Divides a list of parameters into units of about `elements` each, in order: a unit ends with the parameter that
-/// reaches the number.
+/// reaches the number. Pass at least 1,024 times the number of ranks: inside a node each rank's part is whole pages
+/// (ShardOptions::mapped), and smaller units waste memory.
 [[nodiscard]] std::vector<std::vector<ParamSpec>> units_by_size(List<ParamSpec> params, std::size_t elements);
 
 }  // namespace ddp
