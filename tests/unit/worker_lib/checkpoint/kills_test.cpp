@@ -1,20 +1,23 @@
 // Checkpoints after deaths at any moment of a save: the newest whole one loads, and nothing else is taken for one.
 
-#include <signal.h>
-#include <sys/wait.h>
+#include <poll.h>
+#include <sys/inotify.h>
 #include <unistd.h>
 
-#include <chrono>
+#include <array>
+#include <csignal>
+#include <cstring>
 #include <random>
 #include <string>
-#include <thread>
 #include <vector>
+
+#include "common/system/unique_fd.hpp"
 
 #include "ddp/checkpoint.hpp"
 #include "tests/catch.hpp"
 #include "tests/temporary_directory.hpp"
-#include "tests/unit/worker_lib/support/child.hpp"
 #include "tests/unit/worker_lib/support/local_world.hpp"
+#include "tests/unit/worker_lib/support/processes.hpp"
 #include "tests/unit/worker_lib/support/world_errors.hpp"
 #include "worker_lib/src/checkpoint/directory.hpp"
 #include "worker_lib/src/checkpoint/file.hpp"
@@ -41,16 +44,45 @@ struct Part {
     std::vector<float> values;
 };
 
-/// Saves one step after another until the process is killed.
-void save_for_ever(const std::filesystem::path& directory) {
-    run_ranks({.ranks_per_node = {3}}, [&](Context& context) {
-        Checkpointer checkpointer(directory, context, {.keep = 2});
-        for (std::uint64_t step = checkpointer.latest().value_or(0) + 1;; ++step) {
-            Part part(context, static_cast<float>(step));
-            step % 2 == 0 ? checkpointer.save(step, part.state()) : checkpointer.save_async(step, part.state());
-        }
-    });
+/// Saves one step after another until the rank is killed, or has an error.
+std::string save_for_ever(const std::filesystem::path& directory, Context& context) {
+    Checkpointer checkpointer(directory, context, {.keep = 2});
+    for (std::uint64_t step = checkpointer.latest().value_or(0) + 1;; ++step) {
+        Part part(context, static_cast<float>(step));
+        step % 2 == 0 ? checkpointer.save(step, part.state()) : checkpointer.save_async(step, part.state());
+    }
 }
+
+/// The changes of a directory, one after another.
+class Changes {
+public:
+    explicit Changes(const std::filesystem::path& directory) : fd_(::inotify_init1(IN_CLOEXEC)) {
+        REQUIRE(::inotify_add_watch(fd_.get(), directory.c_str(), IN_CREATE | IN_MODIFY | IN_MOVED_TO | IN_DELETE) >=
+                0);
+    }
+    /// Waits for the next change. Returns the step if it is a checkpoint that was committed, else 0.
+    std::uint64_t next() {
+        if (next_ == end_) {
+            pollfd readable{fd_.get(), POLLIN, 0};
+            REQUIRE(::poll(&readable, 1, 120'000) == 1);  // only a hang lasts as long
+            const ssize_t bytes = ::read(fd_.get(), buffer_.data(), buffer_.size());
+            REQUIRE(bytes > 0);
+            next_ = 0;
+            end_ = static_cast<std::size_t>(bytes);
+        }
+        inotify_event event{};
+        std::memcpy(&event, buffer_.data() + next_, sizeof event);
+        const char* const name = buffer_.data() + next_ + sizeof event;
+        next_ += sizeof event + event.len;
+        return event.len > 0 && (event.mask & IN_MOVED_TO) != 0 ? detail::step_of(name).value_or(0) : 0;
+    }
+
+private:
+    ddprun::UniqueFd fd_;
+    std::array<char, 8192> buffer_{};
+    std::size_t next_ = 0;  // in buffer_
+    std::size_t end_ = 0;
+};
 
 /// Loads the newest checkpoint by two ranks and returns its step; 0 if there is none or its values are wrong.
 std::uint64_t load_newest(const std::filesystem::path& directory) {
@@ -66,32 +98,39 @@ std::uint64_t load_newest(const std::filesystem::path& directory) {
 
 }  // namespace
 
-TEST_CASE("after SIGKILL at any moment of a save the newest checkpoint loads, 200 times", "[checkpoint]") {
+TEST_CASE("after SIGKILL of one or all ranks at any moment of a save the newest checkpoint loads", "[checkpoint]") {
+    constexpr int kKills = 60;
     const TemporaryDirectory directory;
     std::mt19937 random(20261128);
     std::uint64_t newest = 0;
-    for (int kill = 0; kill < 200; ++kill) {
-        const pid_t child = ::fork();
-        REQUIRE(child >= 0);
-        if (child == 0) {
-            save_for_ever(directory.path());
-            ::_exit(1);
+    for (int kill = 0; kill < kKills; ++kill) {
+        Changes changes(directory.path());
+        Processes processes({.ranks_per_node = {3}},
+                            [&](Context& context) { return save_for_ever(directory.path(), context); });
+        std::uint64_t committed = 0;
+        if (kill % 3 == 0) {
+            while (committed == 0) committed = changes.next();
         }
-        std::this_thread::sleep_for(std::chrono::microseconds(10'000 + random() % 50'000));
-        REQUIRE(::kill(child, SIGKILL) == 0);
-        int status = 0;
-        REQUIRE(::waitpid(child, &status, 0) == child);
-        REQUIRE(WIFSIGNALED(status));
+        for (unsigned left = 1 + random() % 8; left > 0; --left) committed = std::max(committed, changes.next());
+        const std::size_t victim = random() % 4;  // 3: all
+        CAPTURE(kill, victim);
+        for (std::size_t rank = 0; rank < 3; ++rank)
+            if (victim == rank || victim == 3) processes.kill(rank, SIGKILL);
+        for (std::size_t rank = 0; rank < 3; ++rank) {
+            const std::string report = processes.words(rank);
+            CAPTURE(rank, report);
+            CHECK((victim == rank || victim == 3 ? report.empty() : report.starts_with("error ")));
+        }
         // Every file that has the name of a checkpoint is whole.
         const auto steps = detail::steps_in(directory.path());
         for (const std::uint64_t step : steps)
             CHECK(detail::find_damage(detail::checkpoint_path(directory.path(), step), step) == "");
-        if (steps.empty()) continue;
-        CHECK(steps.front() >= newest);
-        newest = steps.front();
-        if (kill % 20 == 0) CHECK(load_newest(directory.path()) == newest);
+        const std::uint64_t now = steps.empty() ? 0 : steps.front();
+        CHECK(now >= std::max(newest, committed));
+        newest = now;
+        if (kill % 10 == 0) CHECK(load_newest(directory.path()) == newest);
     }
-    CHECK(newest > 20);
+    CHECK(newest >= kKills / 3);  // every third kill waits for a commit
     CHECK(load_newest(directory.path()) == newest);
     for (const std::string& name : directory.names()) CHECK_THAT(name, !Contains(".tmp"));
 }
