@@ -12,15 +12,15 @@
 
 namespace DDP_EXPORT ddp {
 
-/// A whole tensor that every rank has, with the same values. It may be host memory when it is saved and device memory
-/// when it is loaded: the file is the same.
+/// A whole tensor that every rank has, with the same values. Nothing compares them: blocks of ranks that differ mix. It
+/// may be host memory when it is saved and device memory when it is loaded: the file is the same.
 struct NamedBuffer {
     std::string name;  ///< unique in a checkpoint, and not empty
     Buffer buffer;     ///< read by save(), written by load()
 };
 
 /// This rank's part of a tensor: a range of its elements, in row-major order. Every rank lists the same tensors in the
-/// same order, also those of which it has no part.
+/// same order, also those of which it has no part. Values of W ranks that differ are a tensor of shape {W, …}.
 struct NamedShard {
     std::string name;                     ///< unique in a checkpoint, and not empty
     std::vector<std::size_t> shape = {};  ///< of the whole tensor; empty: one element

@@ -130,6 +130,22 @@ TEST_CASE("replicas write each byte once, and load what any ranks have saved", "
     CHECK(loads(3, directory.path()) == std::vector<bool>(3, true));
 }
 
+TEST_CASE("values that differ between ranks are rows of one tensor, and each rank gets its own", "[checkpoint]") {
+    constexpr std::size_t kRow = 700'001;  // some blocks; rows begin inside of them
+    const TemporaryDirectory directory;
+    const auto right = run_ranks({.ranks_per_node = {3}}, [&](Context& context) {
+        const auto rank = static_cast<std::size_t>(context.rank());
+        std::vector<float> row(kRow, static_cast<float>(rank));
+        const std::vector<NamedShard> state{{"local", {3, kRow}, rank * kRow, Buffer(row)}};
+        Checkpointer checkpointer(directory.path(), context);
+        checkpointer.save(1, state);
+        std::ranges::fill(row, -1.0F);
+        checkpointer.load(1, state);
+        return std::ranges::count(row, static_cast<float>(rank)) == std::ssize(row);
+    });
+    CHECK(right == std::vector<bool>(3, true));
+}
+
 TEST_CASE("whole tensors are loaded as parts, and parts as whole tensors", "[checkpoint]") {
     const TemporaryDirectory directory;
     std::vector<float> values(1'000'000);
