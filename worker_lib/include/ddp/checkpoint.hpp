@@ -114,7 +114,6 @@ private:
                                              Stream stream);
     void save_now(std::uint64_t step, std::vector<NamedShard> state, bool is_whole, Stream stream);
     void save_later(std::uint64_t step, std::vector<NamedShard> state, bool is_whole, Stream stream);
-    void read_parts(std::uint64_t step, std::span<const NamedShard> state, Stream stream);
 
     std::filesystem::path dir_;
     ProcessGroup* group_;

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <exception>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -52,24 +53,24 @@ std::string cannot_save(const std::filesystem::path& path) {
 
 /// Throws Error{InvalidArgument} for device memory of the state, or a stream, that the group cannot use.
 void check_device(detail::GroupImpl& group, std::span<const NamedShard> state, Stream stream) {
-    const auto refuse = [](std::string_view what, std::string_view why) {
-        throw Error(ErrorCode::InvalidArgument, fmt::format("cannot checkpoint {}: {}", what, why));
+    const auto refuse = [](std::string_view text) {
+        throw Error(ErrorCode::InvalidArgument, fmt::format("cannot checkpoint {}", text));
     };
     detail::GroupDevice* const device = group.backend().device();
     if (device == nullptr && stream.handle != nullptr) {
-        refuse("behind a stream",
-               "this group is on the native backend, which takes host memory only. Synchronise the "
-               "stream before the call, and leave it out; device memory needs Backend::Nccl");
+        refuse(
+            "behind a stream: this group is on the native backend, which takes host memory only. Synchronise the "
+            "stream before the call, and leave it out; device memory needs Backend::Nccl");
     }
     if (device == nullptr || !detail::has_device_memory(state)) return;
     const detail::DeviceScope scope(*device);
     const auto handle = static_cast<detail::CUstream>(stream.handle);
     if (const auto wrong = detail::capture_complaint(device->cuda(), handle); !wrong.empty())
-        refuse("device memory", wrong + ". Call save and load before or after the capture");
+        refuse(fmt::format("device memory: {}. Call save and load before or after the capture", wrong));
     for (const NamedShard& shard : state) {
         if (shard.part.device != Device::Cuda) continue;
         const auto wrong = detail::memory_complaint(device->cuda(), shard.part, "buffer", device->index());
-        if (!wrong.empty()) refuse(fmt::format("'{}'", shard.name), wrong);
+        if (!wrong.empty()) refuse(fmt::format("'{}': {}", shard.name, wrong));
     }
 }
 
@@ -99,6 +100,9 @@ void require_same(ProcessGroup& group, detail::GroupImpl& impl, std::uint64_t st
 void with_staging(detail::GroupImpl& group, std::shared_ptr<detail::Staging>& kept, std::string_view what,
                   std::span<const NamedShard> state, Stream stream, const std::function<void(detail::Staging*)>& use) {
     if (!detail::has_device_memory(state)) return use(nullptr);
+    const auto settle = [&kept] {
+        if (kept && !kept->settle()) kept = nullptr;
+    };
     const std::size_t piece_bytes = std::min(detail::max_device_bytes(state), detail::Staging::kPieceBytes);
     try {
         if (!kept || kept->piece_bytes() < piece_bytes) {
@@ -110,10 +114,34 @@ void with_staging(detail::GroupImpl& group, std::shared_ptr<detail::Staging>& ke
         kept->wait_for(stream);
         use(kept.get());
     } catch (const Error& error) {
-        if (kept && !kept->settle()) kept = nullptr;
+        settle();
         if (error.code() != ErrorCode::System && error.code() != ErrorCode::InvalidArgument) throw;
         throw Error(error.code(), fmt::format("{}: {}", what, error.what()));
+    } catch (...) {
+        settle();
+        throw;
     }
+}
+
+/// Writes this rank's blocks, and then looks for the marker on rank 0, whose error comes first: once a newer generation
+/// has removed the temporary file, some file systems fail its writers.
+/// fence   null on other ranks
+void write_fenced(detail::Save& save, const detail::SaveFence* fence, detail::Staging* staging) {
+    try {
+        save.write(staging);
+    } catch (const Error&) {
+        if (fence != nullptr) fence->refuse_superseded(save.path());
+        throw;
+    }
+    if (fence != nullptr) fence->refuse_superseded(save.path());
+}
+
+/// Reads the parts of `state` from an open file.
+void read_parts(detail::GroupImpl& group, std::shared_ptr<detail::Staging>& kept,
+                const ddprun::checkpoint::StoredCheckpoint& file, const std::filesystem::path& path,
+                std::span<const NamedShard> state, Stream stream) {
+    with_staging(group, kept, fmt::format("cannot load checkpoint {}", path.string()), state, stream,
+                 [&](detail::Staging* staging) { detail::read_checkpoint(file, path, state, staging); });
 }
 
 /// Throws the group's failure, because the values may come from operations that were aborted. Called after the values
@@ -156,14 +184,17 @@ std::shared_ptr<detail::Save> Checkpointer::begin_save(std::uint64_t step, std::
     const auto path = detail::checkpoint_path(dir_, step);
     const ddprun::checkpoint::SaveFacts facts{step, static_cast<std::uint64_t>(group_->size()),
                                               group.spec().generation};
-    const auto save = std::make_shared<detail::Save>(path, facts, state, group_->rank());
+    std::shared_ptr<detail::Save> save;
+    together(*group_, "prepare checkpoint",
+             [&] { save = std::make_shared<detail::Save>(path, facts, state, group_->rank()); });
     const std::string name = on_rank_0(*group_, "save checkpoint", [&] {
         fence_->take_over();
         return save->create(*fence_);
     });
-    save->plan(ranges, detail::flags_of_all(*group_, save->open(name), "open checkpoint"));
+    const std::vector<bool> can_write = detail::flags_of_all(*group_, save->open(name), "open checkpoint");
     std::vector<std::byte> sent;
     together(*group_, "borders of the checkpoint", [&] {
+        save->plan(ranges, can_write);
         if (save->planned().sends.empty()) return;
         with_staging(group, staging_, cannot_save(path), state, stream,
                      [&](detail::Staging* staging) { sent = save->bytes_to_send(staging); });
@@ -176,7 +207,7 @@ void Checkpointer::save_now(std::uint64_t step, std::vector<NamedShard> state, b
     const auto save = begin_save(step, state, is_whole, stream);
     together(*group_, "write checkpoint", [&] {
         with_staging(*group_->impl_, staging_, cannot_save(detail::checkpoint_path(dir_, step)), state, stream,
-                     [&](detail::Staging* staging) { save->write(staging); });
+                     [&](detail::Staging* staging) { write_fenced(*save, fence_.get(), staging); });
         refuse_failed(*group_->impl_);
     });
     detail::commit(*group_, *save, fence_.get());
@@ -196,7 +227,7 @@ void Checkpointer::save_later(std::uint64_t step, std::vector<NamedShard> state,
     try {
         together(*group_, "start checkpoint", [&] {
             background_->start([save, &threads, fence = fence_] {
-                together(threads, "write checkpoint", [&] { save->write(); });
+                together(threads, "write checkpoint", [&] { write_fenced(*save, fence.get(), nullptr); });
                 detail::commit(threads, *save, fence.get());
             });
         });
@@ -245,7 +276,9 @@ void Checkpointer::load(std::uint64_t step, List<NamedBuffer> list, Stream strea
     const std::vector<NamedShard> state = detail::as_shards(list.elements());
     require_same(*group_, *group_->impl_, step, state, Kind::kWhole, stream);
     together(*group_, "load checkpoint", [&] {
-        if (group_->rank() == 0) read_parts(step, state, stream);
+        if (group_->rank() != 0) return;
+        const auto path = detail::existing_path(dir_, step);
+        read_parts(*group_->impl_, staging_, detail::open_to_load(path, step), path, state, stream);
     });
     std::vector<Buffer> buffers;
     for (const NamedShard& shard : state) buffers.push_back(shard.part);
@@ -256,36 +289,38 @@ void Checkpointer::load(std::uint64_t step, List<NamedShard> list, Stream stream
     wait();
     const std::vector<NamedShard> state(list.elements().begin(), list.elements().end());
     require_same(*group_, *group_->impl_, step, state, Kind::kParts, stream);
+    detail::GroupImpl& group = *group_->impl_;
     const auto path = detail::existing_path(dir_, step);
-    const std::string hash = on_rank_0(*group_, "open checkpoint",
-                                       [&] { return std::to_string(detail::open_to_load(path, step).head_hash); });
-    const auto file = ddprun::checkpoint::open_checkpoint(path);
-    const auto sees = detail::flags_of_all(*group_, file && std::to_string(file->head_hash) == hash, "see checkpoint");
+    std::optional<ddprun::checkpoint::StoredCheckpoint> file;  // if it is the one that rank 0 has opened
+    const std::string hash = on_rank_0(*group_, "open checkpoint", [&] {
+        file = detail::open_to_load(path, step);
+        return std::to_string(file->head_hash);
+    });
+    together(*group_, "see checkpoint", [&] {
+        if (group_->rank() == 0) return;
+        auto own = ddprun::checkpoint::open_checkpoint(path);
+        if (own && std::to_string(own->head_hash) == hash) file = std::move(*own);
+    });
+    const auto sees = detail::flags_of_all(*group_, file.has_value(), "see checkpoint");
     together(*group_, "load checkpoint", [&] {
-        if (sees[static_cast<std::size_t>(group_->rank())]) read_parts(step, state, stream);
+        if (file) read_parts(group, staging_, *file, path, state, stream);
     });
     if (std::ranges::count(sees, false) == 0) return;
     const auto ranges = detail::ranges_of_all(*group_, state, Kind::kParts);
     for (int rank = 0; rank < group_->size(); ++rank) {
         if (sees[static_cast<std::size_t>(rank)]) continue;
-        detail::PartsInTransit parts(state, ranges, rank);
+        std::optional<detail::PartsInTransit> parts;
         together(*group_, "load checkpoint", [&] {
-            if (group_->rank() == 0) read_parts(step, parts.state(), {});
+            parts.emplace(state, ranges, rank, group_->rank());
+            if (group_->rank() == 0) read_parts(group, staging_, *file, path, parts->state(), {});
         });
-        parts.send(*group_);
+        parts->send(*group_);
         together(*group_, "load checkpoint", [&] {
             if (group_->rank() != rank) return;
-            with_staging(*group_->impl_, staging_, fmt::format("cannot load checkpoint {}", path.string()), state,
-                         stream, [&](detail::Staging* staging) { parts.copy_to(state, staging); });
+            with_staging(group, staging_, fmt::format("cannot load checkpoint {}", path.string()), state, stream,
+                         [&](detail::Staging* staging) { parts->copy_to(state, staging); });
         });
     }
-}
-
-void Checkpointer::read_parts(std::uint64_t step, std::span<const NamedShard> state, Stream stream) {
-    const auto path = detail::existing_path(dir_, step);
-    const auto file = detail::open_to_load(path, step);
-    with_staging(*group_->impl_, staging_, fmt::format("cannot load checkpoint {}", path.string()), state, stream,
-                 [&](detail::Staging* staging) { detail::read_checkpoint(file, path, state, staging); });
 }
 
 }  // namespace ddp

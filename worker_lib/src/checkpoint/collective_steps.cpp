@@ -73,15 +73,16 @@ void commit(ProcessGroup& group, Save& save, const SaveFence* fence) {
     });
 }
 
-PartsInTransit::PartsInTransit(std::span<const NamedShard> state, std::span<const OwnedRange> ranges, int rank)
+PartsInTransit::PartsInTransit(std::span<const NamedShard> state, std::span<const OwnedRange> ranges, int rank,
+                               int self)
     : rank_(rank), state_(state.begin(), state.end()) {
-    std::size_t total = 0;
     for (NamedShard& shard : state_) {
         shard.begin = 0;
         shard.part = {nullptr, 0, shard.part.dtype};
     }
-    for (const OwnedRange& range : ranges) total += range.rank == rank ? range.end - range.begin : 0;
-    memory_.resize(total);
+    for (const OwnedRange& range : ranges) bytes_ += range.rank == rank ? range.end - range.begin : 0;
+    if (self != 0 && self != rank) return;
+    memory_.resize(bytes_);
     std::size_t next = 0;
     for (const OwnedRange& range : ranges) {
         if (range.rank != rank) continue;
@@ -95,10 +96,11 @@ PartsInTransit::PartsInTransit(std::span<const NamedShard> state, std::span<cons
 
 void PartsInTransit::send(ProcessGroup& group) {
     std::vector<std::size_t> counts(static_cast<std::size_t>(group.size()));
-    counts[static_cast<std::size_t>(rank_)] = memory_.size();
-    std::vector<std::byte> received(group.rank() == rank_ ? memory_.size() : 0);
-    group.scatter_v(memory_, received, counts, 0, {.timeout = kDiskTimeout, .label = "load checkpoint"}).wait();
-    if (group.rank() == rank_) std::ranges::copy(received, memory_.begin());
+    counts[static_cast<std::size_t>(rank_)] = bytes_;
+    const std::span<std::byte> memory(memory_);
+    const auto from = group.rank() == 0 ? memory : std::span<std::byte>();
+    const auto to = group.rank() == rank_ ? memory : std::span<std::byte>();
+    group.scatter_v(from, to, counts, 0, {.timeout = kDiskTimeout, .label = "load checkpoint"}).wait();
 }
 
 void PartsInTransit::copy_to(std::span<const NamedShard> state, Staging* staging) const {

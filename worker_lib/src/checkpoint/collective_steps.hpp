@@ -34,10 +34,13 @@ void exchange(ProcessGroup& group, Save& save, std::span<const std::byte> sent);
 /// fence   null on other ranks
 void commit(ProcessGroup& group, Save& save, const SaveFence* fence);
 
-/// The parts of a rank that does not see the file, on their way from rank 0, in host memory. Other ranks have none.
+/// The parts of a rank that does not see the file, on their way from rank 0. Only rank 0 and that rank have memory for
+/// them, in host memory.
 class PartsInTransit {
 public:
-    PartsInTransit(std::span<const NamedShard> state, std::span<const OwnedRange> ranges, int rank);
+    /// rank   that gets the parts; not 0
+    /// self   the rank of this process
+    PartsInTransit(std::span<const NamedShard> state, std::span<const OwnedRange> ranges, int rank, int self);
     /// Returns the parts.
     [[nodiscard]] const std::vector<NamedShard>& state() const { return state_; }
     /// Sends them from rank 0. Collective.
@@ -47,7 +50,8 @@ public:
 
 private:
     int rank_;
-    std::vector<std::byte> memory_;
+    std::size_t bytes_ = 0;          ///< of all parts
+    std::vector<std::byte> memory_;  ///< empty on ranks that have none
     std::vector<NamedShard> state_;
 };
 

@@ -51,11 +51,12 @@ std::vector<std::string> names_in(const std::filesystem::path& directory) {
 }
 
 std::optional<std::uint64_t> step_of(std::string_view name) {
-    if (!name.starts_with(kPrefix)) return {};
-    name.remove_prefix(kPrefix.size());
     for (const std::string_view suffix : {kSuffix, kOldSuffix}) {
-        if (name.ends_with(suffix))
-            return ddprun::parse_number<std::uint64_t>(name.substr(0, name.size() - suffix.size()));
+        if (!name.starts_with(kPrefix) || !name.ends_with(suffix) || name.size() < kPrefix.size() + suffix.size())
+            continue;
+        const auto digits = name.substr(kPrefix.size(), name.size() - kPrefix.size() - suffix.size());
+        const auto step = ddprun::parse_number<std::uint64_t>(digits);
+        if (step && std::to_string(*step) == digits) return step;  // not "0007"
     }
     return {};
 }

@@ -21,7 +21,8 @@ namespace ddp::detail {
 [[nodiscard]] std::filesystem::path old_checkpoint_path(const std::filesystem::path& directory, std::uint64_t step);
 /// Returns the one of the two that exists; of both, or of none, the first.
 [[nodiscard]] std::filesystem::path existing_path(const std::filesystem::path& directory, std::uint64_t step);
-/// Returns 200 for "step-200.safetensors" and "step-200.ckpt"; nothing for any other name.
+/// Returns 200 for "step-200.safetensors" and "step-200.ckpt"; nothing for any other name, as
+/// "step-0200.safetensors" of another program.
 [[nodiscard]] std::optional<std::uint64_t> step_of(std::string_view name);
 
 /// Creates the directory and its parents. It may be read-only, for a job that only loads. Throws Error{Io}.

@@ -13,6 +13,7 @@
 
 #include "common/word_hash.hpp"
 #include "ddp/error.hpp"
+#include "worker_lib/src/checkpoint/directory.hpp"
 
 namespace ddp::detail {
 namespace {
@@ -66,7 +67,14 @@ Save::Save(std::filesystem::path path, const ddprun::checkpoint::SaveFacts& fact
       rank_(rank),
       order_(order_of(state_)),
       chunks_(ddprun::checkpoint::chunks_of(order_.tensors)),
-      data_begin_(ddprun::checkpoint::encode_checkpoint(facts_, order_.tensors, {}).size()) {}
+      data_begin_(ddprun::checkpoint::encode_checkpoint(facts_, order_.tensors, {}).size()) {
+    const std::size_t header_bytes = data_begin_ - ddprun::checkpoint::kLengthBytes;
+    if (header_bytes > ddprun::checkpoint::kMaxHeaderBytes)
+        throw Error(ErrorCode::InvalidArgument,
+                    fmt::format("cannot save checkpoint {}: its header would have {} bytes, and safetensors allows {}. "
+                                "Pass fewer tensors, shorter names or less data, or use several checkpoint directories",
+                                path_.string(), header_bytes, ddprun::checkpoint::kMaxHeaderBytes));
+}
 
 Save::~Save() { discard(); }
 
@@ -162,7 +170,8 @@ void Save::write_at(std::span<const std::byte> bytes, std::size_t position) cons
         if (written < 0 && errno == EINTR) continue;
         if (written < 0) {
             const int error = errno;
-            // The save has failed. The room counts as free again before fail_writing() looks it up.
+            // The save has failed on all ranks. Unless others write on, the room counts as free again before
+            // fail_writing() looks it up.
             [[maybe_unused]] const int ignored = ::ftruncate(fd_.get(), 0);
             fail_writing(error);
         }
@@ -225,6 +234,8 @@ void Save::commit(const SaveFence& fence, std::span<const std::uint64_t> hashes)
     if (error != 0) abandon(fence, error);
     temporary_.clear();
     if (const int sync_error = sync_directory(path_.parent_path())) fail_writing(sync_error);
+    // latest() looks at one file of each step: were this one damaged later, the old one would not be used anyway.
+    ::unlink(old_checkpoint_path(path_.parent_path(), facts_.step).c_str());
 }
 
 }  // namespace ddp::detail

@@ -21,6 +21,7 @@ namespace ddp::detail {
 
 class Save {
 public:
+    /// Throws Error{InvalidArgument} if the header would be larger than the format allows.
     /// path   of the checkpoint
     /// state  checked; its memory has to stay valid until copy() or write() returns
     Save(std::filesystem::path path, const ddprun::checkpoint::SaveFacts& facts, std::vector<NamedShard> state,
@@ -37,6 +38,7 @@ public:
     [[nodiscard]] bool open(const std::string& name);
     /// Chooses what this rank writes and sends.
     void plan(std::span<const OwnedRange> ranges, const std::vector<bool>& can_write);
+    [[nodiscard]] const std::filesystem::path& path() const { return path_; }
     [[nodiscard]] const WritePlan& planned() const { return plan_; }
 
     /// Returns the bytes that this rank sends, by receiver.
@@ -56,7 +58,8 @@ public:
     [[nodiscard]] const std::vector<std::uint64_t>& hashes() const { return hashes_; }
     /// Returns how many chunks each rank hashes.
     [[nodiscard]] std::vector<std::size_t> chunk_counts(int ranks) const;
-    /// Writes the header, fsyncs and renames the file if the fence allows it, and fsyncs the directory. Rank 0 only.
+    /// Writes the header, fsyncs and renames the file if the fence allows it, fsyncs the directory, and removes the
+    /// file of an older format that this step has. Rank 0 only.
     /// hashes   of all ranks, by rank
     void commit(const SaveFence& fence, std::span<const std::uint64_t> hashes);
 

@@ -59,8 +59,7 @@ std::optional<Owner> owner_of_temporary(std::string_view name) {
     const auto end = name.find(kTemporarySuffix);
     if (end == std::string_view::npos) return {};
     const std::string_view file = name.substr(0, end);
-    const auto step = step_of(file);
-    if (!step || (checkpoint_path({}, *step) != file && old_checkpoint_path({}, *step) != file)) return {};
+    if (!step_of(file)) return {};
     const std::string_view rest = name.substr(end + kTemporarySuffix.size());  // "", ".<random>", ".<owner>.<random>"
     if (rest.empty()) return Owner{};
     const auto owner = without_random(rest);

@@ -127,7 +127,7 @@ TEST_CASE("files of versions 1 and 2 are loaded, their damage found, and removed
     CHECK(find_damage(path, 9) == "it does not begin like a safetensors file");
     CHECK(latest(directory.path()) == 6);
     save_steps(directory.path(), {9}, 2);
-    CHECK(directory.names() == Names{"step-6.safetensors", "step-9.ckpt", "step-9.safetensors"});
+    CHECK(directory.names() == Names{"step-6.safetensors", "step-9.safetensors"});
     CHECK(latest(directory.path()) == 9);
     save_steps(directory.path(), {10, 11}, 2);
     CHECK(directory.names() == Names{"step-10.safetensors", "step-11.safetensors"});
