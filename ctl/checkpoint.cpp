@@ -38,7 +38,7 @@ int run_checkpoint(const CheckpointOptions& options) {
     if (file->version == 0) return exit_code::kSuccess;
     if (const auto sound = checkpoint::verify(*file); !sound)
         return fail(with_context(context, sound.error()), code_of(sound.error()));
-    const auto printed = print_to_stdout(fmt::format("whole: {} right\n", counted(file->chunks.size(), "checksum")));
+    const auto printed = print_to_stdout(fmt::format("whole: {} verified\n", counted(file->chunks.size(), "checksum")));
     return printed ? exit_code::kSuccess : fail(printed.error(), exit_code::kOutput);
 }
 

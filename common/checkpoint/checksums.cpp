@@ -57,6 +57,14 @@ std::optional<Number> number_in(const Header& header, std::string_view key) {
     return found == header.metadata.end() ? std::optional<Number>{} : parse_number<Number>(found->second);
 }
 
+/// Returns how many chunks chunks_of() returns.
+std::size_t count_of_chunks(std::span<const Tensor> tensors) {
+    std::size_t count = 0;
+    for (const Tensor& tensor : tensors)
+        if (tensor.bytes > 0) count += (tensor.end() - 1) / kBlockBytes - tensor.begin / kBlockBytes + 1;
+    return count;
+}
+
 }  // namespace
 
 std::vector<Chunk> chunks_of(std::span<const Tensor> tensors) {
@@ -75,7 +83,7 @@ std::string encode_checkpoint(const SaveFacts& facts, std::span<const Tensor> te
                               std::span<const std::uint64_t> hashes) {
     std::string digits;
     for (const std::uint64_t hash : hashes) digits += digits_of(hash);
-    digits.resize(chunks_of(tensors).size() * kHashDigits, '0');
+    digits.resize(count_of_chunks(tensors) * kHashDigits, '0');
     Header header{.metadata = {{"format", "pt"},  // some readers ask for it
                                {std::string(kVersionKey), std::to_string(kVersion)},
                                {std::string(kStepKey), std::to_string(facts.step)},
@@ -99,8 +107,11 @@ Result<Checksums> checksums_of(const Header& header, std::string_view first_byte
     const auto world_size = number_in<std::uint64_t>(header, kWorldKey);
     const auto generation = number_in<std::int64_t>(header, kGenerationKey);
     if (version && *version != kVersion)
-        return Error{Errc::kMalformed,
-                     fmt::format("it is a checkpoint of version {}, which this program does not know", *version)};
+        return Error{
+            Errc::kMismatch,
+            fmt::format("it is a checkpoint of version {}, and this program reads versions up to {}. Update the "
+                        "program",
+                        *version, kVersion)};
     if (!version || !step || !world_size || !generation || block_bytes != kBlockBytes)
         return damaged("a number in __metadata__ is wrong");
     const std::size_t place = place_of_header_hash(first_bytes);
@@ -108,12 +119,15 @@ Result<Checksums> checksums_of(const Header& header, std::string_view first_byte
                                                           : hash_in(first_bytes.substr(place, kHashDigits));
     if (!expected || *expected != header_hash(std::string(first_bytes))) return damaged("its checksum is wrong");
     const auto hashes = header.metadata.find(std::string(kHashesKey));
+    // The file may be sparse, and have more chunks than the header has bytes.
+    const std::size_t expected_hashes = count_of_chunks(header.tensors);
+    const std::size_t digits = hashes == header.metadata.end() ? 0 : hashes->second.size();
+    if (digits != expected_hashes * kHashDigits)
+        return damaged(fmt::format("{} checksums for {} chunks", digits / kHashDigits, expected_hashes));
     Checksums found{{*step, *world_size, *generation}, chunks_of(header.tensors)};
-    if (hashes == header.metadata.end() || hashes->second.size() != found.chunks.size() * kHashDigits)
-        return damaged("another number of checksums");
     for (std::size_t i = 0; i < found.chunks.size(); ++i) {
         const auto hash = hash_in(std::string_view(hashes->second).substr(i * kHashDigits, kHashDigits));
-        if (!hash) return damaged("a checksum is no number");
+        if (!hash) return damaged("a checksum is not a number");
         found.chunks[i].hash = *hash;
     }
     return found;

@@ -18,7 +18,7 @@ inline constexpr std::size_t kBlockBytes = 1u << 20;
 /// The version of the format. Versions 1 and 2 are the format of old_format.hpp.
 inline constexpr int kVersion = 3;
 
-/// The bytes of one tensor in one block of the data; what one checksum is about.
+/// The bytes of one tensor in one block of the data. Each chunk has one checksum.
 struct Chunk {
     std::size_t tensor = 0;  ///< index
     std::size_t begin = 0;   ///< of its bytes
@@ -51,7 +51,8 @@ struct Checksums {
     SaveFacts facts;
     std::vector<Chunk> chunks;
 };
-/// Returns the checksums in the beginning of a file, and checks that of the header.
+/// Returns the checksums in the beginning of a file, and checks that of the header. Errors: kMalformed for damage,
+/// kMismatch for a version of the format that is not known.
 /// first_bytes   up to the data
 [[nodiscard]] Result<Checksums> checksums_of(const Header& header, std::string_view first_bytes);
 

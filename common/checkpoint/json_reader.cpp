@@ -97,10 +97,10 @@ void JsonReader::add_escape(std::string& text) {
     if (is_surrogate(code, 0xD800) && rest_.starts_with("\\u")) {
         rest_.remove_prefix(2);
         const unsigned low = hex_digits();
-        if (!is_surrogate(low, 0xDC00)) return fail("half of a character");
+        if (!is_surrogate(low, 0xDC00)) return fail("an unpaired surrogate");
         code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
     } else if (is_surrogate(code, 0xD800) || is_surrogate(code, 0xDC00)) {
-        return fail("half of a character");
+        return fail("an unpaired surrogate");
     }
     append_utf8(text, code);
 }

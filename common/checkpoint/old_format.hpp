@@ -25,7 +25,8 @@ struct OldHead {
     std::vector<Chunk> chunks;    ///< one for each tensor
 };
 
-/// Returns the length of the whole head, given the first kPreambleBytes of a file; nothing if that is no such file.
+/// Returns the length of the whole head, given the first kPreambleBytes of a file; nothing if the file has another
+/// format.
 [[nodiscard]] std::optional<std::size_t> old_head_bytes(std::string_view preamble);
 
 /// Returns what a whole head says; nothing if the head is damaged.

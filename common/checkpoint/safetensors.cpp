@@ -58,7 +58,7 @@ std::map<std::string, std::string> read_metadata(JsonReader& json) {
         std::string key = json.string();
         json.expect(':');
         std::string value = json.string();
-        if (!metadata.emplace(std::move(key), std::move(value)).second) json.fail("a key that was there before");
+        if (!metadata.emplace(std::move(key), std::move(value)).second) json.fail("a duplicate key");
     } while (json.good() && json.accept(','));
     json.expect('}');
     return metadata;
@@ -71,7 +71,7 @@ Tensor read_tensor(JsonReader& json, std::string name) {
     do {
         const std::string key = json.string();
         json.expect(':');
-        if (!keys.insert(key).second) json.fail("a key that was there before");
+        if (!keys.insert(key).second) json.fail("a duplicate key");
         if (key == "dtype") {
             tensor.dtype = json.string();
         } else if (key == "shape") {
@@ -166,7 +166,7 @@ Result<Header> decode(std::string_view text, std::uint64_t data_bytes) {
         do {
             std::string name = json.string();
             json.expect(':');
-            if (!names.insert(name).second) json.fail("a name that was there before");
+            if (!names.insert(name).second) json.fail("a duplicate name");
             if (name == kMetadata) {
                 header.metadata = read_metadata(json);
             } else {

@@ -26,7 +26,8 @@ struct StoredCheckpoint {
 };
 
 /// Opens a file and reads its header. The error of a damaged file has Errc::kMalformed and the text "its head is
-/// damaged"; one of the system has its errno. No error names the file, so the caller adds that.
+/// damaged"; that of a newer version has Errc::kMismatch; one of the system has its errno. No error names the file, so
+/// the caller adds that.
 [[nodiscard]] Result<StoredCheckpoint> open_checkpoint(const std::filesystem::path& path);
 
 using UseBytes = std::function<void(std::size_t begin, std::span<const std::byte> bytes)>;

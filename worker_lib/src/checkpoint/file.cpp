@@ -16,13 +16,18 @@ namespace {
 
 namespace format = ddprun::checkpoint;
 
-bool is_damage(const ddprun::Error& error) { return error.code == ddprun::Errc::kMalformed; }
+/// Returns whether latest() skips the file: it is damaged, or no checkpoint that this program knows.
+bool is_unusable(const ddprun::Error& error) {
+    return error.code == ddprun::Errc::kMalformed || error.code == ddprun::Errc::kMismatch;
+}
 
 [[noreturn]] void refuse(const std::filesystem::path& path, const ddprun::Error& error) {
-    if (!is_damage(error))
+    if (!is_unusable(error))
         throw Error(ErrorCode::Io, fmt::format("cannot read checkpoint {}: {}", path.string(), error.message));
-    throw Error(ErrorCode::Io, fmt::format("cannot load checkpoint {}: {}. Remove it; an older one will be used then",
-                                           path.string(), error.message));
+    throw Error(
+        ErrorCode::Io,
+        fmt::format("cannot load checkpoint {}: {}{}", path.string(), error.message,
+                    error.code == ddprun::Errc::kMalformed ? ". Remove it; an older one will be used then" : ""));
 }
 
 /// Opens a file that a Checkpointer has written for this step.
@@ -30,7 +35,8 @@ ddprun::Result<format::StoredCheckpoint> open_of_step(const std::filesystem::pat
     auto file = format::open_checkpoint(path);
     if (!file) return file;
     if (file->version == 0)
-        return ddprun::Error{ddprun::Errc::kMalformed, "it has no checksums, so no Checkpointer has written it"};
+        return ddprun::Error{ddprun::Errc::kMismatch,
+                             "it has no checksums, so no Checkpointer has written it. Move it to another directory"};
     if (file->facts.step != step)
         return ddprun::Error{ddprun::Errc::kMalformed, fmt::format("it is of step {}", file->facts.step)};
     return file;
@@ -62,7 +68,7 @@ std::string find_damage(const std::filesystem::path& path, std::uint64_t step) {
     const auto file = open_of_step(path, step);
     const ddprun::Result<void> sound = file ? format::verify(*file) : ddprun::Result<void>(file.error());
     if (sound) return {};
-    if (!is_damage(sound.error())) refuse(path, sound.error());
+    if (!is_unusable(sound.error())) refuse(path, sound.error());
     return sound.error().message;
 }
 

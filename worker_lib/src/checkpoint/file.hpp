@@ -12,7 +12,8 @@
 
 namespace ddp::detail {
 
-/// Reads the whole file and returns its damage ("it is of step 7"); empty if it has none. Throws Error{Io} if the file
+/// Reads the whole file and returns its damage ("it is of step 7"), or why this program cannot use it; empty if
+/// it is whole. Throws Error{Io} if the file
 /// cannot be read at all.
 [[nodiscard]] std::string find_damage(const std::filesystem::path& path, std::uint64_t step);
 

@@ -2,9 +2,12 @@
 
 #include "common/checkpoint/safetensors.hpp"
 
+#include <fmt/format.h>
+
 #include <boost/json.hpp>
 
 #include "common/checkpoint/checksums.hpp"
+#include "common/word_hash.hpp"
 #include "tests/catch.hpp"
 
 using namespace ddprun::checkpoint;
@@ -65,8 +68,8 @@ TEST_CASE("headers that do not follow the format are refused with the reason", "
              {"{}x", "expected the end"},
              {with_tensor(good) + "{", "expected the end"},
              {R"({"a":1})", "expected '{'"},
-             {R"({"a":{)" + good + R"(},"a":{)" + good + "}}", "a name that was there before"},
-             {with_tensor(good + R"(,"shape":[2])"), "a key that was there before"},
+             {R"({"a":{)" + good + R"(},"a":{)" + good + "}}", "a duplicate name"},
+             {with_tensor(good + R"(,"shape":[2])"), "a duplicate key"},
              {with_tensor(good + R"(,"more":1)"), "a key that tensors do not have"},
              {with_tensor(R"("dtype":"F32","shape":[2])"), "a tensor without dtype, shape or data_offsets"},
              {with_tensor(R"("dtype":"F32","shape":[-2],"data_offsets":[0,8])"), "expected a whole number"},
@@ -76,9 +79,9 @@ TEST_CASE("headers that do not follow the format are refused with the reason", "
              {with_tensor(R"("dtype":"F32","shape":[2],"data_offsets":[8,0])"), "not a beginning and an end"},
              {with_tensor(R"("dtype":"F32","shape":[2],"data_offsets":[0])"), "not a beginning and an end"},
              {R"({"__metadata__":{"a":1}})", "expected a string"},
-             {R"({"__metadata__":{"a":"","a":""}})", "a key that was there before"},
-             {R"({"\ud800":{)" + good + "}}", "half of a character"},
-             {R"({"\udc00":{)" + good + "}}", "half of a character"},
+             {R"({"__metadata__":{"a":"","a":""}})", "a duplicate key"},
+             {R"({"\ud800":{)" + good + "}}", "an unpaired surrogate"},
+             {R"({"\udc00":{)" + good + "}}", "an unpaired surrogate"},
              {R"({"\x":{)" + good + "}}", "an unknown escape"},
              {R"({"\u12":{)" + good + "}}", "four hexadecimal digits"},
              {"{\"a\n\":{" + good + "}}", "a control character"},
@@ -130,6 +133,21 @@ TEST_CASE("chunks end at the ends of tensors and of blocks", "[checkpoint]") {
                                                    {2, 2 * kBlockBytes, 10, 0}});
 }
 
+TEST_CASE("a sparse file of many chunks is refused before memory is taken for them", "[checkpoint]") {
+    const std::size_t bytes = std::size_t{1} << 60;  // whose chunks would be larger than any memory
+    Header header = *decode(json_in(encode_checkpoint({}, kTensors, {})), 35);
+    header.tensors = {{"a", "U8", {bytes}, 0, bytes}};
+    const std::string text = encode(header);
+    const std::string zeros = R"("ddp.header_hash":")";
+    ddprun::WordHash64 hash;
+    std::string file = text;
+    file.replace(file.find(zeros) + zeros.size(), 16, 16, '0');
+    hash.add(std::as_bytes(std::span(file)));
+    file.replace(file.find(zeros) + zeros.size(), 16, fmt::format("{:016x}", hash.value()));
+    const auto found = checksums_of(*decode(json_in(file), bytes), file);
+    CHECK(found.error().message == "its header is damaged: 3 checksums for 1099511627776 chunks");
+}
+
 TEST_CASE("the checksums in a header are read, and damage to it is found", "[checkpoint]") {
     const SaveFacts facts{200, 8, 3};
     const std::vector<std::uint64_t> hashes{1, 2, 0xfedcba9876543210};
@@ -154,6 +172,8 @@ TEST_CASE("the checksums in a header are read, and damage to it is found", "[che
     }
     std::string later = file;
     later.replace(later.find(R"("ddp.version":"3")"), 17, R"("ddp.version":"4")");
-    CHECK(checksums_of(*decode(json_in(later), 35), later).error().message ==
-          "it is a checkpoint of version 4, which this program does not know");
+    const auto unknown = checksums_of(*decode(json_in(later), 35), later);
+    CHECK(unknown.error().code == ddprun::Errc::kMismatch);
+    CHECK(unknown.error().message ==
+          "it is a checkpoint of version 4, and this program reads versions up to 3. Update the program");
 }

@@ -11,6 +11,7 @@
 #include "tests/unit/worker_lib/support/child.hpp"
 #include "tests/unit/worker_lib/support/local_world.hpp"
 #include "worker_lib/src/checkpoint/file.hpp"
+#include "worker_lib/src/checkpoint/save.hpp"
 
 using Catch::Contains;
 using ddp::Checkpointer;
@@ -156,6 +157,60 @@ TEST_CASE("a save replaces a checkpoint of the same step", "[checkpoint]") {
     write_file(directory.path() / "step-5.safetensors", "rubbish");
     save_steps(directory.path(), {5});
     CHECK(latest(directory.path()) == 5);
+}
+
+TEST_CASE("files of other programs and of newer versions are skipped, and no error advises to remove them",
+          "[checkpoint]") {
+    const TemporaryDirectory directory;
+    save_steps(directory.path(), {1, 2});
+    const auto path = directory.path() / "step-2.safetensors";
+    std::string contents = read_file(path);
+    write_file(directory.path() / "step-0007.safetensors", contents);  // a name that no Checkpointer gives
+    CHECK(latest(directory.path()) == 2);
+    const bool newer = GENERATE(false, true);
+    const std::string key = newer ? R"("ddp.version":"3")" : R"("ddp.version")";
+    contents.replace(contents.find(key), key.size(), newer ? R"("ddp.version":"4")" : R"("ddx.version")");
+    write_file(path, contents);
+    CHECK(latest(directory.path()) == 1);
+    const std::string error = try_ranks({},
+                                        [&](Context& context) {
+                                            State state;
+                                            Checkpointer(directory.path(), context).load(2, state.buffers());
+                                        })
+                                  .front()
+                                  .text();
+    CHECK_THAT(error, Contains(newer ? "Update the program" : "no Checkpointer has written it"));
+    CHECK_THAT(error, !Contains("Remove it"));
+    save_steps(directory.path(), {8}, 1);
+    CHECK(directory.names() == Names{"step-0007.safetensors", "step-8.safetensors"});
+}
+
+TEST_CASE("a state whose header would be too large for other readers is refused", "[checkpoint]") {
+    const TemporaryDirectory directory;
+    float value = 0;
+    const std::vector<ddp::NamedShard> state{{std::string(100'000'000, 'x'), {1}, 0, ddp::Buffer(value)}};
+    try {
+        const ddp::detail::Save save(directory.path() / "step-1.safetensors", {}, state, 0);
+        FAIL("accepted");
+    } catch (const ddp::Error& error) {
+        CHECK(error.code() == ddp::ErrorCode::InvalidArgument);
+        CHECK_THAT(error.what(), Contains("safetensors allows 100000000. Pass fewer tensors"));
+    }
+    CHECK(directory.names().empty());
+}
+
+TEST_CASE("control characters in the names of a file are escaped in errors", "[checkpoint]") {
+    const TemporaryDirectory directory;
+    save_steps(directory.path(), {2});
+    State saved(5);
+    const std::vector<NamedBuffer> buffers{{"a\x1b[2Jb", ddp::Buffer(saved.steps)}};
+    write_file(directory.path() / "step-9.ckpt", ddp::testing::old_checkpoint(2, 9, buffers));
+    const std::string error =
+        try_ranks(
+            {}, [&](Context& context) { Checkpointer(directory.path(), context).load(9, std::vector<NamedBuffer>{}); })
+            .front()
+            .text();
+    CHECK_THAT(error, Contains("'a\\x1b[2Jb'") && !Contains("\x1b"));
 }
 
 TEST_CASE("a damaged file is skipped", "[checkpoint]") {
