@@ -105,8 +105,8 @@ public:
     /// changed then. Throws Error{Io} for a file that is absent, unreadable or damaged, naming the tensor.
     void load(std::uint64_t step, List<NamedBuffer> state, Stream stream = {});
     /// Loads a checkpoint into parts: each rank reads its own, of a file that any number of ranks has saved, in parts
-    /// or whole. Shapes of several dimensions have to be the same, too. After loading values of a ShardedParameters
-    /// call its changed().
+    /// or whole. Shapes of several dimensions have to be the same, too. Values of a ShardedParameters: see its
+    /// changed().
     void load(std::uint64_t step, List<NamedShard> state, Stream stream = {});
 
 private:

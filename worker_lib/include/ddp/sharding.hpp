@@ -219,7 +219,7 @@ public:
     /// Returns this rank's part of every parameter, for a Checkpointer: the values, or with arguments the elements of
     /// `parallel` that belong to them, as `<parameter><suffix>`. `parallel` is an array of size() elements of an
     /// optimiser, in the order of shards(). A load writes to shards(): see changed(). Throws Error{InvalidArgument} for
-    /// another number of elements.
+    /// another number of elements, and while a scope is open.
     [[nodiscard]] std::vector<NamedShard> state(std::string_view suffix = {}, Buffer parallel = {}) const;
 
 private:

@@ -21,6 +21,14 @@ struct BackgroundSave::Result {
     std::exception_ptr error GUARDED_BY(mutex);
 };
 
+namespace {
+
+void print_error(const std::exception& error) {
+    std::fputs(fmt::format("[ddp] save_async: {}\n", error.what()).c_str(), stderr);
+}
+
+}  // namespace
+
 BackgroundSave::~BackgroundSave() {
     if (home_.is_elsewhere()) {
         static_cast<void>(group_.release());  // its threads are the parent's
@@ -28,8 +36,11 @@ BackgroundSave::~BackgroundSave() {
     }
     try {
         finish();
+    } catch (const Error& error) {
+        // All ranks have the same error, unless rank 0 is lost.
+        if (!group_ || group_->rank() == 0 || error.code() == ErrorCode::PeerLost) print_error(error);
     } catch (const std::exception& error) {
-        std::fputs(fmt::format("[ddp] save_async: {}\n", error.what()).c_str(), stderr);
+        print_error(error);
     }
 }
 

@@ -19,7 +19,8 @@ namespace ddp::detail {
 class BackgroundSave {
 public:
     BackgroundSave() = default;
-    /// Waits for the thread, and prints its error, which no call has thrown. In a child of fork(), which has no such
+    /// Waits for the thread, and prints its error, which no call has thrown, on rank 0, and on other ranks
+    /// if a peer is lost. In a child of fork(), which has no such
     /// thread, it does nothing.
     ~BackgroundSave();
     BackgroundSave(const BackgroundSave&) = delete;

@@ -1,6 +1,6 @@
 #pragma once
 // Staging: the way of a state's device memory through the host. Two pinned pieces: while the host hashes and writes
-// one, or reads it from the file, the device copies the other. Rank 0 only, one thread.
+// one, or reads it from the file, the device copies the other. One thread.
 
 #include <array>
 #include <cstddef>

@@ -10,6 +10,7 @@
 #include <set>
 #include <string_view>
 
+#include "common/text/escape.hpp"
 #include "common/text/utf8.hpp"
 #include "ddp/error.hpp"
 #include "worker_lib/src/operation/operation_check.hpp"
@@ -28,7 +29,7 @@ std::string type_in_files(DType dtype) {
 
 std::string text_of(std::string_view name, std::string type, std::span<const std::size_t> shape) {
     std::ranges::transform(type, type.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    return fmt::format("'{}' {}[{}]", name, type, fmt::join(shape, ","));
+    return fmt::format("'{}' {}[{}]", ddprun::log_line(name, 200), type, fmt::join(shape, ","));
 }
 std::string text_of(const NamedShard& shard) {
     return text_of(shard.name, std::string(to_string(shard.part.dtype)), shard.shape);
@@ -69,7 +70,8 @@ std::string complaint_about_range(const NamedShard& shard) {
 
 void check(const NamedShard& shard, Backend backend, std::set<std::string_view>& seen) {
     const auto refuse = [&](std::string_view why) {
-        throw Error(ErrorCode::InvalidArgument, fmt::format("cannot checkpoint '{}': {}", shard.name, why));
+        throw Error(ErrorCode::InvalidArgument,
+                    fmt::format("cannot checkpoint '{}': {}", ddprun::log_line(shard.name, 200), why));
     };
     if (const auto wrong = complaint_about_name(shard.name); !wrong.empty()) refuse(wrong);
     if (!seen.insert(shard.name).second) refuse("two tensors have this name");

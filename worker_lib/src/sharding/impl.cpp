@@ -269,6 +269,7 @@ void ShardedParameters::Impl::whole(std::size_t param, Buffer out, int root) {
 }
 
 std::vector<NamedShard> ShardedParameters::Impl::state(std::string_view suffix, const Buffer& parallel) const {
+    check_call("state");
     const bool is_parallel = parallel.data != nullptr || !suffix.empty();
     if (is_parallel && parallel.count != size_)
         refuse(fmt::format("state: the array '{}' has {} elements: expected {}, as size() returns", suffix,
