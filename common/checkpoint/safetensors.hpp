@@ -33,7 +33,7 @@ struct Header {
 
 inline constexpr std::size_t kLengthBytes = 8;
 inline constexpr std::size_t kMaxHeaderBytes = 100'000'000;  ///< of the format
-inline constexpr std::size_t kPageBytes = 4096;
+inline constexpr std::size_t kPageBytes = 65536;             ///< the largest usual page size of hosts (arm64, POWER)
 
 /// Returns the size of an element; 0 for a type that is not known.
 [[nodiscard]] std::size_t element_bytes(std::string_view dtype);

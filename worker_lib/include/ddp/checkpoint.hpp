@@ -31,13 +31,13 @@ struct CheckpointerOptions {
 /// It refers to its group, which must outlive it. One thread at a time.
 ///
 /// A state is a list of whole tensors that every rank has (NamedBuffer), or of parts (NamedShard). Either is written by
-/// all ranks at once into one file of the safetensors format, which other programs read without this library
-/// (safetensors.torch.load_file). The ranks divide it into blocks of 1 MiB. Each block is written by a rank that has
-/// its first byte, so a file does not depend on the number of ranks, and any other number of them may load it.
-/// `__metadata__` has checksums of the blocks, which load() compares.
+/// all ranks at once into one file of the safetensors format. The ranks divide it into blocks of 1 MiB. Each block is
+/// written by a rank that has its first byte, so a file does not depend on the number of ranks, and any other number of
+/// them may load it. `__metadata__` has checksums of the blocks, which load() compares.
 ///
 /// The directory should be on a file system that all ranks share. A rank that does not see rank 0's file sends its
-/// bytes to ranks that do, which need memory for them, and gets them back in load().
+/// bytes to ranks that do, which need memory for them, and gets them back in load(). Several hosts must not save to a
+/// mounted object store (gcsfuse, s3fs): nothing detects yet that such hosts do not see each other's writes.
 ///
 /// A group on NCCL takes host memory and memory of its device, also in one state; one on the native backend takes host
 /// memory. `stream` below is the CUDA stream on which the device memory is ready (null: the legacy default stream).
@@ -49,7 +49,8 @@ struct CheckpointerOptions {
 /// is touched, so a call in a group that has failed changes nothing on disk.
 ///
 /// The directory holds `step-N.safetensors` (`step-N.ckpt` if an older version of the library has written it, which can
-/// be loaded), during a save `step-N.safetensors.tmp.…`, and under ddprun the empty file `gen-GENERATION.SESSION`, with
+/// be loaded). save() replaces and removes files of these names, also those of other programs. The directory also
+/// holds, during a save, `step-N.safetensors.tmp.…`, and, under ddprun the empty file `gen-GENERATION.SESSION`, with
 /// `.RANDOM` while a Checkpointer exists: do not remove it. If workers of an older generation still run (ddprun freezes
 /// or kills them first), their saves fail once a newer generation has made its Checkpointer. Make one and keep it, so
 /// that this holds from the load on. On network file systems a save that ends in the same moment may still commit, a

@@ -135,6 +135,7 @@ std::vector<std::byte> Save::bytes_to_send(Staging* staging) const {
         ranges.push_back(range_of(shard.part, run.offset - shard.begin * size_of(shard.part.dtype), run.bytes));
     }
     std::vector<std::byte> bytes;
+    bytes.reserve(std::accumulate(plan_.send_bytes.begin(), plan_.send_bytes.end(), std::size_t{0}));
     read_memory(ranges, staging, [&](std::size_t, std::size_t, std::span<const std::byte> values) {
         bytes.insert(bytes.end(), values.begin(), values.end());
     });

@@ -82,7 +82,10 @@ public:
           can_write_(can_write),
           blocks_((data_bytes + kBlockBytes - 1) / kBlockBytes),
           sends_(can_write.size()),
-          receives_(can_write.size()) {}
+          receives_(can_write.size()) {
+        for (std::size_t i = 0; i < can_write.size(); ++i)
+            if (can_write[i]) able_.push_back(static_cast<int>(i));
+    }
 
     void add(const Segment& segment) {
         for (std::size_t begin = segment.begin; begin < segment.end;) {
@@ -120,7 +123,7 @@ public:
     }
 
 private:
-    /// Deals block number `block` of all to those of the holders that can write.
+    /// Deals block number `block` of all to some ranks.
     [[nodiscard]] int dealt(std::size_t block, const std::vector<int>& ranks) const {
         return ranks[block * ranks.size() / blocks_];
     }
@@ -128,8 +131,7 @@ private:
         std::vector<int> able;
         for (const int holder : holders)
             if (can_write_[static_cast<std::size_t>(holder)]) able.push_back(holder);
-        if (!able.empty()) return dealt(block, able);
-        return static_cast<int>(std::ranges::find(can_write_, true) - can_write_.begin());
+        return dealt(block, able.empty() ? able_ : able);
     }
 
     void add(const Segment& segment, std::size_t begin, std::size_t end, int writer) {
@@ -150,6 +152,7 @@ private:
 
     int rank_;
     const std::vector<bool>& can_write_;
+    std::vector<int> able_;  ///< the ranks that can write
     std::size_t blocks_;
     std::vector<std::vector<Run>> sends_;  ///< by receiver
     std::vector<std::size_t> receives_;    ///< bytes, by sender

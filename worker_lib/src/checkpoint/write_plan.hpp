@@ -42,7 +42,8 @@ struct WritePlan {
 };
 
 /// A block is written by the rank that has its first byte. If several have it, the blocks are dealt to them in order.
-/// A rank that cannot write leaves its blocks to the others that have them, else to the first one that can.
+/// A rank that cannot write leaves its blocks to the others that have them. Blocks of which none of these can write are
+/// dealt to all ranks that can.
 /// tensors     as in the file, in the order of their bytes
 /// in_state    the index in the state of each of them
 /// ranges      of all ranks, in any order; those of different ranks may overlap. They cover every tensor

@@ -162,7 +162,7 @@ TEST_CASE("the checksums in a header are read, and damage to it is found", "[che
     REQUIRE(found->chunks.size() == 3);
     for (std::size_t i = 0; i < 3; ++i) CHECK(found->chunks[i].hash == hashes[i]);
 
-    for (std::size_t at = kLengthBytes; at < file.size(); ++at) {
+    for (std::size_t at = kLengthBytes; at < file.size(); at += at < 2048 ? 1 : 997) {
         std::string damaged = file;
         damaged[at] ^= 1;
         const auto other = decode(json_in(damaged), 35);

@@ -122,3 +122,12 @@ TEST_CASE("blocks that all ranks have are dealt to them evenly", "[checkpoint]")
     CHECK(writers({true, true, true, true}) == std::vector{0, 0, 1, 1, 2, 2, 3, 3});
     CHECK(writers({true, false, true}) == std::vector{0, 0, 0, 0, 2, 2, 2, 2});
 }
+
+TEST_CASE("blocks of a rank that cannot write are dealt to all that can", "[checkpoint]") {
+    const std::vector<NamedShard> state{{"a", {8 * kBlockBytes}, 0, {nullptr, 0, DType::U8}}};
+    const std::vector<OwnedRange> ranges{{0, 0, 8 * kBlockBytes, 2}};
+    const FileOrder order = order_of(state);
+    const WritePlan plan = plan_writes(order.tensors, order.in_state, ranges, 2, {true, true, false});
+    CHECK(plan.writers == std::vector{0, 0, 0, 0, 1, 1, 1, 1});
+    CHECK(plan.send_bytes == std::vector{4 * kBlockBytes, 4 * kBlockBytes, std::size_t{0}});
+}
