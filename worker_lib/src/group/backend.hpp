@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -66,8 +67,8 @@ public:
     [[nodiscard]] virtual bool is_busy(std::uint64_t /*last*/) const { return false; }
     [[nodiscard]] virtual Arena& arena() = 0;
     /// Returns where this process maps the arenas of all ranks, by rank; empty unless all share its node. A number of
-    /// bytes from there is the same allocation on all of them, if they allocate the same.
-    [[nodiscard]] virtual std::vector<const std::byte*> arenas() const { return {}; }
+    /// bytes from the begin is the same allocation on all of them, if they allocate the same. Their sizes may differ.
+    [[nodiscard]] virtual std::vector<std::span<const std::byte>> arenas() const { return {}; }
     /// Returns the CUDA device whose memory the group takes; null: it takes host memory.
     [[nodiscard]] virtual GroupDevice* device() { return nullptr; }
     /// Has `note` called once before an abort makes operations on the device end without a result; at once if that has

@@ -64,15 +64,21 @@ void UnitGathers::map_units(const std::byte* inputs) {
 /// the group is this object's and all ranks allocate the same.
 void UnitGathers::show_parts(const std::byte* inputs) {
     const std::size_t size = size_of(options_.gathered);
-    const std::ptrdiff_t begin = inputs - options_.arenas[static_cast<std::size_t>(group_.rank())];
+    const std::byte* const own = options_.arenas[static_cast<std::size_t>(group_.rank())].data();
+    const auto begin = static_cast<std::size_t>(inputs - own);
     std::size_t bytes = 0;
     for (std::size_t u = 0; u < units_.size(); ++u) bytes += layout_.whole(u) * size;
     view_.emplace(bytes);
     std::size_t at = 0;
     for (const auto& [elements, part, offset, slots] : layout_.units) {
         blocks_.push_back({.memory = view_->data() + at});
-        for (std::size_t rank = 0; rank * part < elements; ++rank)  // without parts that are padding alone
-            view_->show(at + rank * part * size, options_.arenas[rank] + begin + offset * size, part * size);
+        for (std::size_t rank = 0; rank * part < elements; ++rank) {  // without parts that are padding alone
+            const std::span<const std::byte> arena = options_.arenas[rank];
+            const std::size_t from = begin + offset * size;
+            // A rank whose arena is too small has failed in its allocation: no gather of the unit succeeds.
+            if (from + part * size > arena.size()) continue;
+            view_->show(at + rank * part * size, arena.data() + from, part * size);
+        }
         at += part * layout_.ranks * size;
     }
 }

@@ -29,7 +29,7 @@ struct GatherOptions {
     std::span<const std::string> labels;  ///< of the units' operations
     /// BackendImpl::arenas() of the group, with which units are mapped; empty: they are copied. Mapped parts are whole
     /// pages (lay_out_units), and `keep` is set.
-    std::vector<const std::byte*> arenas = {};
+    std::vector<std::span<const std::byte>> arenas = {};
 };
 
 class UnitGathers {

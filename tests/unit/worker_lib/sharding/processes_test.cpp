@@ -16,6 +16,7 @@
 #include "ddp/ddp.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/worker_lib/support/processes.hpp"
+#include "worker_lib/src/native/shm/segment.hpp"
 
 using Catch::Contains;
 using ddp::Context;
@@ -159,6 +160,27 @@ TEST_CASE("a rank that cannot map a unit fails all of them, and names itself and
                                        Contains("vm.max_map_count") && Contains("ShardOptions::mapped") &&
                                        !Contains("left"));
     CHECK_THAT(processes.words(1), Contains("rank 0") && Contains("cannot map") && !Contains("left"));
+}
+
+TEST_CASE("a rank without room for its parts is the one that all ranks name", "[sharding]") {
+    Processes processes({.ranks_per_node = {2}, .timeout = kNoDeadline}, [&](Context& context) -> std::string {
+        if (context.rank() == 1) {  // its arenas have less than 8 MiB from now on
+            const rlim_t limit = ddp::detail::kPostBytes + ddp::detail::kStagingBytes + (8 << 20);
+            const rlimit files{limit, limit};
+            ::setrlimit(RLIMIT_FSIZE, &files);
+        }
+        try {
+            ShardedParameters model(context.world(), {{{"w", 4 << 20}}, {{"v", 4 << 20}}});
+            static_cast<void>(model.forward(0));
+        } catch (const Error& error) {
+            return error.what();
+        }
+        return "nothing";
+    });
+    for (const std::size_t rank : {0u, 1u}) {
+        const std::string words = processes.words(rank);
+        CHECK_THAT(words, Contains("no room for") && Contains("ulimit -f"));
+    }
 }
 
 #if !defined(__SANITIZE_ADDRESS__)  // whose own memory would be counted

@@ -32,7 +32,7 @@ public:
     [[nodiscard]] QueuedBatch transfer(TransferList&& batch, TransferRecord& record) override;
     [[nodiscard]] bool is_busy(std::uint64_t last) const override { return peers_.node().progress.last_done() < last; }
     [[nodiscard]] Arena& arena() override { return peers_.arena(); }
-    [[nodiscard]] std::vector<const std::byte*> arenas() const override { return peers_.arenas(); }
+    [[nodiscard]] std::vector<std::span<const std::byte>> arenas() const override { return peers_.arenas(); }
     void abort(std::string_view reason) override { failure_.abort(reason); }
     void fail(const Error& error) override { failure_.fail(error); }
     [[nodiscard]] bool after_callbacks(std::function<void()> end) const override {

@@ -20,11 +20,12 @@ ConnectedPeers::ConnectedPeers(const GroupSpec& spec, Connected& connected)
     if (!connected.leaders.empty()) watch_.emplace(node_, spec.generation, std::move(connected.leaders));
 }
 
-std::vector<const std::byte*> ConnectedPeers::arenas() const {
+std::vector<std::span<const std::byte>> ConnectedPeers::arenas() const {
     if (topology_.nodes.size() != 1) return {};
-    std::vector<const std::byte*> arenas(members_.size());
+    std::vector<std::span<const std::byte>> arenas(members_.size());
     for (int i = 0; i < node_.ranks.size(); ++i)
-        arenas[static_cast<std::size_t>(node_.ranks.rank_at(i))] = node_.ranks.heap(i);
+        arenas[static_cast<std::size_t>(node_.ranks.rank_at(i))] = {node_.ranks.heap(i),
+                                                                    node_.ranks.local(i).segment->heap_bytes()};
     return arenas;
 }
 

@@ -4,6 +4,7 @@
 // the functions of PeerStates. The header of each part names the threads that may use it.
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,7 +29,7 @@ public:
     [[nodiscard]] const std::vector<Member>& members() const { return members_; }
     [[nodiscard]] HeapArena& arena() { return arena_; }
     /// Returns as BackendImpl::arenas().
-    [[nodiscard]] std::vector<const std::byte*> arenas() const;
+    [[nodiscard]] std::vector<std::span<const std::byte>> arenas() const;
     [[nodiscard]] Node& node() { return node_; }
     [[nodiscard]] const Node& node() const { return node_; }
     /// Returns null on ranks that exchange no messages with other nodes.
