@@ -144,6 +144,10 @@ TEST_CASE("calls out of order are refused, and the model stays usable", "[shardi
         found.emplace_back(refused([&] { backward_of(model, 2); }), "unit 2 ('fc2.weight') has had its scope");
         backward_of(model, 1);
         backward_of(model, 0);
+        {
+            const auto scope = model.forward(0);
+            found.emplace_back(refused([&] { model.finish_backward(); }), "finish_backward: a scope is open");
+        }
         model.finish_backward();
         for (const auto& [text, part] : found) {
             if (text.find(part) == std::string::npos) throw std::runtime_error("'" + text + "' lacks '" + part + "'");
