@@ -50,7 +50,7 @@ struct CheckpointerOptions {
 ///
 /// The directory holds `step-N.safetensors` (`step-N.ckpt` if an older version of the library has written it, which can
 /// be loaded). save() replaces and removes files of these names, also those of other programs. The directory also
-/// holds, during a save, `step-N.safetensors.tmp.…`, and, under ddprun the empty file `gen-GENERATION.SESSION`, with
+/// holds, during a save, `step-N.safetensors.tmp.…`, and under ddprun the empty file `gen-GENERATION.SESSION`, with
 /// `.RANDOM` while a Checkpointer exists: do not remove it. If workers of an older generation still run (ddprun freezes
 /// or kills them first), their saves fail once a newer generation has made its Checkpointer. Make one and keep it, so
 /// that this holds from the load on. On network file systems a save that ends in the same moment may still commit, a
