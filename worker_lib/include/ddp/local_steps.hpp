@@ -70,8 +70,8 @@ public:
     /// Returns θ, v and the number of steps, for a Checkpointer. The memory lives as long as this object. Throws
     /// Error{InvalidArgument} while an exchange is in flight: save after a step() that has returned true. The
     /// parameters are not in it, and differ between ranks with several fragments or keep_local: call restore() before
-    /// you save them as whole tensors. The names begin with `prefix` and a dot, or with neither if it is empty: pass one
-    /// of its own for each of several objects in a checkpoint.
+    /// you save them as whole tensors. The names begin with `prefix` and a dot, or with neither if it is empty: pass
+    /// one of its own for each of several objects in a checkpoint.
     [[nodiscard]] std::vector<NamedBuffer> state(std::string_view prefix = "local_steps");
 
 private:
