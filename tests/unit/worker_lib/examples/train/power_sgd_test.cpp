@@ -9,7 +9,7 @@
 #include "tests/unit/worker_lib/support/local_world.hpp"
 #include "worker_lib/examples/train/model.hpp"
 #include "worker_lib/examples/train/support/data.hpp"
-#include "worker_lib/examples/train/support/sgd.hpp"
+#include "worker_lib/examples/train/support/optimizer.hpp"
 
 using ddp::testing::run_ranks;
 using train::Model;
@@ -69,7 +69,7 @@ Result train_with(int rank, const train::Text& text, const train::Options& optio
             const float rate = options.rate * std::min(static_cast<float>(step), 20.0f) / 20;
             const auto parameters = model.parameters();
             for (std::size_t i = 0; i < specs.size(); ++i)
-                train::sgd_step(parameters[i], velocities[i], gradients[i], rate);
+                train::sgd_step<float>(parameters[i], velocities[i], gradients[i], rate);
             if (hook && step == kStart) bytes_before = static_cast<double>(hook->bytes_sent());
         }
         context.world().all_reduce(loss, ddp::ReduceOp::Sum).wait();
