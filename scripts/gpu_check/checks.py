@@ -211,7 +211,7 @@ def launches(trial):
     cases(trial, "[soak]", "soak", 2, {"NCCL_COMM_BLOCKING": "0", "GPU_CHECK_SOAK_SECONDS": "38"}, seconds=50)
 
 
-@check(15, 2, "graph captures", "captures beside work in flight go on; a captured step is right in 100 replays, and ends at its deadline", 60)
+@check(15, 2, "graph captures", "captures beside work in flight go on; a captured step is right in 100 replays, and ends at its deadline", 38)
 def captures(trial):
     cases(trial, "[capture]~[reducer]~[late]", "captures", seconds=15)
     cases(trial, "[capture][reducer]~[ranks]", "a reducer's step")
