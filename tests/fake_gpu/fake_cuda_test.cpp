@@ -473,6 +473,7 @@ TEST_CASE("calls that end a capture", "[fake_gpu]") {
         CHECK(cuda().event_query(new_event()) == CUDA_SUCCESS);
         CHECK(cuda().thread_exchange_stream_capture_mode(&mode) == CUDA_SUCCESS);
         CHECK(end(stream, &graph) == CUDA_SUCCESS);
+        CHECK(cuda().graph_destroy(graph) == CUDA_SUCCESS);
         CHECK(value_at(memory, stream) == 1);  // what is captured does not run
     }
     SECTION("a query, also on another thread") {
