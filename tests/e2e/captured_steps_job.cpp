@@ -6,6 +6,7 @@
 //           difference. The last rank comes late to some replays
 // lost      the last rank ends before its second replay. Prints what the others find on the device and on the host
 // slow      the same, with an optimiser that takes 2 s of the graph
+// queued    the last rank ends while a step by calls and such a replay of the others are in flight
 // late      the last rank ends during the captures of the others, which take 3 s, and while a step is in flight
 // stuck     the same, and the captures take as long as a fault has them take
 // refused   prints the errors of captures and replays that cannot be right, then trains on
@@ -109,7 +110,10 @@ public:
         reducer->begin_backward(true, main_);
         gpu_.order(main_, side_);
         for (std::size_t i = kParams.size(); i-- > 0;) {
-            if (i == 1 && is_capturing_) std::this_thread::sleep_for(row_.capture_takes);
+            if (i == 1 && is_capturing_) {
+                context_.store().set(fmt::format("in flight {}", context_.rank()), "");
+                std::this_thread::sleep_for(row_.capture_takes);
+            }
             const Stream stream = i % 2 == 0 ? main_ : side_;
             gpu_.launch(stream, [gradient = reducer->grad(i), weight = weights_[i], batch = batch_,
                                  takes = row_.slow ? 3ms : 0ms] {
@@ -209,6 +213,41 @@ void equal(Context& context, Gpu& gpu) {
     if (context.rank() == 0) fmt::print("{} trainings\n", cases);
 }
 
+/// Returns the first error of a call that is repeated.
+std::string first_error(const std::function<void(int step)>& call) {
+    std::string error = "accepted";
+    for (int step = 1; error == "accepted"; ++step) {
+        error = error_of([&] { call(step); });
+        std::this_thread::sleep_for(10ms);
+    }
+    return error;
+}
+
+/// Ends this process, which ddprun takes for its end, when all other ranks have called what this one never makes.
+[[noreturn]] void end_when_others_are_in_flight(Context& context) {
+    for (int rank = 0; rank + 1 < context.world_size(); ++rank)
+        (void)context.store().get(fmt::format("in flight {}", rank), 1min);
+    std::_Exit(0);
+}
+
+/// A step by calls is in flight, and a replay behind it, whose optimiser goes on when the exchange has been given up.
+void queued(Context& context, Gpu& gpu) {
+    Training training(context, gpu, {.optimiser_takes = 2s});
+    training.by_calls(0, 1);
+    const CapturedStep captured = training.capture();
+    training.replay(captured, 1);
+    gpu.finish(training.stream());
+    context.world().barrier().wait();
+    if (context.rank() == context.world_size() - 1) end_when_others_are_in_flight(context);
+    training.by_calls(2, 3);
+    training.replay(captured, 3);
+    context.store().set(fmt::format("in flight {}", context.rank()), "");
+    fmt::print("rank {}: {}\n", context.rank(), first_error([&](int step) {
+                   gpu.finish(training.stream());
+                   training.replay(captured, 3 + step);
+               }));
+}
+
 void lost(Context& context, Gpu& gpu, std::chrono::milliseconds optimiser_takes) {
     Training training(context, gpu, {.optimiser_takes = optimiser_takes});
     training.by_calls(0, 1);
@@ -230,24 +269,13 @@ void lost(Context& context, Gpu& gpu, std::chrono::milliseconds optimiser_takes)
                stats.confirmed, failed - called < 5s + optimiser_takes ? "soon" : "late", error);
 }
 
-/// Returns the first error of a call that is repeated.
-std::string first_error(const std::function<void(int step)>& call) {
-    std::string error = "accepted";
-    for (int step = 1; error == "accepted"; ++step) {
-        error = error_of([&] { call(step); });
-        std::this_thread::sleep_for(10ms);
-    }
-    return error;
-}
-
 void late(Context& context, Gpu& gpu, std::chrono::milliseconds capture_takes) {
     Training training(context, gpu, {.capture_takes = capture_takes});
     training.by_calls(0, 1);
     gpu.finish(training.stream());
     context.world().barrier().wait();
     if (context.rank() == context.world_size() - 1) {
-        std::this_thread::sleep_for(1s);  // in which the others begin their captures
-        std::_Exit(0);                    // which ddprun takes for its end
+        end_when_others_are_in_flight(context);
     }
     training.by_calls(1, 2);  // stays in flight
     fmt::print("rank {}: {}\n", context.rank(), error_of([&] { (void)training.capture(); }));
@@ -403,6 +431,7 @@ int run(const std::string& mode) {
     if (mode == "equal") equal(context, gpu);
     if (mode == "lost") lost(context, gpu, 0ms);
     if (mode == "slow") lost(context, gpu, 2s);
+    if (mode == "queued") queued(context, gpu);
     if (mode == "late") late(context, gpu, 3s);
     if (mode == "stuck") late(context, gpu, 0s);
     if (mode == "broken") broken(context, gpu);

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -14,13 +13,6 @@
 using Catch::Matchers::Contains;
 
 namespace {
-
-std::vector<std::string> lines_of(const std::string& text) {
-    std::vector<std::string> lines;
-    std::istringstream stream(text);
-    for (std::string line; std::getline(stream, line);) lines.push_back(line);
-    return lines;
-}
 
 /// `faults`: of the fake NCCL, in tests/fake_gpu/nccl/checks.hpp.
 std::string output_of(const std::string& mode, int ranks, const std::string& faults = "") {
@@ -42,7 +34,7 @@ TEST_CASE("replays of a captured step train with the bits and counts of its call
 TEST_CASE("a rank that is lost in a replay fails it in time, and leaves zeros", "[e2e][sanitized]") {
     // slow: an abort has the time for an optimiser of the graph, and the process does not end with 71
     const std::string mode = GENERATE("lost", "slow");
-    const std::vector<std::string> lines = lines_of(output_of(mode, 3));
+    const std::vector<std::string> lines = e2e::lines_of(output_of(mode, 3));
     REQUIRE(lines.size() == 2);
     for (const std::string& line : lines) {
         CHECK_THAT(line, Contains(": kept true, ok 0, 2 confirmed, soon, then "));
@@ -50,8 +42,14 @@ TEST_CASE("a rank that is lost in a replay fails it in time, and leaves zeros", 
     }
 }
 
+TEST_CASE("an abort has the time for a replay behind a step by calls", "[e2e]") {
+    const std::vector<std::string> lines = e2e::lines_of(output_of("queued", 3));
+    REQUIRE(lines.size() == 2);
+    for (const std::string& line : lines) CHECK_THAT(line, Contains("rank 2 (host "));
+}
+
 TEST_CASE("captures and replays that cannot be right are refused, and a capture stays valid", "[e2e][sanitized]") {
-    const std::vector<std::string> lines = lines_of(output_of("refused", 2));
+    const std::vector<std::string> lines = e2e::lines_of(output_of("refused", 2));
     const std::vector<std::string> expected{
         "capture: NCCL connects and allocates in its first operation",
         "capture: it needs a stream of its own, not a default stream",
@@ -80,7 +78,7 @@ TEST_CASE("captures and replays that cannot be right are refused, and a capture 
 }
 
 TEST_CASE("a function that makes no graph ends the reducer", "[e2e]") {
-    const std::vector<std::string> lines = lines_of(output_of("broken", 2));
+    const std::vector<std::string> lines = e2e::lines_of(output_of("broken", 2));
     REQUIRE(lines.size() == 4);
     CHECK_THAT(lines[0], Contains("capture: the function has not ended its backward. Call finish_backward in it"));
     CHECK_THAT(lines[1], Contains("failed earlier"));
@@ -94,14 +92,14 @@ TEST_CASE("ranks that do not capture and replay alike are a mismatch", "[e2e][sa
 }
 
 TEST_CASE("a rank that is lost during a capture fails it, when its function makes a call", "[e2e][sanitized]") {
-    const std::vector<std::string> lines = lines_of(output_of("late", 3));
+    const std::vector<std::string> lines = e2e::lines_of(output_of("late", 3));
     REQUIRE(lines.size() == 2);
     for (const std::string& line : lines) CHECK_THAT(line, Contains("rank 2 (host "));
 }
 
 TEST_CASE("a rank that is lost while NCCL adds to a graph fails the capture", "[e2e]") {
     // Launch 10 of a rank is the second bucket of its capture: two barriers, two steps and a bucket come before.
-    const std::vector<std::string> lines = lines_of(output_of("stuck", 3, "rank 0, 1: launch 10 never"));
+    const std::vector<std::string> lines = e2e::lines_of(output_of("stuck", 3, "rank 0, 1: launch 10 never"));
     REQUIRE(lines.size() == 2);
     for (const std::string& line : lines) CHECK_THAT(line, Contains("rank 2 (host "));
 }
@@ -118,7 +116,7 @@ TEST_CASE("a reducer ends before its captured step, also in a replay", "[e2e][sa
 }
 
 TEST_CASE("one reducer of a process has captured steps", "[e2e]") {
-    const std::vector<std::string> lines = lines_of(output_of("second", 2));
+    const std::vector<std::string> lines = e2e::lines_of(output_of("second", 2));
     REQUIRE(lines.size() == 2);
     CHECK_THAT(lines[0], Contains("another reducer of CUDA device 0 has a captured step"));
     CHECK(lines[1] == "accepted");

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -13,13 +12,6 @@
 using Catch::Matchers::Contains;
 
 namespace {
-
-std::vector<std::string> lines_of(const std::string& text) {
-    std::vector<std::string> lines;
-    std::istringstream stream(text);
-    for (std::string line; std::getline(stream, line);) lines.push_back(line);
-    return lines;
-}
 
 /// `faults`: of the fake driver, in tests/fake_gpu/faults.hpp.
 std::string output_of(const std::string& name, int ranks, const std::string& mode, const std::string& faults = "") {
@@ -47,7 +39,7 @@ TEST_CASE("the exchange waits for slow gradients on several streams, and the cal
 }
 
 TEST_CASE("gradients of a group that is given up are zero on the device, and not confirmed", "[e2e][sanitized]") {
-    const std::vector<std::string> lines = lines_of(output_of("device-lost", 3, "lost"));
+    const std::vector<std::string> lines = e2e::lines_of(output_of("device-lost", 3, "lost"));
     REQUIRE(lines.size() == 2);
     for (const std::string& line : lines) {
         CHECK_THAT(line, Contains(": zeros true, ok 0, 1 of 2 confirmed, then "));
@@ -56,7 +48,7 @@ TEST_CASE("gradients of a group that is given up are zero on the device, and not
 }
 
 TEST_CASE("calls on wrong streams and with wrong memory are refused, and the backward goes on", "[e2e][sanitized]") {
-    const std::vector<std::string> lines = lines_of(output_of("device-refused", 2, "refused"));
+    const std::vector<std::string> lines = e2e::lines_of(output_of("device-refused", 2, "refused"));
     REQUIRE(lines.size() == 12);
     const std::string captured =
         ": its stream is being captured into a CUDA graph, and calls of ddp can be captured only by "
@@ -76,7 +68,7 @@ TEST_CASE("calls on wrong streams and with wrong memory are refused, and the bac
 }
 
 TEST_CASE("a captured stream whose gradient waits for its bucket is refused, and the capture stays valid", "[e2e]") {
-    const std::vector<std::string> lines = lines_of(output_of("device-captured", 2, "captured"));
+    const std::vector<std::string> lines = e2e::lines_of(output_of("device-captured", 2, "captured"));
     REQUIRE(lines.size() == 4);
     CHECK_THAT(lines[0], Contains("mark_ready: a gradient of this backward waits for its bucket: its stream is being "
                                   "captured into a CUDA graph") &&
@@ -107,7 +99,7 @@ TEST_CASE("parameters in device memory are hashed there", "[e2e]") {
 }
 
 TEST_CASE("parameters in device memory are broadcast and compared behind their stream", "[e2e][sanitized]") {
-    const std::vector<std::string> lines = lines_of(output_of("device-parameters", 2, "parameters"));
+    const std::vector<std::string> lines = e2e::lines_of(output_of("device-parameters", 2, "parameters"));
     REQUIRE(lines.size() == 4);
     CHECK(lines[0] == "accepted");
     CHECK_THAT(lines[1], Contains("'small' f32[5] with 0 at index 3") && Contains("with 1 at index 3"));

@@ -1,6 +1,7 @@
 #pragma once
 // Jobs over the fakes of NCCL and the CUDA driver.
 
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,13 @@ inline Command nccl_job(int ranks, const std::vector<std::string>& program, cons
     command.env = {{"LD_LIBRARY_PATH", FAKE_GPU_FOLDER}};
     if (!faults.empty()) command.env["DDP_FAKE_NCCL_FAULTS"] = faults;
     return command;
+}
+
+inline std::vector<std::string> lines_of(const std::string& text) {
+    std::vector<std::string> lines;
+    std::istringstream stream(text);
+    for (std::string line; std::getline(stream, line);) lines.push_back(line);
+    return lines;
 }
 
 }  // namespace e2e

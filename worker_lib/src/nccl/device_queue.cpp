@@ -124,16 +124,17 @@ void end_launch_in_capture(const NcclGroup& group, const GroupWatch::Works& work
     for (const auto& work : works) work->give_up_launch();
 }
 
-/// Returns whether the device has come to the oldest of the operations that are on the stream, or has failed. Not for a
-/// replay: its graph also holds work of the program, which goes on after NCCL's kernels have left.
+/// Returns whether the device has come to the oldest of the operations that are on the stream, or has failed. Not if
+/// one of them is a replay: its graph also holds work of the program, which goes on after NCCL's kernels have left.
 bool is_on_device(const GroupWatch::Works& works) {
+    if (std::ranges::any_of(works, [](const auto& work) { return work->is_replay(); })) return false;
     for (const auto& work : works) {
         if (!work->launched()) continue;
         const CUresult state = work->query();
         if (state == CUDA_SUCCESS) continue;
         if (state != CUDA_ERROR_NOT_READY) return true;
         work->mark_begun(false);
-        return work->has_begun() && !work->is_replay();
+        return work->has_begun();
     }
     return false;
 }
